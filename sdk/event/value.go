@@ -89,7 +89,17 @@ func (w *Watcher[T]) Next(ctx context.Context) (T, error) {
 	}
 }
 
-// Changed returns a channel that is closed when Next would return at once: for a select over several values.
+// Latest returns the present value without waiting, and whether one was set. It counts as returned: the next Next waits for a newer one.
+func (w *Watcher[T]) Latest() (T, bool) {
+	v := w.value
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	w.seen = v.version
+	return v.value, v.version > 0
+}
+
+// Changed returns a channel that is closed when Next would return at once: for a select over several values, each of which is then read by
+// Latest.
 func (w *Watcher[T]) Changed() <-chan struct{} {
 	v := w.value
 	v.mu.Lock()

@@ -1,0 +1,201 @@
+package role
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Decode decodes a configuration into a pointer to a struct, with encoding/json's field tags but strictly: a field that the struct does
+// not have (names are compared exactly), one that is there twice and a value that does not fit are problems. All of them are in the
+// *ConfigurationError that it returns, each with its path; into is then unchanged. An empty document leaves into as it is, so that it may hold
+// the defaults.
+func Decode(document []byte, into any) error {
+	if len(bytes.TrimSpace(document)) == 0 {
+		return nil
+	}
+	target := reflect.ValueOf(into)
+	if target.Kind() != reflect.Pointer || target.IsNil() {
+		return fmt.Errorf("role: Decode into %T: want a pointer that is not nil", into)
+	}
+	problems := &ConfigurationError{}
+	if err := validJSON(document); err != nil {
+		problems.Add("", "%s", err)
+		return problems
+	}
+	check(problems, "", document, target.Type().Elem())
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(document, into); err != nil {
+		problems.Add("", "%s", err)
+	}
+	return problems.Err()
+}
+
+// validJSON says where a document stops being JSON.
+func validJSON(document []byte) error {
+	var whole json.RawMessage
+	err := json.Unmarshal(document, &whole)
+	if err == nil {
+		return nil
+	}
+	if syntax, ok := err.(*json.SyntaxError); ok {
+		before := document[:min(int(syntax.Offset), len(document))]
+		return fmt.Errorf("not JSON: line %d: %w", bytes.Count(before, []byte("\n"))+1, err)
+	}
+	return fmt.Errorf("not JSON: %w", err)
+}
+
+var (
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// check compares a valid JSON value with the type that it is to become.
+func check(problems *ConfigurationError, path string, value json.RawMessage, want reflect.Type) {
+	value = bytes.TrimSpace(value)
+	for want.Kind() == reflect.Pointer && !decodesItself(want) {
+		want = want.Elem()
+	}
+	if string(value) == "null" {
+		return // as in encoding/json: leaves what is there
+	}
+	if !decodesItself(want) {
+		switch kind := want.Kind(); {
+		case kind == reflect.Struct && value[0] == '{':
+			checkStruct(problems, path, value, want)
+			return
+		case kind == reflect.Map && value[0] == '{':
+			for _, member := range membersOf(problems, path, value) {
+				check(problems, join(path, member.name), member.value, want.Elem())
+			}
+			return
+		case kind == reflect.Slice && value[0] == '[' || kind == reflect.Array && value[0] == '[':
+			var elements []json.RawMessage
+			if err := json.Unmarshal(value, &elements); err != nil {
+				problems.Add(path, "%s", err)
+			}
+			for n, element := range elements {
+				check(problems, join(path, strconv.Itoa(n)), element, want.Elem())
+			}
+			return
+		}
+	}
+	if err := json.Unmarshal(value, reflect.New(want).Interface()); err != nil {
+		if decodesItself(want) {
+			problems.Add(path, "%s", err)
+			return
+		}
+		problems.Add(path, "want %s, not %s", nameOfType(want), nameOfValue(value))
+	}
+}
+
+func checkStruct(problems *ConfigurationError, path string, value json.RawMessage, want reflect.Type) {
+	fields := make(map[string]reflect.Type)
+	var names []string
+	for _, field := range reflect.VisibleFields(want) {
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if tag == "-" || !field.IsExported() || field.Anonymous && tag == "" && field.Type.Kind() == reflect.Struct {
+			continue
+		}
+		if tag == "" {
+			tag = field.Name
+		}
+		if _, shadowed := fields[tag]; !shadowed {
+			fields[tag] = field.Type
+			names = append(names, tag)
+		}
+	}
+	for _, member := range membersOf(problems, path, value) {
+		field, known := fields[member.name]
+		if !known {
+			problems.Add(join(path, member.name), "no such field; the fields are %s", strings.Join(names, ", "))
+			continue
+		}
+		check(problems, join(path, member.name), member.value, field)
+	}
+}
+
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// membersOf returns the members of a JSON object in their order; one that is there twice is a problem.
+func membersOf(problems *ConfigurationError, path string, object json.RawMessage) []member {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	if _, err := decoder.Token(); err != nil { // '{'
+		problems.Add(path, "%s", err)
+		return nil
+	}
+	var members []member
+	seen := make(map[string]bool)
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, isName := token.(string)
+		var value json.RawMessage
+		if err == nil {
+			err = decoder.Decode(&value)
+		}
+		if err != nil || !isName {
+			problems.Add(path, "not a JSON object: %v", err)
+			return members
+		}
+		if seen[name] {
+			problems.Add(join(path, name), "the field is there twice")
+			continue
+		}
+		seen[name] = true
+		members = append(members, member{name: name, value: value})
+	}
+	return members
+}
+
+func decodesItself(t reflect.Type) bool {
+	pointer := reflect.PointerTo(t)
+	return pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler)
+}
+
+// join appends a reference token to a JSON Pointer.
+func join(path, token string) string {
+	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
+}
+
+func nameOfType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return "a whole number of at most " + strconv.Itoa(t.Bits()) + " bits"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return "a whole number of at most " + strconv.Itoa(t.Bits()) + " bits that is not negative"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return t.String()
+}
+
+func nameOfValue(value json.RawMessage) string {
+	switch value[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return string(value)
+	}
+	return "the number " + string(value)
+}

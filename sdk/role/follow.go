@@ -1,0 +1,90 @@
+package role
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/sdk/event"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// Membership is the node's membership of its cluster. It is followed from the first call of Membership on, and holds the last known
+// one while the core is away.
+func (h *Host) Membership() *event.Value[*hostv1.Membership] {
+	h.once.membership.Do(func() {
+		follow(h, "membership", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchMembershipResponse], error) {
+			return h.client.WatchMembership(ctx, &hostv1.WatchMembershipRequest{})
+		}, func(response *hostv1.WatchMembershipResponse) { h.membership.Set(response.GetMembership()) })
+	})
+	return &h.membership
+}
+
+// Directory is the cluster's directory: its nodes, their addresses, roles, endpoints and published values. It is followed from the first
+// call of Directory on, and holds the last known one while the core is away.
+func (h *Host) Directory() *event.Value[*hostv1.Directory] {
+	h.once.directory.Do(func() {
+		follow(h, "directory", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchDirectoryResponse], error) {
+			return h.client.WatchDirectory(ctx, &hostv1.WatchDirectoryRequest{})
+		}, func(response *hostv1.WatchDirectoryResponse) { h.directory.Set(response.GetDirectory()) })
+	})
+	return &h.directory
+}
+
+// Network is the addresses of this node, the preferred one first. It is followed from the first call of Network on, and holds the last
+// known ones while the core is away.
+func (h *Host) Network() *event.Value[[]string] {
+	h.once.network.Do(func() {
+		follow(h, "network", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchNetworkResponse], error) {
+			return h.client.WatchNetwork(ctx, &hostv1.WatchNetworkRequest{})
+		}, func(response *hostv1.WatchNetworkResponse) { h.network.Set(response.GetAddresses()) })
+	})
+	return &h.network
+}
+
+// follow gives every message of a stream to set, and opens the stream again when it ends, for as long as the host is there. A message equal to the
+// one before it, such as the first of a restarted core often is, is not given again.
+func follow[R any, M interface {
+	*R
+	proto.Message
+}](h *Host, name string, open func(context.Context) (grpc.ServerStreamingClient[R], error), set func(M)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.following.Go(func() {
+		var last M
+		wait := firstReopen
+		for h.ctx.Err() == nil {
+			stream, err := open(h.ctx)
+			for err == nil {
+				var message *R
+				if message, err = stream.Recv(); err != nil {
+					break
+				}
+				wait = firstReopen
+				if last == nil || !proto.Equal(last, M(message)) {
+					last = message
+					set(message)
+				}
+			}
+			if h.ctx.Err() != nil {
+				return
+			}
+			h.log.Debug("the stream from the core ended and is opened again", "stream", name, "error", err)
+			select {
+			case <-h.ctx.Done():
+			case <-time.After(wait):
+			}
+			wait = min(2*wait, maxReconnect)
+		}
+	})
+}
+
+// firstReopen is the wait before a stream that ended is opened again for the first time. It only keeps a core that ends streams at once
+// from being called in a tight loop: a core that is away is waited for by the connection itself.
+const firstReopen = 50 * time.Millisecond

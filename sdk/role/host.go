@@ -1,0 +1,141 @@
+package role
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/peercred"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// maxReconnect is the longest wait between two attempts to find the core again. A restarted core serves its socket again within seconds, and
+// looking for a Unix socket costs next to nothing.
+const maxReconnect = time.Second
+
+// Host is what the node offers to a running role, and through which the role tells how it is. It can be used by any number of goroutines, until
+// Run has returned.
+type Host struct {
+	request *rolev1.StartRequest
+	log     hclog.Logger
+	status  *statusValue
+	conn    *grpc.ClientConn
+	client  hostv1.HostServiceClient
+
+	// ctx lives as long as the instance, which is longer than Run's context: what Run does when it is asked to stop still reaches the host.
+	ctx       context.Context
+	cancel    context.CancelFunc
+	mu        sync.Mutex
+	closed    bool
+	following sync.WaitGroup
+
+	membership event.Value[*hostv1.Membership]
+	directory  event.Value[*hostv1.Directory]
+	network    event.Value[[]string]
+	once       struct{ membership, directory, network sync.Once }
+}
+
+func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger) (*Host, error) {
+	socket, core := request.GetHostSocket(), request.GetCoreUid()
+	dialer := &net.Dialer{}
+	conn, err := grpc.NewClient("passthrough:///host",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(peercred.Credentials(func(peer peercred.Peer) error {
+			if peer.UID != core {
+				return fmt.Errorf("host socket %s: listened to by user %d, not by the core's user %d", socket, peer.UID, core)
+			}
+			return nil
+		})),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true),
+			grpc.MaxCallRecvMsgSize(MaxMessageSize), grpc.MaxCallSendMsgSize(MaxMessageSize)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("host socket %s: %w", socket, err)
+	}
+	host := &Host{request: request, log: log, status: status, conn: conn, client: hostv1.NewHostServiceClient(conn)}
+	host.ctx, host.cancel = context.WithCancel(context.Background())
+	return host, nil
+}
+
+// close ends what the host does for the role and waits for it.
+func (h *Host) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.following.Wait()
+	if err := h.conn.Close(); err != nil {
+		h.log.Debug("closing the connection to the core", "error", err)
+	}
+}
+
+// InstanceID is "<node ID>/<role>/<counter>". It is another one after every start.
+func (h *Host) InstanceID() string { return h.request.GetInstanceId() }
+
+// NodeID is the ID of the node on which the role runs.
+func (h *Host) NodeID() string { return h.request.GetNodeId() }
+
+// Role is the name of the role that runs.
+func (h *Host) Role() string { return h.request.GetRole() }
+
+// DataDirectory is a directory that only this role of this node can enter, kept over restarts.
+func (h *Host) DataDirectory() string { return h.request.GetDataDirectory() }
+
+// RuntimeDirectory is a directory that only this instance can enter, in memory and gone with it: the place for sockets.
+func (h *Host) RuntimeDirectory() string { return h.request.GetRuntimeDirectory() }
+
+// Configuration is the role's configuration as a JSON document, or nothing if none was set. It does not change while the instance lives.
+// Decode decodes it.
+func (h *Host) Configuration() []byte { return []byte(h.request.GetConfiguration()) }
+
+// Logger writes JSON lines to standard error, which the core keeps and shows with role and instance as fields.
+func (h *Host) Logger() hclog.Logger { return h.log }
+
+// Ready says that the role does its work. It may be called again, after Degraded.
+func (h *Host) Ready() { h.status.enter(rolev1.RoleState_ROLE_STATE_READY, "") }
+
+// Degraded says that the role runs but cannot do its work as it should, and why.
+func (h *Host) Degraded(reason string) {
+	h.status.enter(rolev1.RoleState_ROLE_STATE_DEGRADED, reason)
+}
+
+// SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
+// an address (a URL or host:port). An empty address withdraws it.
+func (h *Host) SetEndpoint(name, address string) {
+	h.status.setEndpoint(strings.ToValidUTF8(name, "\uFFFD"), strings.ToValidUTF8(address, "\uFFFD"))
+}
+
+// SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8; what does
+// not fit is left out, and the log says so.
+func (h *Host) SetValue(name, value string) {
+	switch {
+	case !utf8.ValidString(name) || !utf8.ValidString(value):
+		h.log.Error("a published value is not UTF-8 and was left out", "value", name)
+	case len(value) > maxValueSize:
+		h.log.Error("a published value is too long and was left out", "value", name, "bytes", len(value), "allowed", maxValueSize)
+	case !h.status.setValue(name, value):
+		h.log.Error("there are too many published values; one was left out", "value", name, "allowed", maxValues)
+	}
+}
+
+// Client is the raw protocol of the host, on a connection that finds a restarted core again. Calls wait for the core as long as their
+// context lets them.
+func (h *Host) Client() hostv1.HostServiceClient { return h.client }

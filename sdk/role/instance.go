@@ -1,0 +1,131 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// errUnasked is why a role has failed whose Run returned nil too early.
+var errUnasked = errors.New("the role ended without being asked to")
+
+// instance is a role that was started.
+type instance struct {
+	id     string
+	role   Role
+	log    hclog.Logger
+	host   *Host
+	status *statusValue
+	// core is nil unless the role ends with its core.
+	core *lifeline
+	// done is closed when Run has returned and all that the SDK did for it has ended.
+	done chan struct{}
+
+	// running is Run's context; serving is that of the calls to the role's services, which ends when Run has returned.
+	running, serving       context.Context
+	stopRunning, endCalled context.CancelFunc
+
+	mu      sync.Mutex
+	stopped bool // Stop was asked for before Run returned
+	ended   bool // Run has returned
+}
+
+func newInstance(role Role, request *rolev1.StartRequest, log hclog.Logger) (*instance, error) {
+	i := &instance{
+		id: request.GetInstanceId(), role: role, log: log, status: newStatus(request), done: make(chan struct{}),
+	}
+	host, err := newHost(request, i.status, log)
+	if err != nil {
+		return nil, err
+	}
+	i.host = host
+	i.running, i.stopRunning = context.WithCancel(context.Background())
+	i.serving, i.endCalled = context.WithCancel(context.Background())
+	return i, nil
+}
+
+// run runs the role to its end.
+func (i *instance) run() {
+	defer close(i.done)
+	err := i.call()
+	i.mu.Lock()
+	i.ended = true
+	stopped := i.stopped
+	i.mu.Unlock()
+	i.stopRunning()
+	i.endCalled()
+	i.host.close()
+	if i.core != nil {
+		i.core.close()
+	}
+	switch {
+	case !stopped:
+		if err == nil {
+			err = errUnasked
+		}
+		i.log.Error("the role failed", "error", err)
+		i.status.enter(rolev1.RoleState_ROLE_STATE_FAILED, err.Error())
+	case err != nil && !errors.Is(err, context.Canceled):
+		i.log.Warn("the role stopped, with an error", "error", err)
+		i.status.enter(rolev1.RoleState_ROLE_STATE_STOPPED, err.Error())
+	default:
+		i.log.Debug("the role stopped")
+		i.status.enter(rolev1.RoleState_ROLE_STATE_STOPPED, "")
+	}
+}
+
+// call calls Run and turns a panic into an error, with the stack in the log. Run has a goroutine of its own, so that even one that ends it
+// (runtime.Goexit) has ended and not vanished.
+func (i *instance) call() error {
+	result := make(chan error, 1)
+	go func() {
+		err := errors.New("the role's goroutine was ended by runtime.Goexit")
+		defer func() {
+			if cause := recover(); cause != nil {
+				i.log.Error("the role panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
+				err = fmt.Errorf("panic: %v", cause)
+			}
+			result <- err
+		}()
+		err = i.role.Run(i.running, i.host)
+	}()
+	return <-result
+}
+
+// stop asks Run to return and waits until it has, at most for the grace period. It reports whether Run has returned.
+func (i *instance) stop(grace time.Duration) bool {
+	i.mu.Lock()
+	if !i.ended && !i.stopped {
+		i.stopped = true
+		i.status.enter(rolev1.RoleState_ROLE_STATE_STOPPING, "")
+	}
+	i.mu.Unlock()
+	i.stopRunning()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-i.done:
+		return true
+	case <-timer.C:
+		i.status.enter(rolev1.RoleState_ROLE_STATE_FAILED, fmt.Sprintf("the role did not stop within its grace period of %s", grace))
+		i.endCalled()
+		return false
+	}
+}
+
+// whileServing returns a context that also ends when the role's services end.
+func (i *instance) whileServing(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(i.serving, cancel)
+	return ctx, func() {
+		unhook()
+		cancel()
+	}
+}

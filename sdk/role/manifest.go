@@ -1,0 +1,149 @@
+package role
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/reeveproject/reeve/proto/identity"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// capabilityPattern is the form of a capability: a protocol package's name, at least two words joined by dots.
+var capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$`)
+
+// protocols are the protocol packages that this SDK speaks.
+func protocols() []string { return []string{"reeve.role.v1", "reeve.host.v1"} }
+
+const (
+	maxCapability = 128
+	maxSchema     = 256 << 10
+	nameRule      = "want 1 to 32 of a-z, 0-9 and '-', a letter first and no '-' last"
+)
+
+// Manifest is what the plugin says of itself, or all that is wrong with it.
+func (p Plugin) Manifest() (*rolev1.Manifest, error) {
+	var problems []error
+	problem := func(format string, arguments ...any) {
+		problems = append(problems, fmt.Errorf(format, arguments...))
+	}
+	if !identity.ValidName(p.Name) {
+		problem("plugin name %q: %s", p.Name, nameRule)
+	}
+	if _, err := semver.StrictNewVersion(p.Version); err != nil {
+		problem("version %q: want a semantic version such as 1.2.3, without a leading v: %w", p.Version, err)
+	}
+	if len(p.Roles) == 0 {
+		problem("no roles: a plugin offers at least one")
+	}
+	manifest := &rolev1.Manifest{Name: p.Name, Version: p.Version, Protocols: protocols()}
+	names := make(map[string]bool)
+	users := make(map[string]string)
+	for _, role := range p.Roles {
+		if names[role.Name] {
+			problem("role %q is there twice", role.Name)
+		}
+		names[role.Name] = true
+		if other, taken := users[role.ConsensusUser]; taken && role.ConsensusUser != "" {
+			problem("roles %q and %q: ConsensusUser %q belongs to one role only", other, role.Name, role.ConsensusUser)
+		}
+		users[role.ConsensusUser] = role.Name
+		for _, err := range role.problems() {
+			problem("role %q: %w", role.Name, err)
+		}
+		manifest.Roles = append(manifest.Roles, role.manifest())
+	}
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("plugin %s: %w", p.Name, errors.Join(problems...))
+	}
+	return manifest, nil
+}
+
+func (r Role) manifest() *rolev1.RoleManifest {
+	split, _ := r.InSplit.proto()
+	manifest := &rolev1.RoleManifest{
+		Name:                r.Name,
+		Summary:             r.Summary,
+		ConsensusUser:       r.ConsensusUser,
+		Requires:            r.Requires,
+		Provides:            r.Provides,
+		ConfigurationSchema: r.ConfigurationSchema,
+		StartsFromCache:     r.StartsFromCache,
+		EndsWithCore:        r.EndsWithCore,
+		InSplit:             split,
+	}
+	for _, grant := range r.Grants {
+		manifest.Grants = append(manifest.Grants, &rolev1.Grant{Name: grant.Name, Parameters: maps.Clone(grant.Parameters)})
+	}
+	for _, port := range r.Ports {
+		manifest.Ports = append(manifest.Ports, &rolev1.Port{Name: port.Name, Protocol: port.Protocol, Number: uint32(port.Number)})
+	}
+	return manifest
+}
+
+func (r Role) problems() []error {
+	var problems []error
+	problem := func(format string, arguments ...any) {
+		problems = append(problems, fmt.Errorf(format, arguments...))
+	}
+	if !identity.ValidName(r.Name) {
+		problem("name: %s", nameRule)
+	}
+	if strings.ContainsAny(r.Summary, "\r\n") || !utf8.ValidString(r.Summary) {
+		problem("summary: want one line of UTF-8")
+	}
+	if r.ConsensusUser != "" && !identity.ValidName(r.ConsensusUser) {
+		problem("ConsensusUser %q: %s", r.ConsensusUser, nameRule)
+	}
+	for _, name := range r.Requires {
+		if !identity.ValidName(name) && !validCapability(name) {
+			problem("requires %q: neither a role's name nor a capability such as reeve.consensus.v1", name)
+		}
+	}
+	for _, name := range r.Provides {
+		if !validCapability(name) {
+			problem("provides %q: want a protocol package such as reeve.consensus.v1, at most %d long", name, maxCapability)
+		}
+	}
+	for _, grant := range r.Grants {
+		if !identity.ValidName(grant.Name) {
+			problem("grant %q: %s", grant.Name, nameRule)
+		}
+		for key, value := range grant.Parameters {
+			if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
+				problem("grant %q: parameter %q: want a name and a value of UTF-8", grant.Name, key)
+			}
+		}
+	}
+	for _, port := range r.Ports {
+		if port.Name == "" || !utf8.ValidString(port.Name) || port.Number == 0 || (port.Protocol != "tcp" && port.Protocol != "udp") {
+			problem("port %q %s/%d: want a name, tcp or udp, and a number from 1 to 65535", port.Name, port.Protocol, port.Number)
+		}
+	}
+	if r.ConfigurationSchema != "" {
+		var schema map[string]any
+		if err := json.Unmarshal([]byte(r.ConfigurationSchema), &schema); err != nil {
+			problem("configuration schema: want a JSON object: %w", err)
+		}
+		if len(r.ConfigurationSchema) > maxSchema {
+			problem("configuration schema: %d bytes long, at most %d are allowed", len(r.ConfigurationSchema), maxSchema)
+		}
+	}
+	if _, known := r.InSplit.proto(); !known {
+		problem("InSplit %d: want Told, Continue or Stop", r.InSplit)
+	}
+	if r.Run == nil {
+		problem("no Run function")
+	}
+	return problems
+}
+
+func validCapability(name string) bool {
+	return len(name) <= maxCapability && capabilityPattern.MatchString(name)
+}

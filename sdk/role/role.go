@@ -1,0 +1,116 @@
+package role
+
+import (
+	"context"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Handshake is what core and plugin agree upon before they speak gRPC. It keeps people from starting a plugin by hand; it is no secret.
+var Handshake = plugin.HandshakeConfig{
+	ProtocolVersion:  1,
+	MagicCookieKey:   "REEVE_PLUGIN",
+	MagicCookieValue: "reeve.role.v1",
+}
+
+// PluginName is the name under which go-plugin knows what Serve serves.
+const PluginName = "role"
+
+// MaxMessageSize is how long a message on the plugin connection may be, in bytes, in both directions. gRPC's own 4 MiB would be
+// reached by a catalog of a few hundred plugins with their schemas.
+const MaxMessageSize = 16 << 20
+
+// Plugin is an executable that offers roles.
+type Plugin struct {
+	// Name of the plugin: 1 to 32 of a-z, 0-9 and '-', a letter first and no '-' last.
+	Name string
+	// Version as in semver 2.0, without a leading v.
+	Version string
+	// Roles that the plugin offers, at least one. A process runs one of them.
+	Roles []Role
+}
+
+// Role is a job of a node, as its author declares and writes it. Name and Run are needed, all else is optional.
+type Role struct {
+	// Name of the role, written as a plugin's name and unique in a cluster.
+	Name string
+	// Summary is one line for people.
+	Summary string
+	// ConsensusUser is the name under which the role uses the consensus store; empty: it does not. It is written as a role's name and
+	// belongs to this role alone.
+	ConsensusUser string
+	// Requires names roles or capabilities that must be Ready on the same node before this role starts.
+	Requires []string
+	// Provides names the capabilities of this role, such as "reeve.consensus.v1".
+	Provides []string
+	// Grants are the powers of the host that the role wants. It has them when the cluster's owner has agreed.
+	Grants []Grant
+	// ConfigurationSchema is the JSON Schema (draft 2020-12) of the role's configuration; the cluster refuses what does not fit it before the
+	// role sees it. Empty together with a nil CheckConfiguration: the role takes no configuration.
+	ConfigurationSchema string
+	// Ports on which the role listens by default.
+	Ports []Port
+	// StartsFromCache says that the role starts from what the node has cached, before the cluster is reached.
+	StartsFromCache bool
+	// EndsWithCore says that the role is to end when the core of its node ends. By default it goes on.
+	EndsWithCore bool
+	// InSplit is what becomes of the role while the node is cut off from its cluster.
+	InSplit SplitBehaviour
+
+	// CheckConfiguration refuses a configuration (a valid JSON document, or nothing) with a *ConfigurationError that holds all problems;
+	// any other error is one problem of the whole document. It must have no effects and be quick. Nil: everything is accepted that the
+	// schema accepts.
+	CheckConfiguration func(document []byte) error
+	// Register adds gRPC services to the plugin connection, on which the core calls what the role's capabilities need. It is called
+	// once, before Start; the services answer FailedPrecondition until the role was started, and to calls of a plugin's other roles. The
+	// context of a call ends when Run has returned. Nil: none.
+	Register func(grpc.ServiceRegistrar)
+	// Run does the role's work until ctx is done, which means that the role has been asked to stop. Returning before that is a failure,
+	// with an error or without.
+	Run func(ctx context.Context, host *Host) error
+}
+
+// Grant is a named power of the host, narrowed by parameters.
+type Grant struct {
+	// Name of the power, such as "replace-file".
+	Name string
+	// Parameters narrow it, such as {"path": "/etc/hosts"}.
+	Parameters map[string]string
+}
+
+// Port is a network port of a role.
+type Port struct {
+	Name string
+	// Protocol is "tcp" or "udp".
+	Protocol string
+	// Number is 1 to 65535.
+	Number uint16
+}
+
+// SplitBehaviour is what becomes of a role while its node is cut off from the cluster.
+type SplitBehaviour int
+
+const (
+	// Told lets the role go on without the consensus store; it learns of it through Host.Membership. The default: most roles serve the
+	// machine, whatever the cluster does.
+	Told SplitBehaviour = iota
+	// Continue lets the role go on and keep the consensus store.
+	Continue
+	// Stop stops the role until the node is Home again.
+	Stop
+)
+
+func (b SplitBehaviour) proto() (rolev1.SplitBehaviour, bool) {
+	switch b {
+	case Told:
+		return rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_TOLD, true
+	case Continue:
+		return rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE, true
+	case Stop:
+		return rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP, true
+	}
+	return rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_UNSPECIFIED, false
+}

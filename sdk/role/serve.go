@@ -1,0 +1,202 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/reeveproject/reeve/sdk/peercred"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// startTime is how long the process waits to be started: a core that launched it starts it within seconds, and one that died in between must
+	// not leave it behind.
+	startTime = 2 * time.Minute
+	// flushTime is how long the process waits, at its end, for the calls that it answers.
+	flushTime = 2 * time.Second
+)
+
+// Serve offers the plugin's roles to the core that launched the process, runs the one that the core starts, and ends the process. It does not
+// return. It is to be called from main, with nothing done before: what a role does belongs into Run.
+func Serve(p Plugin) {
+	os.Exit(serve(p))
+}
+
+func serve(p Plugin) int {
+	stdio := &stdio{stdout: os.Stdout, stderr: os.Stderr}
+	newLog := func(name string) hclog.Logger {
+		// Debug: what is not written here cannot be found out afterwards; the core shows as much of it as it is told to.
+		return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Debug, Output: stdio.stderr, JSONFormat: true})
+	}
+	s, err := newServer(p, newLog)
+	if err != nil {
+		fmt.Fprintf(stdio.stderr, "%s\n", err)
+		return 1
+	}
+	if os.Getenv(Handshake.MagicCookieKey) != Handshake.MagicCookieValue {
+		explain(stdio.stderr, p)
+		return 1
+	}
+
+	// SIGINT reaches a role when somebody ends the core with Ctrl-C: stopping roles is then the core's part. SIGPIPE is what a role
+	// would die of on its next line of output after the reader of its output has died; nobody needs to receive from this channel.
+	signal.Ignore(syscall.SIGINT)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+
+	transport := &pluginTransport{server: s, log: newLog("sdk"), stdio: stdio}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		transport.serve()
+	}()
+
+	code := await(s, terminate, served, stdio.stderr)
+	transport.end()
+	<-served
+	return code
+}
+
+// await waits for a reason to end the process and returns its exit status.
+func await(s *server, terminate <-chan os.Signal, served <-chan struct{}, stderr io.Writer) int {
+	notStarted := time.NewTimer(startTime)
+	defer notStarted.Stop()
+	started := s.started
+	var terminating sync.Once
+	for {
+		select {
+		case code := <-s.end:
+			return code
+		case <-started:
+			notStarted.Stop()
+			started = nil
+		case <-notStarted.C:
+			fmt.Fprintf(stderr, "no role was started within %s; the core that launched the process has gone\n", startTime)
+			return 1
+		case <-terminate:
+			// Its end is what s.end tells of.
+			terminating.Do(func() { go s.stop(defaultGrace) })
+		case <-served:
+			// The listener failed, or somebody used go-plugin's own way to end a plugin.
+			s.stop(defaultGrace)
+			if s.instance.Load() == nil {
+				return 1
+			}
+			return <-s.end
+		}
+	}
+}
+
+// explain tells somebody who started the plugin by hand what to do with it.
+func explain(out io.Writer, p Plugin) {
+	executable, err := os.Executable()
+	if err != nil {
+		executable = os.Args[0]
+	}
+	names := make([]string, len(p.Roles))
+	for n, role := range p.Roles {
+		names[n] = role.Name
+		if role.Summary != "" {
+			names[n] += " (" + role.Summary + ")"
+		}
+	}
+	fmt.Fprintf(out, "This is the plugin %s %s of a Reeve cluster, with the role %s.\n"+
+		"It is run by the nodes of a cluster and does nothing when it is started by hand. To add it to a cluster:\n\n"+
+		"\treeve plugin add %s\n"+
+		"\treeve node role add NODE %s\n",
+		p.Name, p.Version, strings.Join(names, ", "), executable, p.Roles[0].Name)
+}
+
+// pluginTransport is the plugin connection's server.
+type pluginTransport struct {
+	plugin.NetRPCUnsupportedPlugin
+	server *server
+	log    hclog.Logger
+	stdio  *stdio
+	// made is the gRPC server; nil before go-plugin has asked for it.
+	mu    sync.Mutex
+	ended bool
+	made  *grpc.Server
+}
+
+var _ plugin.GRPCPlugin = (*pluginTransport)(nil)
+
+// serve performs the handshake and serves until end.
+func (t *pluginTransport) serve() {
+	plugin.Serve(&plugin.ServeConfig{
+		HandshakeConfig: Handshake,
+		VersionedPlugins: map[int]plugin.PluginSet{
+			int(Handshake.ProtocolVersion): {PluginName: t},
+		},
+		GRPCServer: t.newServer,
+		// go-plugin tells at lower levels of every step that it takes.
+		Logger: hclog.New(&hclog.LoggerOptions{Name: "go-plugin", Level: hclog.Error, Output: t.stdio.stderr, JSONFormat: true}),
+	})
+}
+
+func (t *pluginTransport) newServer(options []grpc.ServerOption) *grpc.Server {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.made = grpc.NewServer(append(options,
+		grpc.Creds(peercred.Credentials(t.admit)),
+		grpc.MaxRecvMsgSize(MaxMessageSize), grpc.MaxSendMsgSize(MaxMessageSize),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(recoverUnary(t.log)), grpc.ChainStreamInterceptor(recoverStream(t.log)),
+	)...)
+	if t.ended {
+		t.made.Stop()
+	}
+	return t.made
+}
+
+// end answers the calls that are under way, at most for flushTime, and ends the server.
+func (t *pluginTransport) end() {
+	t.mu.Lock()
+	t.ended = true
+	made := t.made
+	t.mu.Unlock()
+	if made == nil {
+		return
+	}
+	cut := time.AfterFunc(flushTime, made.Stop)
+	defer cut.Stop()
+	made.GracefulStop()
+}
+
+// admit is asked for every connection, before the first call on it is handled.
+func (t *pluginTransport) admit(peer peercred.Peer) error {
+	t.stdio.restore(t.log)
+	i := t.server.instance.Load()
+	if i == nil && (peer.UID == 0 || peer.UID == uint32(os.Getuid())) || i != nil && peer.UID == i.host.request.GetCoreUid() {
+		return nil
+	}
+	t.log.Error("a connection was refused: it does not come from the core", "uid", peer.UID, "pid", peer.PID)
+	return fmt.Errorf("user %d is not the core", peer.UID)
+}
+
+// GRPCServer implements plugin.GRPCPlugin.
+func (t *pluginTransport) GRPCServer(_ *plugin.GRPCBroker, server *grpc.Server) error {
+	rolev1.RegisterRoleServiceServer(server, t.server)
+	t.server.gate.register(server)
+	return nil
+}
+
+// GRPCClient implements plugin.GRPCPlugin. The core dials the socket itself.
+func (t *pluginTransport) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+	return nil, errors.New("role: dial the plugin's socket and use reeve.role.v1")
+}

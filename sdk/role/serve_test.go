@@ -1,0 +1,467 @@
+package role_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/roletest"
+)
+
+func launch(t *testing.T, plugin string) *roletest.Process {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return roletest.Launch(t, executable, asPlugin+"="+plugin)
+}
+
+func start(t *testing.T, host *roletest.Host, role, configuration string) *roletest.Process {
+	t.Helper()
+	process := launch(t, "probe")
+	if err := process.Start(host, role, configuration); err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("%s: want %s, got: %v", what, want, err)
+	}
+}
+
+func wantExit(t *testing.T, process *roletest.Process, want int) {
+	t.Helper()
+	if got := process.Exit(); got != want {
+		t.Errorf("the process ended with status %d, want %d", got, want)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	process := launch(t, "probe")
+	want, err := probe().Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got, err := process.Service().Describe(t.Context(), &rolev1.DescribeRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(got.GetManifest(), want) {
+			t.Errorf("got %v, want %v", got.GetManifest(), want)
+		}
+	}
+	if err := process.Stop(time.Second); err != nil {
+		t.Error(err)
+	}
+	wantExit(t, process, 0)
+}
+
+func TestHello(t *testing.T) {
+	process := launch(t, "hello")
+	if err := process.Start(roletest.NewHost(t), "hello", ""); err != nil {
+		t.Fatal(err)
+	}
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	if err := process.Stop(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+	wantExit(t, process, 0)
+}
+
+func TestStart(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t, "probe")
+	service, request := process.Service(), process.Request(host, "probe", "")
+
+	stream, err := service.Watch(t.Context(), &rolev1.WatchRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	wantCode(t, "Watch before Start", err, codes.FailedPrecondition)
+
+	unknown := proto.CloneOf(request)
+	unknown.Role = "nonesuch"
+	_, err = service.Start(t.Context(), unknown)
+	wantCode(t, "an unknown role", err, codes.NotFound)
+	if !strings.Contains(status.Convert(err).Message(), "probe, other, store") {
+		t.Errorf("the error does not say which roles there are: %v", err)
+	}
+	nameless := proto.CloneOf(request)
+	nameless.InstanceId = ""
+	_, err = service.Start(t.Context(), nameless)
+	wantCode(t, "no instance ID", err, codes.InvalidArgument)
+
+	for range 2 {
+		if _, err := service.Start(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := proto.CloneOf(request)
+	other.InstanceId += "0"
+	_, err = service.Start(t.Context(), other)
+	wantCode(t, "another instance", err, codes.FailedPrecondition)
+	_, err = service.Stop(t.Context(), &rolev1.StopRequest{InstanceId: other.GetInstanceId()})
+	wantCode(t, "Stop of another instance", err, codes.FailedPrecondition)
+	if _, err := service.Stop(t.Context(), &rolev1.StopRequest{InstanceId: request.GetInstanceId()}); err != nil {
+		t.Error(err)
+	}
+	wantExit(t, process, 0)
+}
+
+func TestConfigurationIsRefused(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t, "probe")
+	tests := []struct {
+		role, configuration string
+		paths               []string
+	}{
+		{"probe", `{"do": 1, "extra/1": true, "filler": ["a", {}]}`, []string{"/do", "/extra~11", "/filler/1"}},
+		{"probe", "{\n\"do\": }", []string{""}},
+		{"other", `{"any": 1}`, []string{""}},
+	}
+	for _, test := range tests {
+		err := process.Start(host, test.role, test.configuration)
+		wantCode(t, test.configuration, err, codes.InvalidArgument)
+		var paths []string
+		for _, detail := range status.Convert(err).Details() {
+			if problem, ok := detail.(*rolev1.ConfigurationProblem); ok {
+				paths = append(paths, problem.GetPath())
+				if problem.GetMessage() == "" {
+					t.Errorf("%s: %s: no message", test.configuration, problem.GetPath())
+				}
+			}
+		}
+		if fmt.Sprint(paths) != fmt.Sprint(test.paths) || len(paths) != len(test.paths) {
+			t.Errorf("%s: problems at %q, want %q", test.configuration, paths, test.paths)
+		}
+	}
+	// The process is none the worse for it, and an empty configuration sets nothing.
+	if err := process.Start(host, "other", " {} "); err != nil {
+		t.Fatal(err)
+	}
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+}
+
+func TestWhatARoleIsTold(t *testing.T) {
+	host := roletest.NewHost(t)
+	process := start(t, host, "probe", `{"do": "tell"}`)
+	request := process.Request(host, "probe", "")
+	now := process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	want := strings.Join([]string{
+		request.GetInstanceId(), request.GetNodeId(), "probe", request.GetDataDirectory(), request.GetRuntimeDirectory(),
+	}, " ")
+	if got := now.GetValues()["told"]; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if now.GetInstanceId() != request.GetInstanceId() || now.GetRole() != "probe" || now.GetConfigurationGeneration() != 1 {
+		t.Errorf("the status does not say of whom it is: %v", now)
+	}
+}
+
+func TestLargeConfiguration(t *testing.T) {
+	process := start(t, roletest.NewHost(t), "probe", `{"filler": ["`+strings.Repeat("x", 5<<20)+`"]}`)
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+}
+
+func TestRunThatEndsEarlyHasFailed(t *testing.T) {
+	for do, reason := range map[string]string{
+		"return": "the role ended without being asked to",
+		"fail":   "no \uFFFD luck",
+		"panic":  "panic: out of luck",
+		"goexit": "the role's goroutine was ended by runtime.Goexit",
+	} {
+		t.Run(do, func(t *testing.T) {
+			process := start(t, roletest.NewHost(t), "probe", fmt.Sprintf(`{"do": %q}`, do))
+			if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED); now.GetReason() != reason {
+				t.Errorf("reason %q, want %q", now.GetReason(), reason)
+			}
+			wantExit(t, process, 1)
+			if do == "panic" && !strings.Contains(process.Log(), "plugin_test.go") {
+				t.Errorf("the log does not say where the panic was:\n%s", process.Log())
+			}
+		})
+	}
+}
+
+func TestRunThatEndsEarlyUnwatched(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t, "probe")
+	if _, err := process.Service().Start(t.Context(), process.Request(host, "probe", `{"do": "return"}`)); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, process, 1)
+}
+
+func TestStop(t *testing.T) {
+	t.Run("what Run does at the end reaches the host", func(t *testing.T) {
+		host := roletest.NewHost(t)
+		host.SetFile(file, []byte("dirty"))
+		process := start(t, host, "probe", `{"do": "clean"}`)
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		if err := process.Stop(20 * time.Second); err != nil {
+			t.Error(err)
+		}
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+		wantExit(t, process, 0)
+		if got := string(host.File(file)); got != "clean" {
+			t.Errorf("the file holds %q", got)
+		}
+	})
+	t.Run("an error at the end", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "probe", `{"do": "fail-late"}`)
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		if err := process.Stop(20 * time.Second); err != nil {
+			t.Error(err)
+		}
+		if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED); now.GetReason() != "could not clean up" {
+			t.Errorf("reason %q", now.GetReason())
+		}
+		wantExit(t, process, 0)
+	})
+	t.Run("a role that stays", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "probe", `{"do": "stay"}`)
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		wantCode(t, "Stop", process.Stop(50*time.Millisecond), codes.DeadlineExceeded)
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED)
+		wantExit(t, process, 1)
+	})
+	t.Run("SIGTERM", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "probe", "")
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.Signal(syscall.SIGTERM)
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+		wantExit(t, process, 0)
+	})
+	t.Run("SIGINT does nothing", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "probe", "")
+		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.Signal(syscall.SIGINT)
+		// Signals of the same process are taken in the order of their numbers: SIGINT is done with when SIGTERM is.
+		process.Signal(syscall.SIGTERM)
+		wantExit(t, process, 0)
+	})
+}
+
+func TestOutputGoesToTheLog(t *testing.T) {
+	process := start(t, roletest.NewHost(t), "probe", `{"do": "shout"}`)
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	for _, line := range []string{"end of output", "end of errors", "end of println"} {
+		if !strings.Contains(process.Log(), line+"\n") {
+			t.Errorf("%q is not in the log", line)
+		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	process := start(t, roletest.NewHost(t), "probe", `{"do": "publish"}`)
+	now := process.Await("degraded", func(now *rolev1.WatchResponse) bool {
+		return now.GetState() == rolev1.RoleState_ROLE_STATE_DEGRADED || now.GetState() == rolev1.RoleState_ROLE_STATE_READY
+	})
+	var endpoints []string
+	for _, endpoint := range now.GetEndpoints() {
+		endpoints = append(endpoints, endpoint.GetName()+"="+endpoint.GetAddress())
+	}
+	if got, want := strings.Join(endpoints, " "), "http=127.0.0.1:4 other=127.0.0.1:3 bad\uFFFD=bad\uFFFD"; got != want {
+		t.Errorf("endpoints %q, want %q", got, want)
+	}
+	values := now.GetValues()
+	if len(values) != 32 || len(values["size"]) != 4096 || values["n30"] != "x" {
+		t.Errorf("values: %v", values)
+	}
+	for _, name := range []string{"oversize", "bad", "gone", "n31"} {
+		if _, there := values[name]; there {
+			t.Errorf("the value %q was published", name)
+		}
+	}
+}
+
+func TestHostIsFoundAgain(t *testing.T) {
+	host := roletest.NewHost(t)
+	set := func(n uint64) {
+		host.Membership.Set(&hostv1.Membership{Reason: fmt.Sprint("reason ", n)})
+		host.Directory.Set(&hostv1.Directory{Revision: n})
+		host.Network.Set([]string{"192.0.2.1", fmt.Sprint("192.0.2.", n)})
+	}
+	set(2)
+	process := start(t, host, "probe", `{"do": "follow"}`)
+	seen := func(n uint64) func(*rolev1.WatchResponse) bool {
+		return func(now *rolev1.WatchResponse) bool {
+			values := now.GetValues()
+			return values["membership"] == fmt.Sprint("reason ", n) && values["directory"] == fmt.Sprint(n) &&
+				values["network"] == fmt.Sprint("192.0.2.1 192.0.2.", n)
+		}
+	}
+	process.Await("following", seen(2))
+	host.Stop()
+	set(3)
+	if err := host.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	process.Await("following again", seen(3))
+	if err := process.Stop(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	wantExit(t, process, 0)
+}
+
+// A role can be stopped while its core is away.
+func TestStopWithoutHost(t *testing.T) {
+	host := roletest.NewHost(t)
+	process := start(t, host, "probe", `{"do": "follow"}`)
+	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	host.Stop()
+	process.Signal(syscall.SIGTERM)
+	wantExit(t, process, 0)
+}
+
+func TestStartedByHand(t *testing.T) {
+	for plugin, want := range map[string][]string{
+		"probe":  {"reeve plugin add /", "probe 1.2.3", "does what it is told"},
+		"broken": {`plugin name "Broken"`, `version "v1"`, `role "x" is there twice`, `role "x": no Run function`},
+	} {
+		executable, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := exec.Command(executable)
+		command.Env = []string{asPlugin + "=" + plugin}
+		output, err := command.CombinedOutput()
+		if command.ProcessState.ExitCode() != 1 {
+			t.Errorf("%s: want exit status 1: %v", plugin, err)
+		}
+		for _, text := range want {
+			if !strings.Contains(string(output), text) {
+				t.Errorf("%s: %q is not in the output:\n%s", plugin, text, output)
+			}
+		}
+	}
+}
+
+// Environment variables of the processes that stand in for a core and for a stranger.
+const (
+	socketVariable   = "REEVE_TEST_SOCKET"
+	hostVariable     = "REEVE_TEST_HOST"
+	instanceVariable = "REEVE_TEST_INSTANCE"
+)
+
+// beCore is the main function of a core that starts the role "tied" and then does nothing more.
+func beCore() {
+	conn, err := grpc.NewClient("unix:"+os.Getenv(socketVariable), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err == nil {
+		_, err = rolev1.NewRoleServiceClient(conn).Start(context.Background(), &rolev1.StartRequest{
+			InstanceId: os.Getenv(instanceVariable), Role: "tied", HostSocket: os.Getenv(hostVariable), CoreUid: uint32(os.Getuid()),
+		})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("started")
+	select {}
+}
+
+// beStranger is the main function of a process of another user that tries to call the plugin.
+func beStranger() {
+	conn, err := grpc.NewClient("unix:"+os.Getenv(socketVariable), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err == nil {
+		_, err = rolev1.NewRoleServiceClient(conn).Describe(context.Background(), &rolev1.DescribeRequest{})
+	}
+	fmt.Println(status.Code(err))
+	os.Exit(0)
+}
+
+func helper(t *testing.T, kind string, process *roletest.Process) *exec.Cmd {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(executable)
+	command.Env = []string{asPlugin + "=" + kind, socketVariable + "=" + strings.TrimPrefix(process.Conn().Target(), "unix:")}
+	return command
+}
+
+func TestEndsWithCore(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t, "probe")
+	core := helper(t, "core", process)
+	core.Env = append(core.Env, hostVariable+"="+host.Socket(), instanceVariable+"=n/tied/1")
+	output, err := core.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var line string
+	_, err = fmt.Fscanln(output, &line)
+	if err != nil || line != "started" {
+		t.Errorf("the core could not start the role: %q, %v", line, err)
+	}
+	_ = core.Process.Kill()
+	_ = core.Wait()
+	wantExit(t, process, 0)
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	process := launch(t, "probe")
+	socket := strings.TrimPrefix(process.Conn().Target(), "unix:")
+	// The directory is what keeps strangers away; here it does not, to see the check behind it.
+	for path, mode := range map[string]os.FileMode{socket: 0o777, filepath.Dir(socket): 0o711, filepath.Dir(filepath.Dir(socket)): 0o711} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := process.Service().Describe(t.Context(), &rolev1.DescribeRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	stranger := helper(t, "stranger", process)
+	executable := copyExecutable(t, filepath.Dir(filepath.Dir(socket)))
+	stranger.Path, stranger.Args = executable, []string{executable}
+	stranger.Dir = "/"
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	output, err := stranger.CombinedOutput()
+	if err != nil || string(output) != "Unavailable\n" {
+		t.Errorf("want Unavailable, got %q, %v", output, err)
+	}
+	if !strings.Contains(process.Log(), "does not come from the core") {
+		t.Errorf("the log does not tell of it:\n%s", process.Log())
+	}
+}
+
+// copyExecutable puts the test's binary where another user can execute it.
+func copyExecutable(t *testing.T, directory string) string {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(executable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(directory, "copy")
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,113 @@
+package role
+
+import (
+	"maps"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/sdk/event"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// maxValues and maxValueSize bound what an instance publishes, as reeve.role.v1 says: the directory carries it to every node.
+	maxValues    = 32
+	maxValueSize = 4096
+	// maxReason keeps a reason readable; what is longer belongs into the log.
+	maxReason = 4096
+)
+
+// statusValue is the status of an instance. Its messages are never changed after they were set.
+type statusValue struct {
+	value event.Value[*rolev1.WatchResponse]
+}
+
+func newStatus(request *rolev1.StartRequest) *statusValue {
+	status := &statusValue{}
+	status.value.Set(&rolev1.WatchResponse{
+		InstanceId:              request.GetInstanceId(),
+		Role:                    request.GetRole(),
+		ConfigurationGeneration: request.GetConfigurationGeneration(),
+		State:                   rolev1.RoleState_ROLE_STATE_STARTING,
+	})
+	return status
+}
+
+// enter changes the state. A final state is never left, and Stopping only for a final one.
+func (s *statusValue) enter(state rolev1.RoleState, reason string) {
+	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
+		if final(now) || now.GetState() == rolev1.RoleState_ROLE_STATE_STOPPING && !finalState(state) {
+			return now
+		}
+		next := proto.CloneOf(now)
+		next.State = state
+		next.Reason = clip(strings.ToValidUTF8(reason, "\uFFFD"), maxReason)
+		return next
+	})
+}
+
+// setEndpoint sets or, with an empty address, withdraws an endpoint.
+func (s *statusValue) setEndpoint(name, address string) {
+	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
+		next := proto.CloneOf(now)
+		next.Endpoints = nil
+		placed := address == ""
+		for _, endpoint := range now.GetEndpoints() {
+			if endpoint.GetName() != name {
+				next.Endpoints = append(next.Endpoints, endpoint)
+				continue
+			}
+			if !placed {
+				next.Endpoints = append(next.Endpoints, &rolev1.Endpoint{Name: name, Address: address})
+				placed = true
+			}
+		}
+		if !placed {
+			next.Endpoints = append(next.Endpoints, &rolev1.Endpoint{Name: name, Address: address})
+		}
+		return next
+	})
+}
+
+// setValue sets or, with an empty value, withdraws a published value. It reports whether there was room for it.
+func (s *statusValue) setValue(name, value string) bool {
+	room := true
+	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
+		values := maps.Clone(now.GetValues())
+		if values == nil {
+			values = make(map[string]string)
+		}
+		delete(values, name)
+		if value != "" {
+			if len(values) >= maxValues {
+				room = false
+				return now
+			}
+			values[name] = value
+		}
+		next := proto.CloneOf(now)
+		next.Values = values
+		return next
+	})
+	return room
+}
+
+func final(status *rolev1.WatchResponse) bool { return finalState(status.GetState()) }
+
+func finalState(state rolev1.RoleState) bool {
+	return state == rolev1.RoleState_ROLE_STATE_FAILED || state == rolev1.RoleState_ROLE_STATE_STOPPED
+}
+
+// clip shortens text to at most size bytes, without cutting a character in two.
+func clip(text string, size int) string {
+	if len(text) <= size {
+		return text
+	}
+	for size > 0 && !utf8.RuneStart(text[size]) {
+		size--
+	}
+	return text[:size]
+}

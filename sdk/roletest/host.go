@@ -1,0 +1,232 @@
+package roletest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/role"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// Host stands in for the core of a node, as far as a role can see of it. Its values are streamed to the role as they are set; nothing is streamed
+// before the first Set.
+type Host struct {
+	hostv1.UnimplementedHostServiceServer
+	Membership event.Value[*hostv1.Membership]
+	Directory  event.Value[*hostv1.Directory]
+	Network    event.Value[[]string]
+	// Consensus is what OpenConsensus answers.
+	Consensus event.Value[*hostv1.OpenConsensusResponse]
+
+	directory string
+
+	mu     sync.Mutex
+	server *grpc.Server
+	served chan struct{}
+	files  map[string]*file
+	calls  map[string]int
+}
+
+// file is a file that the role may replace.
+type file struct {
+	content []byte // nil: there is none
+	refusal error
+}
+
+// NewHost serves a host until the test ends.
+func NewHost(t testing.TB) *Host {
+	t.Helper()
+	h := &Host{directory: directory(t), files: make(map[string]*file), calls: make(map[string]int)}
+	if err := h.Serve(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Stop)
+	return h
+}
+
+// directory makes a directory with a path that is short enough for sockets, whatever the test is called.
+func directory(t testing.TB) string {
+	t.Helper()
+	path, err := os.MkdirTemp("/tmp", "rt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(path); err != nil {
+			t.Error(err)
+		}
+	})
+	return path
+}
+
+// Socket is the path of the host socket.
+func (h *Host) Socket() string { return filepath.Join(h.directory, "host.sock") }
+
+// Serve serves the host socket again after Stop, as a core does that was started again.
+func (h *Host) Serve() error {
+	listener, err := net.Listen("unix", h.Socket())
+	if err != nil {
+		return err
+	}
+	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(role.MaxMessageSize)), make(chan struct{})
+	hostv1.RegisterHostServiceServer(server, h)
+	h.mu.Lock()
+	h.server, h.served = server, served
+	h.mu.Unlock()
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with Stop
+	}()
+	return nil
+}
+
+// Stop cuts all connections and takes the socket away, as the death of a core does. The values stay.
+func (h *Host) Stop() {
+	h.mu.Lock()
+	server, served := h.server, h.served
+	h.mu.Unlock()
+	server.Stop()
+	<-served
+}
+
+// SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it.
+func (h *Host) SetFile(path string, content []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files[path] = &file{content: content}
+}
+
+// RefuseFile lets every call for a file fail with an error, or no longer if it is nil.
+func (h *Host) RefuseFile(path string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.files[path] == nil {
+		h.files[path] = &file{}
+	}
+	h.files[path].refusal = err
+}
+
+// File is the content of a file; nil: there is none.
+func (h *Host) File(path string) []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found := h.files[path]; found != nil {
+		return found.content
+	}
+	return nil
+}
+
+// Calls is how often a method of the host has been called, by its name, such as "WatchDirectory".
+func (h *Host) Calls(method string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[method]
+}
+
+func (h *Host) called(method string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[method]++
+}
+
+// WatchMembership implements hostv1.HostServiceServer.
+func (h *Host) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.ServerStreamingServer[hostv1.WatchMembershipResponse]) error {
+	h.called("WatchMembership")
+	return send(stream.Context(), &h.Membership, func(now *hostv1.Membership) error {
+		return stream.Send(&hostv1.WatchMembershipResponse{Membership: now})
+	})
+}
+
+// WatchDirectory implements hostv1.HostServiceServer.
+func (h *Host) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.ServerStreamingServer[hostv1.WatchDirectoryResponse]) error {
+	h.called("WatchDirectory")
+	return send(stream.Context(), &h.Directory, func(now *hostv1.Directory) error {
+		return stream.Send(&hostv1.WatchDirectoryResponse{Directory: now})
+	})
+}
+
+// WatchNetwork implements hostv1.HostServiceServer.
+func (h *Host) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {
+	h.called("WatchNetwork")
+	return send(stream.Context(), &h.Network, func(now []string) error {
+		return stream.Send(&hostv1.WatchNetworkResponse{Addresses: now})
+	})
+}
+
+// OpenConsensus implements hostv1.HostServiceServer.
+func (h *Host) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.ServerStreamingServer[hostv1.OpenConsensusResponse]) error {
+	h.called("OpenConsensus")
+	return send(stream.Context(), &h.Consensus, stream.Send)
+}
+
+func send[T any](ctx context.Context, value *event.Value[T], send func(T) error) error {
+	watcher := value.Watch()
+	for {
+		now, err := watcher.Next(ctx)
+		if err != nil {
+			return status.FromContextError(err).Err()
+		}
+		if err := send(now); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadFile implements hostv1.HostServiceServer.
+func (h *Host) ReadFile(_ context.Context, request *hostv1.ReadFileRequest) (*hostv1.ReadFileResponse, error) {
+	h.called("ReadFile")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, err := h.granted(request.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if found.content == nil {
+		return nil, status.Errorf(codes.NotFound, "there is no file %s", request.GetPath())
+	}
+	return &hostv1.ReadFileResponse{Content: found.content, Digest: digest(found.content)}, nil
+}
+
+// ReplaceFile implements hostv1.HostServiceServer.
+func (h *Host) ReplaceFile(_ context.Context, request *hostv1.ReplaceFileRequest) (*hostv1.ReplaceFileResponse, error) {
+	h.called("ReplaceFile")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, err := h.granted(request.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if digest(found.content) != request.GetExpectedDigest() {
+		return nil, status.Errorf(codes.Aborted, "the file %s has changed", request.GetPath())
+	}
+	found.content = append([]byte{}, request.GetContent()...)
+	return &hostv1.ReplaceFileResponse{Digest: digest(found.content)}, nil
+}
+
+func (h *Host) granted(path string) (*file, error) {
+	found := h.files[path]
+	if found == nil {
+		return nil, status.Errorf(codes.PermissionDenied, "the file %s is not granted to the role", path)
+	}
+	return found, found.refusal
+}
+
+func digest(content []byte) string {
+	if content == nil {
+		return ""
+	}
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

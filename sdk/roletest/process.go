@@ -1,0 +1,216 @@
+package roletest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/peercred"
+	"github.com/reeveproject/reeve/sdk/role"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
+const patience = 30 * time.Second
+
+// nodeID is the ID of the node that a Process believes to be on.
+const nodeID = "reeve-00000000000000000000000000000000"
+
+// Process is a launched plugin.
+type Process struct {
+	t         testing.TB
+	run       *process
+	conn      *grpc.ClientConn
+	directory string
+	status    event.Value[*rolev1.WatchResponse]
+	watched   chan struct{}
+	endWatch  context.CancelFunc
+	instance  string
+}
+
+// Launch launches a plugin's executable, with nothing in its environment but what is given here and what go-plugin adds, and connects to it. It is
+// killed when the test ends, if it has not ended by then.
+func Launch(t testing.TB, executable string, environment ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, directory: directory(t)}
+	log, err := os.OpenFile(p.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	client := plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  role.Handshake,
+		Plugins:          plugin.PluginSet{},
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		Logger:           hclog.NewNullLogger(),
+		SkipHostEnv:      true,
+		StartTimeout:     patience,
+		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: p.directory},
+		RunnerFunc: func(_ hclog.Logger, template *exec.Cmd, _ string) (runner.Runner, error) {
+			p.run = newProcess(executable, append(template.Env, environment...), log)
+			return p.run, nil
+		},
+	})
+	address, err := client.Start()
+	t.Cleanup(p.clean)
+	if err != nil {
+		t.Fatalf("%s: %s\n%s", executable, err, p.Log())
+	}
+	p.conn, err = grpc.NewClient("unix:"+address.String(),
+		grpc.WithTransportCredentials(peercred.Credentials(nil)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(role.MaxMessageSize), grpc.MaxCallSendMsgSize(role.MaxMessageSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *Process) clean() {
+	if p.run != nil {
+		_ = p.run.Kill(context.Background())
+		<-p.run.ended
+	}
+	// Without go-plugin's own Kill: it would connect to the plugin once more, and leak that connection if the plugin is dead. What go-plugin
+	// runs for the process ends with the process.
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	if p.endWatch != nil {
+		p.endWatch()
+		<-p.watched
+	}
+	if p.t.Failed() {
+		p.t.Logf("standard error of the plugin:\n%s", p.Log())
+	}
+}
+
+func (p *Process) logPath() string { return filepath.Join(p.directory, "log") }
+
+// Conn is the plugin connection.
+func (p *Process) Conn() *grpc.ClientConn { return p.conn }
+
+// Service is the plugin's RoleService.
+func (p *Process) Service() rolev1.RoleServiceClient { return rolev1.NewRoleServiceClient(p.conn) }
+
+// PID is the process's ID.
+func (p *Process) PID() int { return p.run.command.Process.Pid }
+
+// Request is what Start sends for a role, for tests that change it before they send it themselves.
+func (p *Process) Request(host *Host, role, configuration string) *rolev1.StartRequest {
+	p.t.Helper()
+	request := &rolev1.StartRequest{
+		InstanceId: nodeID + "/" + role + "/1", Role: role, NodeId: nodeID,
+		Configuration: configuration, ConfigurationGeneration: 1,
+		HostSocket:       host.Socket(),
+		DataDirectory:    filepath.Join(p.directory, "data"),
+		RuntimeDirectory: filepath.Join(p.directory, "run"),
+		CoreUid:          uint32(os.Getuid()),
+	}
+	for _, path := range []string{request.GetDataDirectory(), request.GetRuntimeDirectory()} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return request
+}
+
+// Start starts a role and follows its status. The error is a gRPC status.
+func (p *Process) Start(host *Host, role, configuration string) error {
+	p.t.Helper()
+	request := p.Request(host, role, configuration)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := p.Service().Start(ctx, request); err != nil {
+		return err
+	}
+	p.instance = request.GetInstanceId()
+	p.watch()
+	return nil
+}
+
+// watch follows the status until the stream ends.
+func (p *Process) watch() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.endWatch, p.watched = cancel, make(chan struct{})
+	go func() {
+		defer close(p.watched)
+		stream, err := p.Service().Watch(ctx, &rolev1.WatchRequest{})
+		for err == nil {
+			var now *rolev1.WatchResponse
+			if now, err = stream.Recv(); err == nil {
+				p.status.Set(now)
+			}
+		}
+	}()
+}
+
+// Status is the role's status, as it tells it.
+func (p *Process) Status() *event.Value[*rolev1.WatchResponse] { return &p.status }
+
+// Await waits for a status that accept accepts, and fails the test if it does not come.
+func (p *Process) Await(what string, accept func(*rolev1.WatchResponse) bool) *rolev1.WatchResponse {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	now, err := p.status.Wait(ctx, accept)
+	if err != nil {
+		last, _ := p.status.Get()
+		p.t.Fatalf("the role is not %s, but %v", what, last)
+	}
+	return now
+}
+
+// AwaitState waits for a state, and fails the test if it does not come.
+func (p *Process) AwaitState(state rolev1.RoleState) *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.Await(state.String(), func(now *rolev1.WatchResponse) bool { return now.GetState() == state })
+}
+
+// Stop asks the role to stop. The error is a gRPC status.
+func (p *Process) Stop(grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), grace+patience)
+	defer cancel()
+	_, err := p.Service().Stop(ctx, &rolev1.StopRequest{InstanceId: p.instance, Grace: durationpb.New(grace)})
+	return err
+}
+
+// Signal sends the process a signal.
+func (p *Process) Signal(signal syscall.Signal) {
+	p.t.Helper()
+	if err := p.run.command.Process.Signal(signal); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Exit waits for the process to end and returns its exit status, -1 if a signal ended it. It fails the test if the process does not end.
+func (p *Process) Exit() int {
+	p.t.Helper()
+	select {
+	case <-p.run.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("the process has not ended within %s", patience)
+	}
+	return p.run.command.ProcessState.ExitCode()
+}
+
+// Log is what the process has written to its standard error.
+func (p *Process) Log() string {
+	content, err := os.ReadFile(p.logPath())
+	if err != nil {
+		p.t.Error(err)
+	}
+	return strings.ToValidUTF8(string(content), "\uFFFD")
+}
