@@ -1,0 +1,149 @@
+package storage_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/storage"
+)
+
+func layout(t *testing.T) storage.Layout {
+	t.Helper()
+	dir := t.TempDir()
+	return storage.Layout{System: filepath.Join(dir, "system"), Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}
+}
+
+func open(t *testing.T, l storage.Layout) *storage.Storage {
+	t.Helper()
+	s, err := storage.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestOneCoreAtATime(t *testing.T) {
+	l := layout(t)
+	first := open(t, l)
+	_, err := storage.Open(l)
+	var inUse *storage.InUseError
+	if !errors.As(err, &inUse) || inUse.Lock != l.Lock() {
+		t.Fatalf("a second core on the same directory: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, l)
+}
+
+func TestModes(t *testing.T) {
+	l := layout(t)
+	if err := os.MkdirAll(l.Data, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	open(t, l)
+	for path, want := range map[string]os.FileMode{l.System: 0o700, l.Data: 0o711, l.Run: 0o711} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for _, content := range []string{"one", "two"} {
+		if err := storage.WriteFile(path, []byte(content), 0o400); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != content {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o400 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	if err := storage.WriteFile(filepath.Join(path, "under", "a", "file"), nil, 0o400); err == nil {
+		t.Error("a path that cannot be written was written")
+	}
+}
+
+func TestVolume(t *testing.T) {
+	mine := storage.Volume{Kind: storage.Plain, ClusterID: "c1", NodeID: "n1"}
+	tests := map[string]struct {
+		prepare func(t *testing.T, s *storage.Storage)
+		format  bool
+		want    string // part of the *VolumeError; empty: opened
+	}{
+		"empty is formatted":      {format: true},
+		"empty is not a member's": {want: "volume.json is missing"},
+		"an interrupted format goes on": {
+			prepare: func(t *testing.T, s *storage.Storage) { write(t, filepath.Join(s.Data, ".volume.json1234"), "{") }, format: true,
+		},
+		"what exists is not formatted": {
+			prepare: func(t *testing.T, s *storage.Storage) { write(t, filepath.Join(s.Data, "photos"), "") }, format: true, want: "there is photos",
+		},
+		"opened again": {
+			prepare: func(t *testing.T, s *storage.Storage) { format(t, s, mine) },
+		},
+		"formatted twice is opened": {
+			prepare: func(t *testing.T, s *storage.Storage) { format(t, s, mine) }, format: true,
+		},
+		"another cluster's": {
+			prepare: func(t *testing.T, s *storage.Storage) {
+				format(t, s, storage.Volume{Kind: storage.Plain, ClusterID: "c2", NodeID: "n1"})
+			}, format: true, want: "of cluster c2",
+		},
+		"damaged": {
+			prepare: func(t *testing.T, s *storage.Storage) { write(t, s.Volume(), `{"version":1,"kind`) }, format: true, want: "damaged",
+		},
+		"newer": {
+			prepare: func(t *testing.T, s *storage.Storage) { write(t, s.Volume(), `{"version":2,"shape":"round"}`) }, format: true, want: "version 2",
+		},
+		"unknown field": {
+			prepare: func(t *testing.T, s *storage.Storage) { write(t, s.Volume(), `{"version":1,"shape":"round"}`) }, want: "shape",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, layout(t))
+			if test.prepare != nil {
+				test.prepare(t, s)
+			}
+			err := s.OpenVolume(mine, test.format)
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			var problem *storage.VolumeError
+			if !errors.As(err, &problem) || !strings.Contains(err.Error(), test.want) || problem.Data != s.Data {
+				t.Errorf("error %v, want one that speaks of %q", err, test.want)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func format(t *testing.T, s *storage.Storage, v storage.Volume) {
+	t.Helper()
+	if err := s.OpenVolume(v, true); err != nil {
+		t.Fatal(err)
+	}
+}
