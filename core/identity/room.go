@@ -1,0 +1,225 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/storage"
+	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Files of the room's directory. Certificates are no secrets, but nobody else needs them there, and nobody should change them.
+const (
+	caFile   = "ca.pem"
+	svidFile = "svid.pem"
+	fileMode = 0o400
+)
+
+// Config is what the room needs.
+type Config struct {
+	Log hclog.Logger
+	// Directory is where certificates are kept.
+	Directory string
+	Key       ed25519.PrivateKey
+	ClusterID string
+	Owner     ed25519.PublicKey
+}
+
+// Room is the node's identity.
+type Room struct {
+	config   Config
+	identity event.Value[*Identity]
+}
+
+// New reads what is kept on the volume. A damaged SVID is as good as none, since the cluster gives another for the node key; a damaged CA is an
+// error, since without it the node cannot tell its cluster from another.
+func New(config Config) (*Room, error) {
+	if err := os.MkdirAll(config.Directory, 0o700); err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
+	}
+	public, ok := config.Key.Public().(ed25519.PublicKey)
+	if !ok {
+		return nil, errors.New("identity: the node key is not an Ed25519 key")
+	}
+	id := &Identity{
+		NodeID:      names.NodeID(public),
+		Key:         config.Key,
+		ClusterID:   config.ClusterID,
+		TrustDomain: names.TrustDomain(config.ClusterID),
+		Owner:       config.Owner,
+	}
+	ca, err := readChain(filepath.Join(config.Directory, caFile))
+	if err != nil {
+		return nil, err
+	}
+	if len(ca) > 0 {
+		if id.CA, err = parseChain(ca); err != nil {
+			return nil, fmt.Errorf("identity: %s is damaged, restore it: %w", filepath.Join(config.Directory, caFile), err)
+		}
+	}
+	svid, err := readChain(filepath.Join(config.Directory, svidFile))
+	if err == nil && len(svid) > 0 {
+		id.SVID, err = certificate(svid, config.Key)
+	}
+	if err != nil {
+		config.Log.Warn("the node's SVID on the volume cannot be used; the cluster is asked for another", "error", err)
+	}
+	r := &Room{config: config}
+	r.identity.Set(id)
+	return r, nil
+}
+
+// Identity is who the node is.
+func (r *Room) Identity() *event.Value[*Identity] { return &r.identity }
+
+// Run watches the sources for new certificates, keeps them and publishes them, until the context ends. Certificates that are not what they
+// should be are logged and left alone. It fails if certificates cannot be kept.
+func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) error {
+	watchers := make([]*event.Watcher[Credentials], len(sources))
+	for i, source := range sources {
+		watchers[i] = source.Watch()
+	}
+	given := make(chan Credentials)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{}, len(watchers))
+	defer func() {
+		cancel()
+		for range watchers {
+			<-ended
+		}
+	}()
+	for _, watcher := range watchers {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for {
+				credentials, err := watcher.Next(ctx)
+				if err != nil {
+					return
+				}
+				select {
+				case given <- credentials:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case credentials := <-given:
+			if err := r.take(credentials); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take keeps what is new of the credentials and publishes it.
+func (r *Room) take(credentials Credentials) error {
+	current, _ := r.identity.Get()
+	next := *current
+	changed := false
+	if len(credentials.CA) > 0 && !slices.EqualFunc(credentials.CA, current.CA, func(der []byte, c *x509.Certificate) bool { return bytes.Equal(der, c.Raw) }) {
+		ca, err := parseChain(credentials.CA)
+		if err != nil {
+			r.config.Log.Error("the cluster gave a CA that cannot be used; the former one stays", "error", err)
+			return nil
+		}
+		if err := r.keep(caFile, credentials.CA); err != nil {
+			return err
+		}
+		next.CA, changed = ca, true
+	}
+	if len(credentials.SVID) > 0 && (current.SVID == nil || !slices.EqualFunc(credentials.SVID, current.SVID.Certificate, bytes.Equal)) {
+		svid, err := certificate(credentials.SVID, r.config.Key)
+		if err != nil {
+			r.config.Log.Error("the cluster gave an SVID that cannot be used; the former one stays", "error", err)
+			return nil
+		}
+		if err := r.keep(svidFile, credentials.SVID); err != nil {
+			return err
+		}
+		next.SVID, changed = svid, true
+		r.config.Log.Info("new SVID", "expires", svid.Leaf.NotAfter)
+	}
+	if len(credentials.Owner) == ed25519.PublicKeySize && !bytes.Equal(credentials.Owner, current.Owner) {
+		next.Owner, changed = ed25519.PublicKey(credentials.Owner), true
+	}
+	if changed {
+		r.identity.Set(&next)
+	}
+	return nil
+}
+
+func (r *Room) keep(name string, chain [][]byte) error {
+	var content bytes.Buffer
+	for _, der := range chain {
+		if err := pem.Encode(&content, &pem.Block{Type: "CERTIFICATE", Bytes: der}); err != nil {
+			return fmt.Errorf("identity: %s: %w", name, err)
+		}
+	}
+	if err := storage.WriteFile(filepath.Join(r.config.Directory, name), content.Bytes(), fileMode); err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	return nil
+}
+
+// readChain returns the certificates of a PEM file, DER; none if there is no file.
+func readChain(path string) ([][]byte, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
+	}
+	var chain [][]byte
+	for len(bytes.TrimSpace(content)) > 0 {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil || block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("identity: %s is damaged: it is not a list of PEM certificates; restore it", path)
+		}
+		chain = append(chain, block.Bytes)
+	}
+	return chain, nil
+}
+
+func parseChain(chain [][]byte) ([]*x509.Certificate, error) {
+	certificates := make([]*x509.Certificate, 0, len(chain))
+	for _, der := range chain {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		certificates = append(certificates, c)
+	}
+	return certificates, nil
+}
+
+// certificate makes the certificate that the node uses in TLS, and refuses one for another key.
+func certificate(chain [][]byte, key ed25519.PrivateKey) (*tls.Certificate, error) {
+	certificates, err := parseChain(chain)
+	if err != nil {
+		return nil, err
+	}
+	public, ok := certificates[0].PublicKey.(ed25519.PublicKey)
+	if !ok || !public.Equal(key.Public()) {
+		return nil, errors.New("the certificate is for another key than the node's")
+	}
+	return &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: certificates[0]}, nil
+}

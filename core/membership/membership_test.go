@@ -1,0 +1,277 @@
+package membership
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestTransitions tries every pair of states.
+func TestTransitions(t *testing.T) {
+	allowed := map[string]bool{
+		"Unknown Bootstrapping": true, "Bootstrapping Home": true,
+		"Unknown Foreign": true, "Foreign Trusted": true, "Trusted Home": true,
+		"Unknown Split": true, "Split Home": true, "Home Split": true,
+		"Home Disowning": true, "Split Disowning": true,
+	}
+	states := []State{Unknown, Bootstrapping, Foreign, Trusted, Home, Split, Disowning}
+	for _, from := range states {
+		for _, to := range states {
+			m := machine{now: time.Now}
+			m.status.Set(Status{State: from, Reason: "before"})
+			err := m.to(to, "after")
+			got, _ := m.status.Get()
+			want := from == to || allowed[Name(from)+" "+Name(to)]
+			if want && (err != nil || got.State != to || got.Reason != "after") {
+				t.Errorf("%s to %s: %v, %+v", Name(from), Name(to), err, got)
+			}
+			var refused *TransitionError
+			if !want && (!errors.As(err, &refused) || got.State != from || got.Reason != "before") {
+				t.Errorf("%s to %s was not refused: %v, %+v", Name(from), Name(to), err, got)
+			}
+		}
+	}
+}
+
+func TestGetHome(t *testing.T) {
+	status := event.New(Status{State: Split})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := GetHome(ctx, status); !errors.Is(err, context.Canceled) {
+		t.Errorf("while Split: %v", err)
+	}
+	status.Set(Status{State: Home, NodeID: "n"})
+	if s, err := GetHome(t.Context(), status); err != nil || s.NodeID != "n" {
+		t.Errorf("Home: %+v, %v", s, err)
+	}
+	status.Set(Status{State: Disowning, NodeID: "n", Reason: "removed by the owner"})
+	var disowned *DisowningError
+	if _, err := GetHome(t.Context(), status); !errors.As(err, &disowned) || disowned.Reason != "removed by the owner" {
+		t.Errorf("Disowning: %v", err)
+	}
+}
+
+// provider is both of the roles that make a cluster. It counts what it is asked, and answers as the test says.
+type provider struct {
+	mu         sync.Mutex
+	forms      []*consensusv1.FormRequest
+	bootstraps int
+	formed     func(*consensusv1.FormRequest) error
+	bootstrap  func() error
+}
+
+func (p *provider) Invoke(_ context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch method {
+	case consensusv1.ConsensusService_Form_FullMethodName:
+		request := args.(*consensusv1.FormRequest)
+		p.forms = append(p.forms, request)
+		if p.formed != nil {
+			return p.formed(request)
+		}
+		return nil
+	case clusterv1.BootstrapService_Bootstrap_FullMethodName:
+		p.bootstraps++
+		if p.bootstrap != nil {
+			if err := p.bootstrap(); err != nil {
+				return err
+			}
+		}
+		response := reply.(*clusterv1.BootstrapResponse)
+		response.CaCertificates, response.NodeSvid = [][]byte{{1}}, [][]byte{{2}}
+		return nil
+	}
+	return status.Error(codes.Unimplemented, method)
+}
+
+func (p *provider) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "no streams")
+}
+
+// bench is a room and everything around it.
+type bench struct {
+	room         *Room
+	sealed       *seal.Store
+	capabilities event.Value[roles.Capabilities]
+	contact      event.Value[Contact]
+	identity     event.Value[*identity.Identity]
+	stop         func()
+}
+
+func newBench(t *testing.T, path string, phase seal.Phase) *bench {
+	t.Helper()
+	b := &bench{sealed: seal.NewStore(path, seal.File{})}
+	configuration := seal.Configuration{
+		ClusterID: "c1", NodeKey: ed25519.NewKeyFromSeed(make([]byte, 32)), Owner: make([]byte, 32), VolumeKind: "plain", Phase: phase,
+	}
+	if err := b.sealed.Save(&configuration); err != nil {
+		t.Fatal(err)
+	}
+	b.identity.Set(&identity.Identity{NodeID: "n1", ClusterID: "c1", TrustDomain: "c1.reeve"})
+	b.room = New(Config{
+		Log: hclog.NewNullLogger(), Sealed: b.sealed, Configuration: configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
+		ClusterUser: "curator", Bootstrap: &clusterv1.BootstrapRequest{ClusterId: "c1"},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := b.room.Run(ctx); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}()
+	// The identity room, in short.
+	keeper := make(chan struct{})
+	go func() {
+		defer close(keeper)
+		if _, err := b.room.Credentials().Watch().Next(ctx); err == nil {
+			b.identity.Set(&identity.Identity{NodeID: "n1", ClusterID: "c1", TrustDomain: "c1.reeve", CA: nonEmptyCA, SVID: someSVID})
+		}
+	}()
+	b.stop = func() {
+		cancel()
+		<-done
+		<-keeper
+	}
+	return b
+}
+
+func (b *bench) phase(t *testing.T) seal.Phase {
+	t.Helper()
+	c, err := b.sealed.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Phase
+}
+
+func (b *bench) expect(t *testing.T, state State, reason string) {
+	t.Helper()
+	synctest.Wait()
+	if s, _ := b.room.Status().Get(); s.State != state || !strings.Contains(s.Reason, reason) {
+		t.Errorf("membership %s (%s), want %s (…%s…)", Name(s.State), s.Reason, Name(state), reason)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "configuration.json")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, path, seal.Forming)
+		defer b.stop()
+		b.expect(t, Bootstrapping, "forming the consensus store")
+		p := &provider{}
+		b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: p}})
+		b.expect(t, Bootstrapping, "waiting for the cluster API")
+		if got := b.phase(t); got != seal.Formed {
+			t.Errorf("phase %s after the store was formed", got)
+		}
+		if len(p.forms) != 1 || p.forms[0].GetNew() == nil || p.forms[0].GetClusterUser() != "curator" || p.forms[0].GetClusterId() != "c1" {
+			t.Errorf("forms: %v", p.forms)
+		}
+		fails := 2
+		p.bootstrap = func() error {
+			if fails--; fails >= 0 {
+				return status.Error(codes.Unavailable, "not yet")
+			}
+			return nil
+		}
+		b.capabilities.Set(roles.Capabilities{
+			roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: p}, roles.CapabilityCluster: {InstanceID: "n1/api/1", Role: "api", Conn: p},
+		})
+		time.Sleep(time.Minute) // of the bubble's clock: the back-off between attempts
+		b.expect(t, Bootstrapping, "first contact")
+		if got := b.phase(t); got != seal.Member || p.bootstraps != 3 {
+			t.Errorf("phase %s after %d bootstraps", got, p.bootstraps)
+		}
+		b.contact.Set(Contact{OK: true})
+		b.expect(t, Home, "member")
+		b.contact.Set(Contact{Reason: "the curator does not answer"})
+		b.expect(t, Split, "the curator does not answer")
+		b.contact.Set(Contact{OK: true})
+		b.expect(t, Home, "member")
+		// A store that starts again is opened, never made.
+		b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/2", Role: "store", Conn: p}})
+		synctest.Wait()
+		if len(p.forms) != 2 || p.forms[1].GetExisting() == nil {
+			t.Errorf("forms: %v", p.forms)
+		}
+	})
+}
+
+func TestMemberNeverFormsAnew(t *testing.T) {
+	for _, phase := range []seal.Phase{seal.Formed, seal.Member} {
+		path := filepath.Join(t.TempDir(), "configuration.json")
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, path, phase)
+			defer b.stop()
+			problem, err := status.New(codes.FailedPrecondition, "no").WithDetails(&consensusv1.FormProblem{
+				Kind: consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING, Message: "the store is missing in /somewhere",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &provider{formed: func(r *consensusv1.FormRequest) error {
+				if r.GetNew() != nil {
+					return errors.New("asked to form anew")
+				}
+				return problem.Err()
+			}}
+			b.contact.Set(Contact{Reason: "no curator yet"})
+			b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: p}})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got, _ := b.room.Problem().Get(); got == nil || got.Role != "store" || !strings.Contains(got.Message, "/somewhere") {
+				t.Errorf("problem: %+v", got)
+			}
+			for i, form := range p.forms {
+				if form.GetNew() != nil {
+					t.Errorf("call %d asks for a new store", i)
+				}
+			}
+			if phase == seal.Member {
+				b.expect(t, Split, "the store is missing in /somewhere")
+			}
+		})
+	}
+}
+
+func TestForeignStoreOfAnOlderCluster(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "configuration.json")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, path, seal.Formed)
+		defer b.stop()
+		p := &provider{bootstrap: func() error {
+			return status.Error(codes.AlreadyExists, fmt.Sprintf("cluster %s is there already", "c0"))
+		}}
+		b.capabilities.Set(roles.Capabilities{
+			roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: p}, roles.CapabilityCluster: {InstanceID: "n1/api/1", Role: "api", Conn: p},
+		})
+		b.expect(t, Bootstrapping, "cluster c0 is there already")
+		if got := b.phase(t); got != seal.Formed {
+			t.Errorf("phase %s", got)
+		}
+	})
+}

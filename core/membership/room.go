@@ -1,0 +1,283 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Config is what the room needs.
+type Config struct {
+	Log hclog.Logger
+	// Sealed keeps the node's phase; Configuration is what it holds now.
+	Sealed        *seal.Store
+	Configuration seal.Configuration
+	// Identity is watched: what the bootstrap returned must have arrived there, and so on disk, before the node is a member.
+	Identity *event.Value[*identity.Identity]
+	// Capabilities is watched for the providers of the store and of the cluster API.
+	Capabilities *event.Value[roles.Capabilities]
+	// Contact is watched for whether the cluster is in reach.
+	Contact *event.Value[Contact]
+	// ClusterUser is the ConsensusUser of the role that provides the cluster API.
+	ClusterUser string
+	// Bootstrap is what the first node brings into its cluster; nil once it is a member.
+	Bootstrap *clusterv1.BootstrapRequest
+}
+
+// Problem is what keeps the node from its cluster and does not pass by itself.
+type Problem struct {
+	// Role is the role that is Failed because of it.
+	Role string
+	// Message says what is wrong and what to do.
+	Message string
+}
+
+// Room takes the node to its cluster.
+type Room struct {
+	config      Config
+	machine     machine
+	problem     event.Value[*Problem]
+	phase       event.Value[seal.Phase]
+	credentials event.Value[identity.Credentials]
+}
+
+// New returns the room; the node's membership is Unknown until Run.
+func New(config Config) *Room {
+	r := &Room{config: config, machine: machine{now: time.Now}}
+	id, _ := config.Identity.Get()
+	r.machine.status.Set(Status{
+		State: Unknown, Reason: "the node has just started", Since: time.Now(),
+		NodeID: id.NodeID, ClusterID: id.ClusterID, TrustDomain: id.TrustDomain,
+	})
+	r.phase.Set(config.Configuration.Phase)
+	return r
+}
+
+// Status is the node's membership.
+func (r *Room) Status() *event.Value[Status] { return &r.machine.status }
+
+// Credentials is what the bootstrap returned; it holds nothing before.
+func (r *Room) Credentials() *event.Value[identity.Credentials] { return &r.credentials }
+
+// Problem is what keeps the node from its cluster and does not pass by itself; it holds nothing while there is no such thing.
+func (r *Room) Problem() *event.Value[*Problem] { return &r.problem }
+
+// Phase is how far the node has come.
+func (r *Room) Phase() *event.Value[seal.Phase] { return &r.phase }
+
+// Run takes the node to its cluster and follows its membership until the context ends. It fails only if the node's progress cannot be
+// kept, or if the program is at fault.
+func (r *Room) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	results := make(chan error, 2)
+	go func() { results <- r.openStores(ctx) }()
+	go func() { results <- r.follow(ctx) }()
+	first := <-results
+	cancel()
+	return errors.Join(first, <-results)
+}
+
+// follow is the only writer of the membership state.
+func (r *Room) follow(ctx context.Context) error {
+	if phase, _ := r.phase.Get(); phase == seal.Member {
+		if err := r.machine.to(Split, "no contact to the cluster yet"); err != nil {
+			return err
+		}
+	} else {
+		if err := r.bootstrap(ctx); err != nil {
+			return ended(ctx, err)
+		}
+	}
+	contacts, problems := r.config.Contact.Watch(), r.problem.Watch()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-contacts.Changed():
+		case <-problems.Changed():
+		}
+		problem, _ := problems.Latest()
+		contact, known := contacts.Latest()
+		var err error
+		switch state := r.state(); {
+		case known && contact.OK:
+			err = r.machine.to(Home, "member of the cluster")
+		case problem != nil && state == Split:
+			err = r.machine.to(Split, problem.Message)
+		case state == Home && known, state == Split && known:
+			err = r.machine.to(Split, contact.Reason)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Room) state() State {
+	current, _ := r.machine.status.Get()
+	return current.State
+}
+
+// bootstrap makes the cluster of which this node is the first.
+func (r *Room) bootstrap(ctx context.Context) error {
+	if err := r.machine.to(Bootstrapping, "forming the consensus store"); err != nil {
+		return err
+	}
+	if _, err := r.phase.Wait(ctx, func(p seal.Phase) bool { return p != seal.Forming }); err != nil {
+		return err
+	}
+	if err := r.machine.to(Bootstrapping, "waiting for the cluster API to bootstrap the cluster"); err != nil {
+		return err
+	}
+	var answer *clusterv1.BootstrapResponse
+	err := r.withProvider(ctx, roles.CapabilityCluster, func(ctx context.Context, provider roles.Provider) error {
+		response, err := clusterv1.NewBootstrapServiceClient(provider.Conn).Bootstrap(ctx, r.config.Bootstrap)
+		switch status.Code(err) {
+		case codes.OK:
+			answer = response
+			return nil
+		case codes.AlreadyExists, codes.InvalidArgument, codes.FailedPrecondition:
+			r.problem.Set(&Problem{Role: provider.Role, Message: "the cluster cannot be bootstrapped: " + status.Convert(err).Message()})
+			if err := r.machine.to(Bootstrapping, "the cluster cannot be bootstrapped: "+status.Convert(err).Message()); err != nil {
+				return backoff.Permanent(err)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.credentials.Set(identity.Credentials{CA: answer.GetCaCertificates(), SVID: answer.GetNodeSvid(), Owner: r.config.Bootstrap.GetOwnerPublicKey()})
+	if _, err := r.config.Identity.Wait(ctx, func(id *identity.Identity) bool { return len(id.CA) > 0 && id.SVID != nil }); err != nil {
+		return err
+	}
+	if err := r.enter(seal.Member); err != nil {
+		return err
+	}
+	r.config.Log.Info("the cluster is made", "cluster", r.config.Configuration.ClusterID)
+	return r.machine.to(Bootstrapping, "waiting for the first contact to the cluster API")
+}
+
+// openStores forms the local member of the store through every instance that provides it, as long as the context lives.
+func (r *Room) openStores(ctx context.Context) error {
+	watcher := r.config.Capabilities.Watch()
+	formed := ""
+	for {
+		capabilities, err := watcher.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		provider, ok := capabilities[roles.CapabilityConsensus]
+		if !ok || provider.InstanceID == formed {
+			continue
+		}
+		// The provider may be another instance by the time that the call succeeds.
+		err = r.withProvider(ctx, roles.CapabilityConsensus, func(ctx context.Context, provider roles.Provider) error {
+			formed = provider.InstanceID
+			return r.form(ctx, provider)
+		})
+		if err != nil {
+			return ended(ctx, err)
+		}
+	}
+}
+
+// form forms the store through one instance.
+func (r *Room) form(ctx context.Context, provider roles.Provider) error {
+	request := &consensusv1.FormRequest{
+		ClusterId:   r.config.Configuration.ClusterID,
+		NodeId:      r.nodeID(),
+		ClusterUser: r.config.ClusterUser,
+		How:         &consensusv1.FormRequest_Existing{Existing: &consensusv1.FormExisting{}},
+	}
+	phase, _ := r.phase.Get()
+	if phase == seal.Forming {
+		request.How = &consensusv1.FormRequest_New{New: &consensusv1.FormNew{}}
+	}
+	if _, err := consensusv1.NewConsensusServiceClient(provider.Conn).Form(ctx, request); err != nil {
+		for _, detail := range status.Convert(err).Details() {
+			if problem, ok := detail.(*consensusv1.FormProblem); ok {
+				r.problem.Set(&Problem{Role: provider.Role, Message: problem.GetMessage()})
+				r.config.Log.Error("the consensus store cannot be opened", "role", provider.Role, "problem", problem.GetMessage())
+			}
+		}
+		return err
+	}
+	if phase == seal.Forming {
+		if err := r.enter(seal.Formed); err != nil {
+			return backoff.Permanent(err)
+		}
+	}
+	return nil
+}
+
+// enter persists the next phase and then publishes it.
+func (r *Room) enter(phase seal.Phase) error {
+	r.config.Configuration.Phase = phase
+	if err := r.config.Sealed.Save(&r.config.Configuration); err != nil {
+		return fmt.Errorf("membership: the node's progress (%s) cannot be kept: %w", phase, err)
+	}
+	r.phase.Set(phase)
+	return nil
+}
+
+func (r *Room) nodeID() string {
+	current, _ := r.machine.status.Get()
+	return current.NodeID
+}
+
+// withProvider calls something of the present provider of a capability until it succeeds: again with back-off when it fails, at once when the
+// provider is another instance. It fails with a permanent error of the call or with the context's.
+func (r *Room) withProvider(ctx context.Context, capability string, call func(context.Context, roles.Provider) error) error {
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval = 50 * time.Millisecond // a role that has just been launched answers within about that
+	retry.MaxInterval = 5 * time.Second
+	for {
+		capabilities, err := r.config.Capabilities.Wait(ctx, func(c roles.Capabilities) bool {
+			_, ok := c[capability]
+			return ok
+		})
+		if err != nil {
+			return err
+		}
+		provider := capabilities[capability]
+		attempt, cancel := context.WithTimeout(ctx, time.Minute)
+		err = call(attempt, provider)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		var permanent *backoff.PermanentError
+		if errors.As(err, &permanent) {
+			return permanent.Err
+		}
+		r.config.Log.Debug("call to the provider of a capability failed", "capability", capability, "instance", provider.InstanceID, "error", err)
+		pause, cancel := context.WithTimeout(ctx, retry.NextBackOff())
+		_, _ = r.config.Capabilities.Wait(pause, func(c roles.Capabilities) bool { return c[capability].InstanceID != provider.InstanceID })
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// ended turns the end of the context into success.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
