@@ -1,0 +1,93 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/reeveproject/reeve/sdk/peercred"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+const (
+	// dialTimeout is how long the plugin connection may take: the socket listens before the handshake line is printed.
+	dialTimeout = 5 * time.Second
+	// maxMessage bounds what a role may answer to the role protocol's own calls, in bytes. A manifest with large schemas is far below it.
+	maxMessage = 2 << 20
+)
+
+// bounded is for every call of the role protocol itself.
+func bounded() grpc.CallOption { return grpc.MaxCallRecvMsgSize(maxMessage) }
+
+// dial connects to an instance's socket, and returns when it is connected. Whenever it connects, again too, the kernel's word on who listens
+// must satisfy check, since the path is in a directory of the role's.
+func dial(ctx context.Context, socket string, check func(peercred.Peer) error) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var refused atomic.Pointer[error]
+	conn, err := grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(peercred.Credentials(func(peer peercred.Peer) error {
+			err := check(peer)
+			if err != nil {
+				refused.Store(&err)
+			}
+			return err
+		})),
+		// A role that restarts its listener is found again at once; a dead one costs nothing, for the connection is closed with it.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: dialTimeout,
+		}),
+		grpc.WithIdleTimeout(0), // an idle connection that closes would be dialled and checked again for nothing
+		// For the services of capabilities; the role protocol's own calls are bounded by bounded.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(role.MaxMessageSize)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if err := refused.Load(); err != nil {
+			return nil, errors.Join(*err, conn.Close())
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			_ = conn.Close()
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil, fmt.Errorf("its socket %s does not answer", socket)
+			}
+			return nil, context.Cause(ctx)
+		}
+	}
+	return conn, nil
+}
+
+// listenerOf returns a check that whoever listens is in the process group of p and has its user ID.
+func listenerOf(p *process, uid uint32) func(peercred.Peer) error {
+	return func(peer peercred.Peer) error {
+		if peer.UID != uid {
+			return fmt.Errorf("%w: user %d listens on it, not user %d", ErrPeer, peer.UID, uid)
+		}
+		// The child is not reaped before its connection is closed, so its number still is its own.
+		group, err := unix.Getpgid(peer.PID)
+		if err != nil {
+			return fmt.Errorf("%w: process %d: %w", ErrPeer, peer.PID, err)
+		}
+		if group != p.PID || p.life.Err() != nil {
+			return fmt.Errorf("%w: process %d, which listens on it, is not of the instance", ErrPeer, peer.PID)
+		}
+		return nil
+	}
+}

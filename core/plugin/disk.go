@@ -1,0 +1,127 @@
+package plugin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// formatVersion is the version of every file that this package keeps. A file of another version is refused, not guessed at.
+const formatVersion = 1
+
+// versioned is the part that all files of this package have in common.
+type versioned struct {
+	Version int `json:"version"`
+}
+
+// readJSON reads a versioned JSON file. A file that is absent leaves into unchanged and is no error: found is false.
+func readJSON(path string, into any) (found bool, err error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var head versioned
+	if err := json.Unmarshal(content, &head); err != nil {
+		return false, fmt.Errorf("%s: not JSON: %w", path, err)
+	}
+	if head.Version != formatVersion {
+		return false, fmt.Errorf("%s: format version %d, this core knows %d", path, head.Version, formatVersion)
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return true, nil
+}
+
+// writeJSON replaces a file: after it returns the new content is on disk, and at no time is anything but the old or the new content there.
+func writeJSON(path string, content any, mode fs.FileMode) error {
+	encoded, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	directory := filepath.Dir(path)
+	if err := renameio.WriteFile(path, append(encoded, '\n'), mode, renameio.WithTempDir(directory), renameio.WithStaticPermissions(mode)); err != nil {
+		return err
+	}
+	return syncDirectory(directory)
+}
+
+// syncDirectory makes what was created, renamed or removed in a directory survive a power failure.
+func syncDirectory(path string) error {
+	directory, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = directory.Close() }()
+	if err := directory.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}
+
+// makeDirectory makes a directory of the core with the given mode, or gives it that mode.
+func makeDirectory(path string, mode fs.FileMode) error {
+	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", path)
+	}
+	if info.Mode().Perm() != mode.Perm() {
+		return os.Chmod(path, mode) // the umask does not decide
+	}
+	return nil
+}
+
+// ownDirectory makes a directory that belongs to a role. If it is there and belongs to another user (the volume was moved to another
+// host, or the core has become root), it is given to the role with everything in it.
+func ownDirectory(path string, uid, gid uint32) error {
+	if err := makeDirectory(path, 0o700); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == uid && stat.Gid == gid {
+		return nil
+	}
+	return giveTree(path, uid, gid)
+}
+
+// giveTree changes the owner of a directory and of what is below it. It is confined to the directory and follows no symbolic link,
+// because what is below was written by a role. The directory itself comes last: done halfway, it is done again.
+func giveTree(path string, uid, gid uint32) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	err = fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		return root.Lchown(name, int(uid), int(gid))
+	})
+	if err != nil {
+		return fmt.Errorf("give %s to user %d: %w", path, uid, err)
+	}
+	return unix.Lchown(path, int(uid), int(gid))
+}

@@ -1,0 +1,28 @@
+// Package plugin is one instance of a role: from the stored executable to the last of its processes.
+//
+// It owns the executables (Store), the user IDs of the node's roles (Users), the numbers, records, runtime and data directories of instances, and
+// their logs. It watches each instance's process, log and status. It publishes, per instance, the status that its role states
+// (Instance.Status) and its end (Instance.Done).
+//
+// The life of an instance:
+//
+//  1. Prepare verifies the executable against its digest, takes the role's next number, and makes the data directory of the role and the runtime
+//     directory of the instance, both the property of the role's user. Before anything can run it writes a record, run/instances/<name>.json.
+//  2. The caller opens the instance's host socket, for which the Remit says who may come to it.
+//  3. Launch executes the file: in a process group of its own, as root under the role's user with no further groups, with an environment that holds
+//     go-plugin's variables and the instance's ID and nothing else, with an empty standard input, and with its log file as standard error. The file
+//     and not a pipe: so the role survives the core.
+//  4. go-plugin performs its handshake on standard output, and has done its part: it never sees the log, one hostile line of which would panic
+//     it, and keeps no goroutine. What else comes on standard output is thrown away.
+//  5. The record is written again, now with the PID and its start time. The core dials the socket that the handshake named, which must be in the runtime
+//     directory; at every dial the kernel must confirm that the instance's user and process group listen there.
+//  6. RoleService.Start hands over the configuration, which the role may refuse. From then on the instance runs; its status stream is followed and
+//     checked, and the lines of its log appear in the core's own, with the role and the instance as fields.
+//  7. It ends, by itself or by Stop: the RPC first, then SIGTERM to the group, then SIGKILL. The end of its process is seen through a pidfd within
+//     milliseconds, whichever way it came.
+//  8. While the dead leader still holds the group's number, the rest of the group is killed. What had left the group is found by the user ID, or,
+//     where users are shared, by the instance ID in its environment. The runtime directory goes, then the record; data and log stay. Done is closed.
+//
+// A core that is killed does none of the last two steps. The next one calls StopRecorded before it launches anything, which finds whatever is left
+// by records, users and environments, wherever in these steps the earlier core had been.
+package plugin

@@ -1,0 +1,187 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Why a process did not become an instance. They are found with errors.Is in a LaunchError or a NotAPluginError.
+var (
+	// ErrExec says that the kernel refused to execute the file.
+	ErrExec = errors.New("cannot be executed")
+	// ErrExited says that the process ended before it was connected and started.
+	ErrExited = errors.New("ended before it was started")
+	// ErrHandshakeTimeout says that the process printed no handshake line in time.
+	ErrHandshakeTimeout = errors.New("made no handshake in time")
+	// ErrHandshake says that the process printed something else than a handshake line that the core accepts.
+	ErrHandshake = errors.New("made no valid handshake")
+	// ErrPeer says that somebody else than the instance listens on the socket that the instance named.
+	ErrPeer = errors.New("its socket is not its own")
+	// ErrRangesFull says that no user IDs are left to reserve.
+	ErrRangesFull = errors.New("no user IDs are left")
+)
+
+// MissingError says that an executable is not in the store, or is not what its digest says.
+type MissingError struct {
+	// Digest is "sha256:" and hex; empty if the catalog has none for this platform.
+	Digest string
+	// Plugin is the plugin's name, where it is known.
+	Plugin string
+	Reason string
+}
+
+func (e *MissingError) Error() string {
+	what := "executable " + short(e.Digest)
+	if e.Digest == "" {
+		what = "executable"
+	}
+	if e.Plugin != "" {
+		what += " of plugin " + e.Plugin
+	}
+	return fmt.Sprintf("plugin: %s: %s; add the plugin again (reeve plugin add)", what, e.Reason)
+}
+
+// UnknownRoleError says that a plugin of the catalog does not offer a role.
+type UnknownRoleError struct {
+	Role, Plugin string
+}
+
+func (e *UnknownRoleError) Error() string {
+	return fmt.Sprintf("plugin: plugin %s offers no role %s; remove the role from the node or add a version of the plugin that offers it", e.Plugin, e.Role)
+}
+
+// LaunchError says why an instance was not launched.
+type LaunchError struct {
+	Role, Plugin, Version, Digest string
+	Err                           error
+	// Lines is what the process last wrote to its log, oldest first; may be empty.
+	Lines []string
+}
+
+func (e *LaunchError) Error() string {
+	return fmt.Sprintf("plugin: role %s (plugin %s %s, %s): %v%s", e.Role, e.Plugin, e.Version, short(e.Digest), e.Err, lastLine(e.Lines))
+}
+
+func (e *LaunchError) Unwrap() error { return e.Err }
+
+// ConfigurationError says that a role refused its configuration. It is refused again until the configuration changes.
+type ConfigurationError struct {
+	Role     string
+	Problems []ConfigurationProblem
+}
+
+// ConfigurationProblem is one thing that is wrong with a configuration.
+type ConfigurationProblem struct {
+	// Path is a JSON Pointer; empty: the whole document.
+	Path    string
+	Message string
+}
+
+func (e *ConfigurationError) Error() string {
+	problems := make([]string, 0, len(e.Problems))
+	for _, p := range e.Problems {
+		path := p.Path
+		if path == "" {
+			path = "the document"
+		}
+		problems = append(problems, path+": "+p.Message)
+	}
+	return fmt.Sprintf("plugin: role %s refuses its configuration: %s", e.Role, strings.Join(problems, "; "))
+}
+
+// NotAPluginError says that an executable does not behave as a plugin.
+type NotAPluginError struct {
+	Digest string
+	Err    error
+	// Lines is what the process last wrote to its standard error, oldest first; may be empty.
+	Lines []string
+}
+
+func (e *NotAPluginError) Error() string {
+	return fmt.Sprintf("plugin: %s is not a plugin: it %v%s", short(e.Digest), e.Err, lastLine(e.Lines))
+}
+
+func (e *NotAPluginError) Unwrap() error { return e.Err }
+
+// VersionError says that a plugin and the core speak no common version of a protocol, and which of them is to be upgraded.
+type VersionError struct {
+	// Plugin is the plugin's name, or its digest where it did not come to say its name.
+	Plugin string
+	// Protocol is what they speak different versions of.
+	Protocol string
+	// Theirs and Ours are the versions that the plugin and the core speak.
+	Theirs, Ours string
+	// UpgradeCore says that the core is the older one; otherwise the plugin is.
+	UpgradeCore bool
+}
+
+func (e *VersionError) Error() string {
+	side := "upgrade the plugin: build it with a newer sdk"
+	if e.UpgradeCore {
+		side = "upgrade reeved on this node"
+	}
+	theirs := e.Theirs
+	if theirs == "" {
+		theirs = "none"
+	}
+	return fmt.Sprintf("plugin: %s speaks %s %s, this core speaks %s: %s", e.Plugin, e.Protocol, theirs, e.Ours, side)
+}
+
+// ManifestError says what is wrong with the manifest of a plugin: all problems at once, each with where it is.
+type ManifestError struct {
+	// Plugin is the name that the manifest states; it may be the problem.
+	Plugin   string
+	Problems []string
+}
+
+func (e *ManifestError) Error() string {
+	return fmt.Sprintf("plugin: the manifest of plugin %q is not valid: %s", e.Plugin, strings.Join(e.Problems, "; "))
+}
+
+// SurvivorsError says that processes did not end although they were killed, which only the kernel can delay.
+type SurvivorsError struct {
+	// What they are processes of.
+	What string
+	PIDs []int
+}
+
+func (e *SurvivorsError) Error() string {
+	return fmt.Sprintf("plugin: processes of %s did not end after SIGKILL: %v; they hang in the kernel (a stuck disk or mount?)", e.What, e.PIDs)
+}
+
+// short is a digest as people read it: the first twelve of its hex digits tell it from others.
+func short(digest string) string {
+	const prefix, digits = "sha256:", 12
+	if strings.HasPrefix(digest, prefix) && len(digest) > len(prefix)+digits {
+		return digest[:len(prefix)+digits]
+	}
+	return digest
+}
+
+func lastLine(lines []string) string {
+	if line := headline(lines); line != "" {
+		return fmt.Sprintf("; it last wrote: %s", line)
+	}
+	return ""
+}
+
+// headline is the line that says most about an end: where a Go program panicked the message, not the last line of its stack.
+func headline(lines []string) string {
+	for _, line := range lines {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return line
+		}
+	}
+	for i := len(lines) - 1; i >= 0; i-- {
+		if lines[i] != "" {
+			return lines[i]
+		}
+	}
+	return ""
+}
+
+// Cause is the error without who it happened to, for a reader who knows that.
+func (e *LaunchError) Cause() string {
+	return fmt.Sprintf("%v%s", e.Err, lastLine(e.Lines))
+}

@@ -1,0 +1,47 @@
+package plugin
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Exit is how the process of an instance ended.
+type Exit struct {
+	// Code is the status with which it exited; -1 if a signal ended it.
+	Code int
+	// Signal is the signal that ended it, or 0.
+	Signal syscall.Signal
+	// Requested says that Stop was called before.
+	Requested bool
+	// Lines is what it last wrote to its log, at most 20 lines, oldest first. They hold no control characters.
+	Lines []string
+}
+
+// String says how it ended and the line of its log that explains it best, such as
+// "exited with status 2: panic: runtime error: index out of range".
+func (e Exit) String() string {
+	if line := headline(e.Lines); line != "" {
+		return e.status() + ": " + line
+	}
+	return e.status()
+}
+
+func (e Exit) status() string {
+	if e.Signal != 0 {
+		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("exited with status %d", e.Code)
+}
+
+func exitOf(state *os.ProcessState, lines []string) Exit {
+	exit := Exit{Code: -1, Lines: lines}
+	if state == nil {
+		return exit
+	}
+	exit.Code = state.ExitCode()
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		exit.Signal = status.Signal()
+	}
+	return exit
+}

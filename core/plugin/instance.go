@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+const (
+	// DefaultGrace is how long a role may take to stop: etcd hands its leadership over and closes its database in far less.
+	DefaultGrace = 10 * time.Second
+	// exitGrace is how long the process may take to end after the role has.
+	exitGrace = 2 * time.Second
+)
+
+// Instance is a role that runs on this node: one process. It ends when its process ends, whether it was stopped or not, and then
+// cleans up after itself.
+type Instance struct {
+	session    *session
+	generation uint64
+	status     *event.Value[*rolev1.WatchResponse]
+	requested  atomic.Bool
+	done       chan struct{}
+	// The next are set before done is closed.
+	exit     Exit
+	problems error
+}
+
+func newInstance(s *session, generation uint64) *Instance {
+	i := &Instance{session: s, generation: generation, done: make(chan struct{})}
+	i.status = event.New(i.statusWith(rolev1.RoleState_ROLE_STATE_STARTING, ""))
+	go i.supervise()
+	return i
+}
+
+// Remit is who the instance is.
+func (i *Instance) Remit() *Remit { return i.session.remit }
+
+// Process is the instance's process.
+func (i *Instance) Process() Process { return i.session.process.Process }
+
+// Conn is the plugin connection. It is closed when the process has ended.
+func (i *Instance) Conn() *grpc.ClientConn { return i.session.conn }
+
+// Status is the role's status as it last stated it; Starting before it did. What it says has been checked: names and sizes are within what the
+// protocol allows and texts hold no control characters. A role that breaks the protocol, or does not state its status any more, is
+// Failed. It stays as it is when the process ends.
+func (i *Instance) Status() *event.Value[*rolev1.WatchResponse] { return i.status }
+
+// Done is closed when the process has ended, nothing of the instance runs any more, and its directories and record are gone.
+func (i *Instance) Done() <-chan struct{} { return i.done }
+
+// Exit is how the process ended. It is to be asked after Done only.
+func (i *Instance) Exit() Exit {
+	<-i.done
+	return i.exit
+}
+
+// supervise owns everything of the instance: it returns when the process has ended and all is clean.
+func (i *Instance) supervise() {
+	defer close(i.done)
+	s := i.session
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		i.watch(s.process.life)
+	}()
+	<-s.process.life.Done()
+	<-watched
+	i.problems = s.end(context.Background())
+	i.exit = exitOf(s.process.state, s.log.lines())
+	i.exit.Requested = i.requested.Load()
+	if i.problems == nil {
+		i.problems = s.launcher.Discard(s.remit)
+	}
+	if i.problems != nil {
+		// The record stays: the next core tries again.
+		s.launcher.log.Error("cleaning up after an instance", "instance", s.remit.InstanceID, "error", i.problems)
+	}
+}
+
+// Stop ends the instance: it asks the role, which has the grace period (DefaultGrace if it is not positive), then sends SIGTERM to the
+// process group, and SIGKILL 5 s later. When the context ends it does not wait any longer but kills at once. It returns when Done is closed; a
+// *SurvivorsError says that the process did not end all the same. Stopping an instance that has ended is no error.
+func (i *Instance) Stop(ctx context.Context, grace time.Duration) error {
+	if grace <= 0 {
+		grace = DefaultGrace
+	}
+	i.requested.Store(true)
+	s := i.session
+	if !i.ask(ctx, grace) {
+		s.process.signalGroup(syscall.SIGTERM)
+		if !i.ended(ctx, termGrace) {
+			s.launcher.log.Warn("the instance does not stop and is killed", "instance", s.remit.InstanceID)
+			s.process.signalGroup(syscall.SIGKILL)
+		}
+	}
+	// What is left is the kernel's work and the cleaning up, which bounds itself.
+	select {
+	case <-i.done:
+		return i.problems
+	case <-time.After(2 * killGrace):
+		return &SurvivorsError{What: "instance " + s.remit.InstanceID, PIDs: []int{s.process.PID}}
+	}
+}
+
+// ask has the role stop, and reports whether the process has ended.
+func (i *Instance) ask(ctx context.Context, grace time.Duration) bool {
+	asking, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	_, err := rolev1.NewRoleServiceClient(i.session.conn).Stop(asking, &rolev1.StopRequest{
+		InstanceId: i.session.remit.InstanceID,
+		Grace:      durationpb.New(grace),
+	})
+	if err != nil {
+		return i.ended(ctx, exitMargin)
+	}
+	return i.ended(ctx, exitGrace)
+}
+
+// ended waits for the end of the process.
+func (i *Instance) ended(ctx context.Context, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-i.session.process.life.Done():
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return i.session.process.life.Err() != nil
+}
+
+// String is the instance's ID and process.
+func (i *Instance) String() string {
+	return fmt.Sprintf("%s (process %d)", i.session.remit.InstanceID, i.session.process.PID)
+}

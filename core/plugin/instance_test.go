@@ -1,0 +1,273 @@
+package plugin_test
+
+import (
+	gocontext "context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+func TestInstanceLives(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "ready", Write: "kept"})
+	status := waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	remit, process := instance.Remit(), instance.Process()
+	if want := strconv.Itoa(process.PID); status.GetValues()["pid"] != want {
+		t.Errorf("the role has pid %s, the instance says %s", status.GetValues()["pid"], want)
+	}
+	if remit.Name != "one.1" || !strings.HasSuffix(remit.InstanceID, "/one/1") || remit.Grants.GetConsensusUser() != "one" {
+		t.Errorf("remit %+v", remit)
+	}
+	if remit.SharedUID == (os.Geteuid() == 0) || remit.SharedUID && remit.UID != uint32(os.Geteuid()) {
+		t.Errorf("user %d, shared %v", remit.UID, remit.SharedUID)
+	}
+	if group, err := syscall.Getpgid(process.PID); err != nil || group != process.PID {
+		t.Errorf("process group %d (%v), want %d", group, err, process.PID)
+	}
+	proc, err := os.ReadFile("/proc/" + strconv.Itoa(process.PID) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 && !strings.Contains(string(proc), "Groups:\t \n") {
+		t.Errorf("the role has further groups:\n%s", proc)
+	}
+	if records := node.entries(t, "run", "instances"); !slices.Equal(records, []string{"one.1.json"}) {
+		t.Errorf("records %v", records)
+	}
+	info, err := os.Stat(filepath.Join(node.dir, "data", "roles", "one", "written"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != remit.UID {
+		t.Errorf("the role's file belongs to %d, not %d", stat.Uid, remit.UID)
+	}
+
+	if err := instance.Stop(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if exit := instance.Exit(); exit.Code != 0 || exit.Signal != 0 || !exit.Requested {
+		t.Errorf("exit %+v", exit)
+	}
+	node.nothingLeft(t)
+	if again := node.launch(t, plugintest.Configuration{Do: "ready"}); again.Remit().Name != "one.2" {
+		t.Errorf("the next instance is %s", again.Remit().Name)
+	}
+}
+
+func TestEnvironmentIsClean(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_CORE", "42")
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "ready", Environment: true})
+	line := node.log.wait(t, func(l logged) bool { return strings.HasPrefix(l.message, "environment ") })
+	var names []string
+	for _, variable := range strings.Fields(line.message)[1:] {
+		name, _, _ := strings.Cut(variable, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	want := []string{
+		"GOTRACEBACK", "PLUGIN_MAX_PORT", "PLUGIN_MIN_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR", "REEVE_INSTANCE", "REEVE_PLUGIN",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("environment %v, want %v", names, want)
+	}
+	if line.fields["role"] != "one" || line.fields["instance"] != instance.Remit().InstanceID {
+		t.Errorf("fields %v", line.fields)
+	}
+}
+
+func TestLogIsForwarded(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	long := strings.Repeat("long ", 4000)
+	node.launch(t, plugintest.Configuration{Do: "ready", Log: []string{
+		`{"@message": 5}`,
+		`{"@level":"error","@message":"it broke","@module":"m","why":"rust","role":"curator","instance":"x"}`,
+		"plain \x1b[31m text", long, "after the long line",
+	}})
+	node.log.wait(t, func(l logged) bool { return l.message == `{"@message": 5}` && l.level == hclog.Info })
+	broke := node.log.wait(t, func(l logged) bool { return l.message == "it broke" })
+	if broke.level != hclog.Error || broke.fields["why"] != "rust" || broke.fields["role"] != "one" || broke.fields["_role"] != "curator" {
+		t.Errorf("line %+v", broke)
+	}
+	node.log.wait(t, func(l logged) bool { return l.message == `plain \x1b[31m text` })
+	cut := node.log.wait(t, func(l logged) bool { return strings.HasPrefix(l.message, "long ") })
+	if len(cut.message) > 9000 || !strings.HasSuffix(cut.message, "[cut]") {
+		t.Errorf("the long line has %d bytes", len(cut.message))
+	}
+	node.log.wait(t, func(l logged) bool { return l.message == "after the long line" })
+	file, err := os.Stat(filepath.Join(node.dir, "data", "logs", "one.log"))
+	if err != nil || file.Mode().Perm() != 0o600 || file.Size() < int64(len(long)) {
+		t.Errorf("log file %v, %v", file, err)
+	}
+}
+
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	for name, test := range map[string]struct {
+		configuration plugintest.Configuration
+		state         rolev1.RoleState
+		code          int
+		says          string
+	}{
+		"fails":   {plugintest.Configuration{Do: "fail"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, "I give up"},
+		"returns": {plugintest.Configuration{Do: "return"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, ""},
+		"exits":   {plugintest.Configuration{Do: "exit", Log: []string{"so long"}}, 0, 3, "exited with status 3: so long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			instance := node.launch(t, test.configuration)
+			select {
+			case <-instance.Done():
+			case <-time.After(patience):
+				t.Fatal("it did not end")
+			}
+			exit := instance.Exit()
+			if exit.Code != test.code || exit.Requested {
+				t.Errorf("exit %+v", exit)
+			}
+			status, _ := instance.Status().Get()
+			if test.state != 0 && status.GetState() != test.state {
+				t.Errorf("last state %s", status.GetState())
+			}
+			if said := exit.String() + status.GetReason(); !strings.Contains(said, test.says) {
+				t.Errorf("it says %q, want %q", said, test.says)
+			}
+			node.nothingLeft(t)
+		})
+	}
+}
+
+func TestKilledIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "ready", Children: []string{"group", "session", "nameless"}})
+	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	if n := len(node.processes(t)); os.Geteuid() == 0 && n != 4 || n < 3 {
+		t.Fatalf("%d processes run: the test does not test what it should", n)
+	}
+	began := time.Now()
+	if err := syscall.Kill(instance.Process().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-instance.Done()
+	if took := time.Since(began); took > 2*time.Second { // milliseconds, on a machine with nothing else to do
+		t.Errorf("seen after %s", took)
+	}
+	if exit := instance.Exit(); exit.Signal != syscall.SIGKILL || exit.Code != -1 {
+		t.Errorf("exit %+v", exit)
+	}
+	node.nothingLeft(t)
+}
+
+func TestStopKillsWhatDoesNotStop(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "stubborn", Children: []string{"group", "session", "nameless"}})
+	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	ctx, cancel := gocontext.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := instance.Stop(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if exit := instance.Exit(); exit.Signal != syscall.SIGKILL {
+		t.Errorf("exit %+v", exit)
+	}
+	node.nothingLeft(t)
+}
+
+func TestDegradedSaysWhy(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "degraded"})
+	if status := waitState(t, instance, rolev1.RoleState_ROLE_STATE_DEGRADED); status.GetReason() != `the sky is\ngrey` {
+		t.Errorf("reason %q", status.GetReason())
+	}
+}
+
+func TestPrintingDoesNotBlock(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "ready", Stdout: 512})
+	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+}
+
+func TestConfigurationIsRefused(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	s := spec(node.add(t, everything), everything, plugintest.Configuration{})
+	s.Configuration = `{"do": 5, "colour": "red"}`
+	remit, err := node.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = node.launcher.Launch(t.Context(), remit, s, "/nowhere")
+	var refused *plugin.ConfigurationError
+	if !errors.As(err, &refused) || len(refused.Problems) != 2 || refused.Role != "one" {
+		t.Fatalf("error %v", err)
+	}
+	if !slices.ContainsFunc(refused.Problems, func(p plugin.ConfigurationProblem) bool { return p.Path == "/colour" }) {
+		t.Errorf("problems %v", refused.Problems)
+	}
+	node.nothingLeft(t)
+}
+
+func TestLaunchIsCancelled(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	variant := everything
+	variant.Before = "silent"
+	s := spec(node.add(t, variant), variant, plugintest.Configuration{})
+	remit, err := node.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := gocontext.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := node.launcher.Launch(ctx, remit, s, "/nowhere"); !errors.Is(err, gocontext.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	node.nothingLeft(t)
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	digest := node.add(t, everything)
+	var unknown *plugin.UnknownRoleError
+	s := spec(digest, everything, plugintest.Configuration{})
+	s.Role = "three"
+	if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &unknown) || unknown.Role != "three" {
+		t.Errorf("error %v", err)
+	}
+	var missing *plugin.MissingError
+	s = spec("sha256:"+strings.Repeat("0", 64), everything, plugintest.Configuration{})
+	if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &missing) || missing.Plugin != "everything" {
+		t.Errorf("error %v", err)
+	}
+	s.Plugin.Digests = nil
+	if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &missing) || missing.Digest != "" {
+		t.Errorf("error %v", err)
+	}
+	remit, err := node.launcher.Prepare(t.Context(), spec(digest, everything, plugintest.Configuration{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.launcher.Discard(remit); err != nil {
+		t.Fatal(err)
+	}
+	node.nothingLeft(t)
+}

@@ -1,0 +1,124 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// startTimeout is how long a role may take to look at its configuration. Its work begins after it has answered.
+	startTimeout = 15 * time.Second
+	// What a role may say about its configuration.
+	maxConfigurationProblems = 100
+	maxProblem               = 1 << 10
+)
+
+// Launch runs a prepared instance: it starts the process, connects to it and has it start the role, and returns when the role has accepted its
+// configuration. Whether the role is Ready is in the instance's status. hostSocket is where the core serves reeve.host.v1 to the instance.
+//
+// When it fails, everything is as before Prepare. A *ConfigurationError says that the role refuses its configuration, and a
+// *VersionError that plugin and core have no common protocol version: both until something changes. Every other failure is a *LaunchError.
+// If the context ends the process is killed; after Launch has returned, the context means nothing to the instance.
+func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (*Instance, error) {
+	instance, lines, err := l.launch(ctx, remit, spec, hostSocket)
+	if err == nil {
+		return instance, nil
+	}
+	if discardErr := l.Discard(remit); discardErr != nil {
+		l.log.Warn("cleaning up after an instance that was not launched", "instance", remit.InstanceID, "error", discardErr)
+	}
+	var configuration *ConfigurationError
+	var version *VersionError
+	var missing *MissingError
+	switch {
+	case errors.As(err, &configuration):
+		return nil, configuration
+	case errors.As(err, &missing):
+		return nil, missing
+	case errors.As(err, &version):
+		version.Plugin = "plugin " + spec.Plugin.GetName()
+		return nil, version
+	}
+	digest, _ := Digest(spec.Plugin)
+	return nil, &LaunchError{
+		Role: remit.Role, Plugin: spec.Plugin.GetName(), Version: spec.Plugin.GetVersion(), Digest: digest,
+		Err: err, Lines: lines,
+	}
+}
+
+func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (*Instance, []string, error) {
+	digest, err := Digest(spec.Plugin)
+	if err != nil {
+		return nil, nil, err
+	}
+	executable, err := l.executable(spec.Plugin.GetName(), digest)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, lines, err := l.open(ctx, remit, executable, digest)
+	if err != nil {
+		return nil, lines, err
+	}
+	err = s.whileAlive(ctx, func(ctx context.Context) error {
+		return s.start(ctx, spec, hostSocket)
+	})
+	if err != nil {
+		err = errors.Join(err, s.end(ctx))
+		return nil, s.log.lines(), err
+	}
+	return newInstance(s, spec.Generation), nil, nil
+}
+
+// start has the process start the role.
+func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	_, err := rolev1.NewRoleServiceClient(s.conn).Start(ctx, &rolev1.StartRequest{
+		InstanceId:              s.remit.InstanceID,
+		Role:                    s.remit.Role,
+		Configuration:           spec.Configuration,
+		ConfigurationGeneration: spec.Generation,
+		HostSocket:              hostSocket,
+		DataDirectory:           s.launcher.roleDir(s.remit.Role),
+		RuntimeDirectory:        s.launcher.runtimeDir(s.remit.Name),
+		CoreUid:                 uint32(os.Geteuid()),
+		NodeId:                  s.launcher.nodeID,
+	})
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.InvalidArgument:
+		return configurationError(s.remit.Role, status.Convert(err))
+	case codes.DeadlineExceeded, codes.Canceled:
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+			return cause
+		}
+		return fmt.Errorf("does not answer Start within %s", startTimeout)
+	}
+	return fmt.Errorf("refuses Start: %s", clean(cut(err.Error(), maxProblem)))
+}
+
+func configurationError(role string, refusal *status.Status) error {
+	refused := &ConfigurationError{Role: role}
+	for _, detail := range refusal.Details() {
+		problem, ok := detail.(*rolev1.ConfigurationProblem)
+		if !ok || len(refused.Problems) == maxConfigurationProblems {
+			continue
+		}
+		refused.Problems = append(refused.Problems, ConfigurationProblem{
+			Path: clean(cut(problem.GetPath(), maxProblem)), Message: clean(cut(problem.GetMessage(), maxProblem)),
+		})
+	}
+	if len(refused.Problems) == 0 {
+		refused.Problems = []ConfigurationProblem{{Message: clean(cut(refusal.Message(), maxProblem))}}
+	}
+	return refused
+}

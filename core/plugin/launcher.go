@@ -1,0 +1,232 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// InstanceVariable is the environment variable that names the instance to which a process belongs. Descendants inherit it.
+	InstanceVariable = "REEVE_INSTANCE"
+	// maxSocketPath is the longest path of a Unix socket, in bytes.
+	maxSocketPath = 107
+	// describeName takes the place of a role's name while a plugin is asked for its manifest. No role can have it.
+	describeName = "_describe"
+)
+
+// Platform is what this core executes: the key of a plugin's digest in its catalog record.
+const Platform = runtime.GOOS + "/" + runtime.GOARCH
+
+// Config is what a Launcher needs. All of it is required.
+type Config struct {
+	Log   hclog.Logger
+	Store *Store
+	Users *Users
+	// RunDir is the node's run directory, at most 48 bytes long, on a tmpfs; DataDir is where its volume is mounted. Both must exist. As root every
+	// directory above them must be searchable by everybody, and they are made so.
+	RunDir, DataDir string
+	NodeID          string
+	// CoreStart is when this core started.
+	CoreStart time.Time
+}
+
+// Launcher makes instances. It may be used by several goroutines at once.
+type Launcher struct {
+	log             hclog.Logger
+	store           *Store
+	users           *Users
+	runDir, dataDir string
+	nodeID, bootID  string
+	counters        *counters
+	describing      sync.Mutex
+}
+
+// Spec is one role to run.
+type Spec struct {
+	Role string
+	// Plugin is the catalog record of the plugin that offers the role.
+	Plugin *clusterv1.PluginRecord
+	// Configuration is a JSON document; empty: none.
+	Configuration string
+	// Generation is that of the configuration.
+	Generation uint64
+}
+
+// NewLauncher prepares the directories of the node's instances. It starts nothing, and stops nothing that an earlier core left: that is for
+// StopRecorded.
+func NewLauncher(c Config) (*Launcher, error) {
+	switch {
+	case c.Log == nil || c.Store == nil || c.Users == nil:
+		return nil, errors.New("plugin: a launcher needs a log, a store and users")
+	case c.NodeID == "" || strings.ContainsAny(c.NodeID, "/\x00\n"):
+		return nil, fmt.Errorf("plugin: %q is no node ID", c.NodeID)
+	case !filepath.IsAbs(c.RunDir) || !filepath.IsAbs(c.DataDir):
+		return nil, errors.New("plugin: the run and data directories must be absolute")
+	}
+	l := &Launcher{
+		log: c.Log, store: c.Store, users: c.Users,
+		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID,
+	}
+	// Roles pass through what is 0711 to reach what is theirs, and cannot list it.
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{l.runDir, 0o711}, {l.pluginDir(), 0o711}, {l.instancesDir(), 0o700},
+		{l.dataDir, 0o711}, {filepath.Join(l.dataDir, "roles"), 0o711}, {filepath.Join(l.dataDir, "logs"), 0o700},
+	} {
+		if err := makeDirectory(d.path, d.mode); err != nil {
+			return nil, fmt.Errorf("plugin: directories of instances: %w", err)
+		}
+	}
+	var err error
+	if l.bootID, err = bootID(); err != nil {
+		return nil, fmt.Errorf("plugin: boot ID: %w", err)
+	}
+	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json")); err != nil {
+		return nil, fmt.Errorf("plugin: %w", err)
+	}
+	return l, nil
+}
+
+func (l *Launcher) pluginDir() string                { return filepath.Join(l.runDir, "plugin") }
+func (l *Launcher) instancesDir() string             { return filepath.Join(l.runDir, "instances") }
+func (l *Launcher) runtimeDir(name string) string    { return filepath.Join(l.pluginDir(), name) }
+func (l *Launcher) roleDir(role string) string       { return filepath.Join(l.dataDir, "roles", role) }
+func (l *Launcher) logPath(role string) string       { return filepath.Join(l.dataDir, "logs", role+".log") }
+func (l *Launcher) instanceID(role, n string) string { return l.nodeID + "/" + role + "/" + n }
+
+// Digest returns the digest of a plugin's executable for this platform; a *MissingError if there is none.
+func Digest(record *clusterv1.PluginRecord) (string, error) {
+	digest := record.GetDigests()[Platform]
+	if digest == "" {
+		return "", &MissingError{Plugin: record.GetName(), Reason: "the catalog has none for " + Platform}
+	}
+	return digest, nil
+}
+
+// Prepare makes what an instance needs before it runs: its number, its user, its directories and its record. Nothing runs yet. Launch or
+// Discard must follow.
+//
+// A *MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role. Both stay until
+// the catalog or the store changes.
+func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
+	manifest := manifestOf(spec.Plugin, spec.Role)
+	if manifest == nil {
+		return nil, &UnknownRoleError{Role: spec.Role, Plugin: spec.Plugin.GetName()}
+	}
+	digest, err := Digest(spec.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.executable(spec.Plugin.GetName(), digest); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	uid, gid, err := l.users.Of(spec.Role)
+	if err != nil {
+		return nil, err
+	}
+	name, id, err := l.number(spec.Role)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: role %s: %w", spec.Role, err)
+	}
+	remit := &Remit{
+		InstanceID: id, Name: name, Role: spec.Role,
+		UID: uid, GID: gid, SharedUID: l.users.shared,
+		Manifest: manifest, Grants: grantsOf(spec.Plugin, spec.Role),
+	}
+	if err := l.prepareDirectories(remit, digest); err != nil {
+		return nil, errors.Join(fmt.Errorf("plugin: role %s: %w", spec.Role, err), l.Discard(remit))
+	}
+	return remit, nil
+}
+
+// Discard removes what Prepare made for an instance that is not to be launched.
+func (l *Launcher) Discard(remit *Remit) error {
+	// The record goes last: while it is there the next core looks after the rest.
+	err := os.RemoveAll(l.runtimeDir(remit.Name))
+	if err == nil {
+		err = l.removeRecord(remit.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("plugin: clean up after instance %s: %w", remit.Name, err)
+	}
+	return nil
+}
+
+func (l *Launcher) executable(plugin, digest string) (string, error) {
+	path, err := l.store.Path(digest)
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		missing.Plugin = plugin
+	}
+	return path, err
+}
+
+func (l *Launcher) number(role string) (name, id string, err error) {
+	n, err := l.counters.next(role)
+	if err != nil {
+		return "", "", err
+	}
+	number := strconv.FormatUint(n, 10)
+	return role + "." + number, l.instanceID(role, number), nil
+}
+
+func (l *Launcher) prepareDirectories(remit *Remit, digest string) error {
+	runtime := l.runtimeDir(remit.Name)
+	// go-plugin's server makes a socket "plugin" and up to ten digits.
+	if n := len(runtime) + len("/plugin") + 10; n > maxSocketPath {
+		return fmt.Errorf("the path of its socket in %s would have %d bytes, and the kernel allows %d: choose a shorter run directory", runtime, n, maxSocketPath)
+	}
+	err := l.writeRecord(remit.Name, record{
+		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
+	})
+	if err != nil {
+		return err
+	}
+	if remit.Role != describeName {
+		if err := ownDirectory(l.roleDir(remit.Role), remit.UID, remit.GID); err != nil {
+			return err
+		}
+	}
+	// Left by an instance of the same number, which can only be when the counters were lost.
+	if err := os.RemoveAll(runtime); err != nil {
+		return err
+	}
+	return ownDirectory(runtime, remit.UID, remit.GID)
+}
+
+func manifestOf(plugin *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
+	for _, manifest := range plugin.GetManifest().GetRoles() {
+		if manifest.GetName() == role {
+			return manifest
+		}
+	}
+	return nil
+}
+
+// grantsOf is what the owner granted to a role: nothing, if the record does not mention it.
+func grantsOf(plugin *clusterv1.PluginRecord, role string) *clusterv1.RoleGrants {
+	for _, grants := range plugin.GetGrants() {
+		if grants.GetRole() == role {
+			return grants
+		}
+	}
+	return &clusterv1.RoleGrants{Role: role}
+}

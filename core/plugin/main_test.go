@@ -1,0 +1,242 @@
+package plugin_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// rangesFile is the host's own, so that the tests of several packages and the nodes of the host never share a user ID.
+	rangesFile = "/var/lib/reeve/uid-ranges"
+	// ordinaryUser runs the tests a second time; it is nobody's account.
+	ordinaryUser = 61234
+	// coreVariable makes the test program a core that a test kills.
+	coreVariable = "REEVE_TEST_CORE"
+)
+
+// built is made by the first test that needs it, in a directory that TestMain removes.
+var built struct {
+	once       sync.Once
+	dir        string
+	executable *plugintest.Executable
+	err        error
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(coreVariable); dir != "" {
+		os.Exit(core(dir))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir)
+		}
+		os.Exit(code)
+	}))
+}
+
+func executable(t testing.TB) *plugintest.Executable {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("/tmp", "rv"); built.err == nil {
+			if built.err = os.Chmod(built.dir, 0o711); built.err == nil {
+				built.executable, built.err = plugintest.Build(built.dir)
+			}
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.executable
+}
+
+// testNode is a place for instances.
+type testNode struct {
+	dir      string
+	log      *logSink
+	launcher *plugin.Launcher
+	store    *plugin.Store
+	users    *plugin.Users
+}
+
+func newNode(t testing.TB) *testNode {
+	t.Helper()
+	dir := plugintest.Dir(t)
+	for _, name := range []string{"run", "data"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node, err := openNode(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// openNode opens the place in a directory, as a core that starts does.
+func openNode(dir string) (*testNode, error) {
+	node := &testNode{dir: dir, log: &logSink{}}
+	var err error
+	data := filepath.Join(dir, "data")
+	if node.store, err = plugin.OpenStore(filepath.Join(data, "plugins")); err != nil {
+		return nil, err
+	}
+	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data); err != nil {
+		return nil, err
+	}
+	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: nowhere{}})
+	log.RegisterSink(node.log)
+	node.launcher, err = plugin.NewLauncher(plugin.Config{
+		Log: log, Store: node.store, Users: node.users,
+		RunDir: filepath.Join(dir, "run"), DataDir: data,
+		NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),
+	})
+	return node, err
+}
+
+// core is what a test runs as a process of its own in order to kill it: it launches two instances as fast as it can, and waits.
+func core(dir string) int {
+	node, err := openNode(dir)
+	if err != nil {
+		fmt.Println("core:", err)
+		return 1
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "digest"))
+	if err != nil {
+		fmt.Println("core:", err)
+		return 1
+	}
+	fmt.Println("begins")
+	record := plugintest.Record(string(content), everything)
+	for _, role := range []string{"one", "two"} {
+		spec := plugin.Spec{Role: role, Plugin: record, Configuration: plugintest.Configuration{
+			Do: "ready", Children: childrenThatAreFound(),
+		}.String()}
+		remit, err := node.launcher.Prepare(context(), spec)
+		if err != nil {
+			fmt.Println("core:", err)
+			return 1
+		}
+		instance, err := node.launcher.Launch(context(), remit, spec, "/nowhere")
+		if err != nil {
+			fmt.Println("core:", err)
+			return 1
+		}
+		_, err = instance.Status().Wait(context(), func(s *rolev1.WatchResponse) bool {
+			return s.GetState() == rolev1.RoleState_ROLE_STATE_READY
+		})
+		if err != nil {
+			fmt.Println("core:", err)
+			return 1
+		}
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// childrenThatAreFound are the children that even a core which did not see its instance end can find.
+func childrenThatAreFound() []string {
+	return []string{"group", "session", "nameless"}
+}
+
+// everything is a well-behaved variant.
+var everything = plugintest.Variant{
+	Name:  "everything",
+	Roles: []plugintest.Role{{Name: "one", ConsensusUser: "one"}, {Name: "two"}},
+}
+
+// add puts a variant into the store.
+func (n *testNode) add(t testing.TB, variant plugintest.Variant) string {
+	t.Helper()
+	digest, err := n.store.Import(t.Context(), reader(executable(t).Bytes(t, variant)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// spec of role "one" of a stored variant.
+func spec(digest string, variant plugintest.Variant, c plugintest.Configuration) plugin.Spec {
+	return plugin.Spec{
+		Role: variant.Roles[0].Name, Plugin: plugintest.Record(digest, variant), Configuration: c.String(), Generation: 7,
+	}
+}
+
+// launch runs role "one" of everything and stops it when the test ends.
+func (n *testNode) launch(t testing.TB, c plugintest.Configuration) *plugin.Instance {
+	t.Helper()
+	s := spec(n.add(t, everything), everything, c)
+	remit, err := n.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := n.launcher.Launch(t.Context(), remit, s, filepath.Join(n.dir, "run", "host.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := instance.Stop(context(), time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	return instance
+}
+
+func waitState(t testing.TB, instance *plugin.Instance, state rolev1.RoleState) *rolev1.WatchResponse {
+	t.Helper()
+	ctx, cancel := timeout(t)
+	defer cancel()
+	status, err := instance.Status().Wait(ctx, func(s *rolev1.WatchResponse) bool { return s.GetState() == state })
+	if err != nil {
+		last, _ := instance.Status().Get()
+		t.Fatalf("waiting for %s: %v; last status %v", state, err, last)
+	}
+	return status
+}
+
+// TestAsOrdinaryUser runs every other test once more, as a user who is nobody in particular.
+func TestAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("this is an ordinary user")
+	}
+	dir := plugintest.Dir(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(dir, "tests")
+	if err := os.WriteFile(copied, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	syscall.ForkLock.Lock() // waits for children that have the file open for writing
+	//lint:ignore SA2001 the empty section is the point.
+	syscall.ForkLock.Unlock()
+	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.timeout=5m")
+	tests.Dir = "/"
+	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH")}
+	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}
+	output, err := tests.CombinedOutput()
+	if err != nil {
+		t.Fatalf("as user %d: %v\n%s", ordinaryUser, err, output)
+	}
+	if testing.Verbose() {
+		t.Logf("as user %d:\n%s", ordinaryUser, output)
+	}
+}

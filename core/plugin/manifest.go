@@ -1,0 +1,206 @@
+package plugin
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/reeveproject/reeve/proto/identity"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// RoleProtocol is the version of the role protocol that this core speaks.
+const RoleProtocol = "reeve.role.v1"
+
+// What a manifest may have at most. Manifests are kept in the catalog and sent to every node.
+const (
+	maxRoles    = 64
+	maxList     = 64
+	maxName     = 64
+	maxSummary  = 200
+	maxSchema   = 256 << 10
+	maxGrants   = 32
+	maxValues   = 16
+	maxValue    = 4096
+	maxProblems = 50
+)
+
+var (
+	// A capability is a protocol package. Its name has a dot, so that it never is the name of a role.
+	capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$`)
+	grantPattern      = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	portPattern       = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+)
+
+// CheckManifest returns nil if a manifest is one that the catalog may hold, a *VersionError if its plugin speaks no version of the role protocol
+// that this core speaks, and a *ManifestError with everything that is wrong with it otherwise.
+func CheckManifest(m *rolev1.Manifest) error {
+	c := &manifestCheck{}
+	if !identity.ValidName(m.GetName()) {
+		c.add("name: %q is not a name (1 to 32 of a-z, 0-9 and '-', a letter first, no '-' last)", m.GetName())
+	}
+	if err := checkProtocols(m); err != nil {
+		return err
+	}
+	if _, err := semver.StrictNewVersion(m.GetVersion()); err != nil || len(m.GetVersion()) > maxName {
+		c.add("version: %q is not a semantic version such as 1.2.3", cut(m.GetVersion(), maxName))
+	}
+	if n := len(m.GetRoles()); n == 0 || n > maxRoles {
+		c.add("roles: %d of them; a plugin offers 1 to %d", n, maxRoles)
+	}
+	roles, users := make(map[string]bool), make(map[string]bool)
+	for n, r := range m.GetRoles() {
+		if c.full() {
+			break
+		}
+		at := "roles[" + strconv.Itoa(n) + "]"
+		if roles[r.GetName()] {
+			c.add("%s.name: %q is there twice", at, r.GetName())
+		}
+		roles[r.GetName()] = true
+		if user := r.GetConsensusUser(); user != "" {
+			if users[user] {
+				c.add("%s.consensus_user: %q belongs to another role of the plugin", at, user)
+			}
+			users[user] = true
+		}
+		c.role(at, r)
+	}
+	if len(c.problems) > 0 {
+		return &ManifestError{Plugin: clean(cut(m.GetName(), maxName)), Problems: c.problems}
+	}
+	return nil
+}
+
+// checkProtocols tells which side to upgrade by the version numbers: a plugin that speaks only later versions needs a later core.
+func checkProtocols(m *rolev1.Manifest) error {
+	if slices.Contains(m.GetProtocols(), RoleProtocol) {
+		return nil
+	}
+	const family, ours = "reeve.role.v", 1
+	var theirs []string
+	newer := false
+	for _, protocol := range m.GetProtocols() {
+		if number, ok := strings.CutPrefix(protocol, family); ok && len(theirs) < maxList {
+			theirs = append(theirs, clean(cut(protocol, maxName)))
+			version, err := strconv.Atoi(number)
+			newer = newer || err == nil && version > ours
+		}
+	}
+	return &VersionError{
+		Plugin:      "plugin " + clean(cut(m.GetName(), maxName)),
+		Protocol:    "the role protocol",
+		Theirs:      strings.Join(theirs, ", "),
+		Ours:        RoleProtocol,
+		UpgradeCore: newer,
+	}
+}
+
+type manifestCheck struct {
+	problems []string
+}
+
+func (c *manifestCheck) full() bool { return len(c.problems) >= maxProblems }
+
+func (c *manifestCheck) add(format string, arguments ...any) {
+	if !c.full() {
+		c.problems = append(c.problems, cut(clean(fmt.Sprintf(format, arguments...)), maxSummary+maxName))
+	}
+}
+
+func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
+	if !identity.ValidName(r.GetName()) {
+		c.add("%s.name: %q is not a name (1 to 32 of a-z, 0-9 and '-', a letter first, no '-' last)", at, r.GetName())
+	}
+	if len(r.GetSummary()) > maxSummary || clean(r.GetSummary()) != r.GetSummary() {
+		c.add("%s.summary: want one line of at most %d bytes", at, maxSummary)
+	}
+	if user := r.GetConsensusUser(); user != "" && !identity.ValidName(user) {
+		c.add("%s.consensus_user: %q is not a name", at, user)
+	}
+	c.list(at+".requires", r.GetRequires(), func(name string) bool {
+		return identity.ValidName(name) || len(name) <= maxName && capabilityPattern.MatchString(name)
+	}, "neither the name of a role nor a capability such as reeve.consensus.v1")
+	c.list(at+".provides", r.GetProvides(), func(name string) bool {
+		return len(name) <= maxName && capabilityPattern.MatchString(name)
+	}, "not a capability such as reeve.consensus.v1")
+	for _, name := range r.GetRequires() {
+		if name == r.GetName() || slices.Contains(r.GetProvides(), name) {
+			c.add("%s.requires: %q is what the role itself provides", at, name)
+		}
+	}
+	c.grants(at, r.GetGrants())
+	if schema := r.GetConfigurationSchema(); schema != "" && (len(schema) > maxSchema || !json.Valid([]byte(schema))) {
+		c.add("%s.configuration_schema: want a JSON Schema of at most %d KiB", at, maxSchema>>10)
+	}
+	c.ports(at, r.GetPorts())
+	if _, known := rolev1.SplitBehaviour_name[int32(r.GetInSplit())]; !known {
+		c.add("%s.in_split: %d is unknown to this core", at, r.GetInSplit())
+	}
+}
+
+func (c *manifestCheck) list(at string, names []string, valid func(string) bool, complaint string) {
+	if len(names) > maxList {
+		c.add("%s: %d of them; at most %d", at, len(names), maxList)
+		return
+	}
+	seen := make(map[string]bool)
+	for _, name := range names {
+		if !valid(name) {
+			c.add("%s: %q is %s", at, cut(name, maxName), complaint)
+		} else if seen[name] {
+			c.add("%s: %q is there twice", at, name)
+		}
+		seen[name] = true
+	}
+}
+
+func (c *manifestCheck) grants(at string, grants []*rolev1.Grant) {
+	if len(grants) > maxGrants {
+		c.add("%s.grants: %d of them; at most %d", at, len(grants), maxGrants)
+		return
+	}
+	for n, grant := range grants {
+		if len(grant.GetName()) > maxName || !grantPattern.MatchString(grant.GetName()) {
+			c.add("%s.grants[%d].name: %q is not the name of a grant", at, n, cut(grant.GetName(), maxName))
+		}
+		if len(grant.GetParameters()) > maxValues {
+			c.add("%s.grants[%d].parameters: %d of them; at most %d", at, n, len(grant.GetParameters()), maxValues)
+			continue
+		}
+		for key, value := range grant.GetParameters() {
+			if len(key) > maxName || !grantPattern.MatchString(key) || len(value) > maxValue || clean(value) != value {
+				c.add("%s.grants[%d].parameters: %q is not valid, or its value is not one line of at most %d bytes", at, n, cut(key, maxName), maxValue)
+			}
+		}
+	}
+}
+
+func (c *manifestCheck) ports(at string, ports []*rolev1.Port) {
+	if len(ports) > maxList {
+		c.add("%s.ports: %d of them; at most %d", at, len(ports), maxList)
+		return
+	}
+	type key struct {
+		protocol string
+		number   uint32
+	}
+	names, numbers := make(map[string]bool), make(map[key]bool)
+	for n, port := range ports {
+		k := key{port.GetProtocol(), port.GetNumber()}
+		switch {
+		case !portPattern.MatchString(port.GetName()) || names[port.GetName()]:
+			c.add("%s.ports[%d].name: %q is not a name, or is there twice", at, n, cut(port.GetName(), maxName))
+		case k.protocol != "tcp" && k.protocol != "udp":
+			c.add("%s.ports[%d].protocol: %q; want tcp or udp", at, n, cut(k.protocol, maxName))
+		case k.number < 1 || k.number > 65535 || numbers[k]:
+			c.add("%s.ports[%d].number: %d is not a port, or is there twice", at, n, k.number)
+		}
+		names[port.GetName()], numbers[k] = true, true
+	}
+}

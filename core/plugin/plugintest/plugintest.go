@@ -1,0 +1,145 @@
+// Package plugintest builds plugins for the tests of a core, and gives them a place to run. It owns nothing that outlives a test.
+package plugintest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Variant makes one test plugin another plugin: it is written behind the executable's bytes, which changes the digest and not the program.
+type Variant struct {
+	Name  string `json:"name"`
+	Roles []Role `json:"roles"`
+	// Before is what it does instead of a handshake; empty: it is a plugin.
+	Before string `json:"before,omitempty"`
+	// Path is a socket, for the variant "foreign".
+	Path string `json:"path,omitempty"`
+}
+
+// Role is a role of a variant.
+type Role struct {
+	Name          string   `json:"name"`
+	Requires      []string `json:"requires,omitempty"`
+	Provides      []string `json:"provides,omitempty"`
+	ConsensusUser string   `json:"consensusUser,omitempty"`
+}
+
+// Configuration is what a role of a variant does. It does what the other fields say first.
+type Configuration struct {
+	// Do is ready, degraded, starting, fail, return, panic, exit or stubborn.
+	Do string `json:"do"`
+	// After is when it exits with status 4, in milliseconds; 0: never.
+	After int `json:"after,omitempty"`
+	// Log is lines for its standard error.
+	Log []string `json:"log,omitempty"`
+	// Environment has it write its environment to its standard error.
+	Environment bool `json:"environment,omitempty"`
+	// Children are processes to start: group, session or nameless.
+	Children []string `json:"children,omitempty"`
+	// Stdout is how many KiB it prints.
+	Stdout int `json:"stdout,omitempty"`
+	// Write is the content of a file "written" in its data directory.
+	Write string `json:"write,omitempty"`
+}
+
+// String is the configuration as a JSON document.
+func (c Configuration) String() string {
+	encoded, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // cannot be: it holds nothing but texts and numbers
+	}
+	return string(encoded)
+}
+
+// Mark separates the program from the variant. It is put together here so that the program itself does not hold it.
+func Mark() string { return strings.Join([]string{"", "test plugin", "variant", ""}, "\n") }
+
+// Executable is a built test plugin.
+type Executable struct{ path string }
+
+// ExecutableVariable names the environment variable by which a test that runs itself again hands its executable on.
+const ExecutableVariable = "REEVE_TEST_PLUGIN"
+
+// Build builds the test plugin into a directory, once for a whole test program. It calls the go command, unless the environment names an
+// executable.
+func Build(dir string) (*Executable, error) {
+	if path := os.Getenv(ExecutableVariable); path != "" {
+		return &Executable{path}, nil
+	}
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		return nil, fmt.Errorf("plugintest: where is the source?")
+	}
+	path := filepath.Join(dir, "testplugin")
+	build := exec.Command("go", "build", "-o", path, "./testplugin")
+	build.Dir = filepath.Dir(file)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("plugintest: go build: %w\n%s", err, output)
+	}
+	return &Executable{path}, os.Chmod(path, 0o755)
+}
+
+// Path of the executable.
+func (e *Executable) Path() string { return e.path }
+
+// Bytes of the executable that is a variant.
+func (e *Executable) Bytes(t testing.TB, variant Variant) []byte {
+	t.Helper()
+	program, err := os.ReadFile(e.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(variant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(bytes.Clone(program), append([]byte(Mark()), encoded...)...)
+}
+
+// Dir makes a directory for a test, with a path so short that sockets fit below it and which every user may search.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rv")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// Record is the catalog record of a variant, with every ConsensusUser granted.
+func Record(digest string, variant Variant) *clusterv1.PluginRecord {
+	record := &clusterv1.PluginRecord{
+		Name: variant.Name, Version: "0.1.0",
+		Digests: map[string]string{runtime.GOOS + "/" + runtime.GOARCH: digest},
+		Manifest: &rolev1.Manifest{
+			Name: variant.Name, Version: "0.1.0", Protocols: []string{"reeve.role.v1"},
+		},
+		Generation: 1,
+	}
+	for _, r := range variant.Roles {
+		record.Manifest.Roles = append(record.Manifest.Roles, &rolev1.RoleManifest{
+			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser,
+		})
+		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: r.Name, ConsensusUser: r.ConsensusUser})
+	}
+	return record
+}

@@ -1,0 +1,186 @@
+// Command testplugin is a plugin for tests: what it does is said by the last line of its own executable (before the handshake) and by its
+// configuration (afterwards). It misbehaves in every way that the tests of a core need.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+func main() {
+	variant := plugintest.Variant{}
+	if content, err := os.ReadFile("/proc/self/exe"); err == nil {
+		if _, encoded, ok := bytes.Cut(content, []byte(plugintest.Mark())); ok {
+			if err := json.Unmarshal(encoded, &variant); err != nil {
+				fail("variant: %v", err)
+			}
+		}
+	}
+	if len(os.Args) == 2 && os.Args[1] == "sleep" {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		select {}
+	}
+	misbehave(variant)
+	serve(variant)
+}
+
+func fail(format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", arguments...)
+	os.Exit(1)
+}
+
+// misbehave does what a plugin does not do before its handshake.
+func misbehave(variant plugintest.Variant) {
+	directory := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
+	switch variant.Before {
+	case "":
+	case "exit":
+		fmt.Fprintln(os.Stderr, "cannot find my own feet")
+		os.Exit(7)
+	case "garbage":
+		fmt.Println("hello, world")
+		select {}
+	case "flood":
+		chunk := []byte(strings.Repeat("x", 1<<20))
+		for {
+			if _, err := os.Stdout.Write(chunk); err != nil {
+				fail("flood: %v", err)
+			}
+		}
+	case "silent":
+		signal.Ignore(syscall.SIGTERM)
+		select {}
+	case "close":
+		_ = os.Stdout.Close()
+		select {}
+	case "newer":
+		fmt.Println("1|2|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
+		select {}
+	case "outside":
+		fmt.Println("1|1|unix|/run/plugin1|grpc|")
+		select {}
+	case "tcp":
+		fmt.Println("1|1|tcp|127.0.0.1:1|grpc|")
+		select {}
+	case "netrpc":
+		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|netrpc|")
+		select {}
+	case "deaf":
+		if _, err := net.Listen("unix", filepath.Join(directory, "plugin1")); err != nil {
+			fail("listen: %v", err)
+		}
+		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
+		select {}
+	case "foreign":
+		// A socket of somebody else, behind a path that looks like one's own.
+		link := filepath.Join(directory, "plugin1")
+		if err := os.Symlink(variant.Path, link); err != nil {
+			fail("symlink: %v", err)
+		}
+		fmt.Println("1|1|unix|" + link + "|grpc|")
+		select {}
+	default:
+		fail("no such variant %q", variant.Before)
+	}
+}
+
+func serve(variant plugintest.Variant) {
+	p := role.Plugin{Name: variant.Name, Version: "0.1.0"}
+	for _, r := range variant.Roles {
+		p.Roles = append(p.Roles, role.Role{
+			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser,
+			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
+			Run:                run,
+		})
+	}
+	role.Serve(p)
+}
+
+func run(ctx context.Context, host *role.Host) error {
+	var c plugintest.Configuration
+	if err := role.Decode(host.Configuration(), &c); err != nil {
+		return err
+	}
+	for _, line := range c.Log {
+		fmt.Fprintln(os.Stderr, line)
+	}
+	if c.Environment {
+		fmt.Fprintln(os.Stderr, "environment "+strings.Join(os.Environ(), " "))
+	}
+	for _, where := range c.Children {
+		if err := child(where); err != nil {
+			return err
+		}
+	}
+	for range c.Stdout {
+		fmt.Println(strings.Repeat("o", 1023))
+	}
+	if c.Write != "" {
+		if err := os.WriteFile(filepath.Join(host.DataDirectory(), "written"), []byte(c.Write), 0o600); err != nil {
+			return err
+		}
+	}
+	switch c.Do {
+	case "ready":
+		host.SetEndpoint("test", "127.0.0.1:1")
+		host.SetValue("pid", fmt.Sprint(os.Getpid()))
+		host.Ready()
+	case "degraded":
+		host.Degraded("the sky is\ngrey")
+	case "starting":
+	case "fail":
+		return errors.New("I give up")
+	case "return":
+		return nil
+	case "panic":
+		panic("lost my marbles")
+	case "exit":
+		os.Exit(3)
+	case "stubborn":
+		host.Ready()
+		signal.Ignore(syscall.SIGTERM)
+		select {}
+	default:
+		return fmt.Errorf("no such thing to do: %q", c.Do)
+	}
+	if c.After > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Duration(c.After) * time.Millisecond):
+			os.Exit(4)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// child starts a process that outlives this one if nobody ends it: in the same group, in a session of its own, or in one with an empty
+// environment.
+func child(where string) error {
+	cmd := exec.Command("/proc/self/exe", "sleep")
+	switch where {
+	case "group":
+	case "session":
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	case "nameless":
+		cmd.Env = []string{"NOTHING=1"}
+	default:
+		return fmt.Errorf("no such child %q", where)
+	}
+	return cmd.Start()
+}

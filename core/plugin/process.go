@@ -1,0 +1,117 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// command is what to execute, as whom.
+type command struct {
+	path     string
+	env      []string
+	uid, gid uint32
+	// shared says that the process runs as the core's own user.
+	shared         bool
+	stdout, stderr *os.File
+}
+
+// process is a child of the core and the leader of a process group of its own.
+type process struct {
+	Process
+	cmd *exec.Cmd
+	fd  *handle
+	// life ends when the process has ended, its group was killed and it was reaped. Only then may state be read.
+	life  context.Context
+	state *os.ProcessState
+
+	mu     sync.Mutex
+	reaped bool
+}
+
+// startProcess executes a command. Its goroutine ends with the process; whoever wants it gone waits for life.
+func startProcess(c command) (*process, error) {
+	pidfd := -1
+	cmd := &exec.Cmd{
+		Path:        c.path,
+		Args:        []string{c.path},
+		Env:         c.env,
+		Dir:         "/", // the core's own is none of its business, and may be closed to its user
+		Stdin:       nil, // /dev/null
+		Stdout:      c.stdout,
+		Stderr:      c.stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	}
+	if !c.shared {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.uid, Gid: c.gid, Groups: []uint32{}}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrExec, explainExec(err, c))
+	}
+	life, end := context.WithCancel(context.Background())
+	p := &process{Process: Process{PID: cmd.Process.Pid}, cmd: cmd, life: life}
+	// Until it is reaped, below, the PID is the child's, even if it has ended.
+	s, err := readStat(p.PID)
+	if err == nil {
+		p.Start = s.start
+		if pidfd < 0 {
+			p.fd, err = openHandle(p.PID)
+		} else {
+			err = unix.SetNonblock(pidfd, true)
+			p.fd = &handle{pid: p.PID, file: os.NewFile(uintptr(pidfd), "pidfd")}
+		}
+	}
+	if err != nil {
+		_ = syscall.Kill(-p.PID, syscall.SIGKILL)
+		_ = cmd.Wait()
+		end()
+		return nil, fmt.Errorf("%w: %w", ErrExec, err)
+	}
+	go p.wait(end)
+	return p, nil
+}
+
+func explainExec(err error, c command) error {
+	switch {
+	case errors.Is(err, syscall.EACCES) && !c.shared:
+		return fmt.Errorf("%w (user %d must be able to search every directory above it)", err, c.uid)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w (not an executable of this platform)", err)
+	}
+	return err
+}
+
+func (p *process) wait(end context.CancelFunc) {
+	defer end()
+	defer p.fd.close()
+	if p.fd.wait(context.Background()) != nil {
+		// Never seen; a thread then waits in place of the poller.
+		_ = unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// The dead leader holds the number of its group until it is reaped: whoever is killed here belongs to the group.
+	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
+	_ = p.cmd.Wait() // the state says what it was
+	p.state = p.cmd.ProcessState
+	p.reaped = true
+}
+
+// signalGroup signals the process and all of its group. It does nothing once the process has been reaped.
+func (p *process) signalGroup(signal syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return
+	}
+	_ = syscall.Kill(-p.PID, signal)
+	if group, err := unix.Getpgid(p.PID); err == nil && group != p.PID {
+		_ = syscall.Kill(p.PID, signal) // it has left its own group
+	}
+}

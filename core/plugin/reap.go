@@ -1,0 +1,96 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// StopRecorded ends everything that earlier cores of this node left running, and removes what their instances left in the run directory. It is
+// called before the first launch, and by whoever cleans up after a core that is dead for good; never while a core runs.
+//
+// What belongs to the node is known three ways, so that there is no moment at which a core may die without its instances being found
+// again: by the records, whose processes are known by PID and start time, with their process groups; as root by user ID, since the range
+// of the node is nobody else's; and as an ordinary user by the instance ID in the environment of every process of an instance. Processes are
+// held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
+//
+// A record that cannot be read is reported in the log and removed like the others. A *SurvivorsError names processes that did not end.
+func (l *Launcher) StopRecorded(ctx context.Context) error {
+	records, problems, err := l.readRecords()
+	if err != nil {
+		return fmt.Errorf("plugin: records of instances: %w", err)
+	}
+	for _, problem := range problems {
+		l.log.Warn("the record of an instance is not readable; its processes are found by their user or environment", "error", problem)
+	}
+	belongs := l.belongsTo(records)
+	if left, err := find(belongs); err != nil {
+		return fmt.Errorf("plugin: %w", err)
+	} else if len(left) > 0 {
+		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records))
+		closeAll(left)
+		if err := sweep(ctx, "node "+l.nodeID, termGrace, belongs); err != nil {
+			return fmt.Errorf("plugin: %w", err)
+		}
+	}
+	var failed []error
+	for _, dir := range []string{l.pluginDir(), filepath.Join(l.runDir, "host"), filepath.Join(l.runDir, "access"), l.instancesDir()} {
+		failed = append(failed, emptyDirectory(dir))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("plugin: clean up after instances: %w", err)
+	}
+	return nil
+}
+
+// belongsTo returns a test for the processes of this node's instances.
+func (l *Launcher) belongsTo(records []record) func(pid int) bool {
+	leaders := make(map[int]record)
+	for _, r := range records {
+		if r.PID > 1 && r.BootID == l.bootID {
+			leaders[r.PID] = r
+		}
+	}
+	ofRecord := func(pid int) bool {
+		s, err := readStat(pid)
+		if err != nil {
+			return false
+		}
+		if r, ok := leaders[pid]; ok && r.Start == s.start {
+			return true
+		}
+		r, ok := leaders[s.pgrp]
+		if !ok || s.start < r.Start || !hasUID(pid, func(uid uint32) bool { return uid == r.UID }) {
+			return false
+		}
+		// The number of a group is not used again while the group has members, nor that of a process while it is a group's: the group is
+		// the record's unless its number now belongs to a later process.
+		leader, err := readStat(r.PID)
+		return err != nil || leader.start == r.Start
+	}
+	if !l.users.shared {
+		return func(pid int) bool { return hasUID(pid, l.users.ids.holds) || ofRecord(pid) }
+	}
+	return func(pid int) bool {
+		return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") || ofRecord(pid)
+	}
+}
+
+// emptyDirectory removes what is in a directory of the core. What is below may have been written by roles: it is not followed anywhere.
+func emptyDirectory(path string) error {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, entry := range entries {
+		failed = append(failed, os.RemoveAll(filepath.Join(path, entry.Name())))
+	}
+	return errors.Join(failed...)
+}

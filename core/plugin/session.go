@@ -1,0 +1,116 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// session is a plugin's process with its log and its connection: what an instance and the asking for a manifest have in common.
+type session struct {
+	launcher *Launcher
+	remit    *Remit
+	process  *process
+	drained  <-chan struct{}
+	socket   string
+	log      *follower
+	conn     *grpc.ClientConn
+}
+
+// open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
+// is returned; what Prepare made is still there.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest string) (*session, []string, error) {
+	s := &session{launcher: l, remit: remit}
+	log, err := openLog(l.logPath(remit.Role))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = log.Close() }()
+	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name()); err != nil {
+		return nil, nil, err
+	}
+	s.process, s.drained, s.socket, err = handshake(ctx, command{
+		path: executable,
+		// go-plugin's own variables come to these, and nothing else.
+		env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
+		uid: remit.UID, gid: remit.GID, shared: remit.SharedUID, stderr: log,
+	}, l.runtimeDir(remit.Name), l.pluginDir())
+	if err != nil {
+		err = errors.Join(err, s.sweep(ctx))
+		s.log.finish()
+		return nil, s.log.lines(), err
+	}
+	err = l.writeRecord(remit.Name, record{
+		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
+		PID: s.process.PID, Start: s.process.Start, Socket: s.socket,
+	})
+	if err == nil {
+		err = s.whileAlive(ctx, func(ctx context.Context) (err error) {
+			s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID))
+			return err
+		})
+	}
+	if err != nil {
+		err = errors.Join(err, s.end(ctx))
+		return nil, s.log.lines(), err
+	}
+	return s, nil, nil
+}
+
+// whileAlive runs a step with a context that ends with the process, and says so if the process ended meanwhile.
+func (s *session) whileAlive(ctx context.Context, step func(context.Context) error) error {
+	during, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(s.process.life, func() { cancel(ErrExited) })
+	defer stop()
+	err := step(during)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// The connection breaks a moment before the kernel tells of the end.
+	select {
+	case <-s.process.life.Done():
+		return fmt.Errorf("%w: %s", ErrExited, describeState(s.process.state))
+	case <-time.After(exitMargin):
+		return err
+	}
+}
+
+// exitMargin is how much later the end of a process may be seen than the end of its connection.
+const exitMargin = 200 * time.Millisecond
+
+// end kills what is left of the session and returns when nothing is. It is called once, whether the process lives or not.
+func (s *session) end(ctx context.Context) error {
+	s.process.signalGroup(syscall.SIGKILL)
+	var err error
+	select {
+	case <-s.process.life.Done():
+		<-s.drained
+		err = s.sweep(ctx)
+	case <-time.After(killGrace):
+		err = &SurvivorsError{What: "instance " + s.remit.InstanceID, PIDs: []int{s.process.PID}}
+	}
+	if s.conn != nil {
+		err = errors.Join(err, s.conn.Close())
+	}
+	s.log.finish()
+	return err
+}
+
+// sweep kills what left the process group: as root whatever runs as the instance's user, otherwise what carries its ID in the environment.
+func (s *session) sweep(ctx context.Context) error {
+	match := func(pid int) bool { return instanceOf(pid) == s.remit.InstanceID }
+	if !s.remit.SharedUID {
+		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
+	}
+	return sweep(ctx, "instance "+s.remit.InstanceID, 0, match)
+}
+
+func describeState(state *os.ProcessState) string {
+	return exitOf(state, nil).status()
+}

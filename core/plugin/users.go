@@ -1,0 +1,93 @@
+package plugin
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Users says under which user ID each role runs. Where the core is root every role has an ID of its own, which no other role, node or
+// account of the host has; otherwise all share the core's.
+type Users struct {
+	shared bool
+	ids    uidRange
+	path   string
+
+	mu       sync.Mutex
+	assigned assignmentsFile
+}
+
+// assignmentsFile keeps offsets into the range and not IDs, so that a volume may move to a host where the node has another range.
+type assignmentsFile struct {
+	versioned
+	// Roles maps a role to its offset. Offset 0 is for Describe.
+	Roles map[string]uint32 `json:"roles"`
+}
+
+// ReserveUsers returns the user IDs for the roles of the node whose data directory is owner, which must exist. As root it reserves a
+// range of 1024 IDs in rangesFile, which all nodes of the host share (by convention /var/lib/reeve/uid-ranges); the same owner always
+// gets the same range, and the range of an owner whose directory is gone is given to another only once no process uses it. Which role has which
+// ID is kept in assignmentsFile, on the volume. As an ordinary user it touches no file.
+func ReserveUsers(rangesFile, assignmentsFile, owner string) (*Users, error) {
+	if os.Geteuid() != 0 {
+		return &Users{shared: true}, nil
+	}
+	real, err := filepath.EvalSymlinks(owner)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
+	}
+	ids, err := reserveRange(rangesFile, real)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
+	}
+	users := &Users{ids: ids, path: assignmentsFile}
+	users.assigned.Version = formatVersion
+	if _, err := readJSON(assignmentsFile, &users.assigned); err != nil {
+		return nil, fmt.Errorf("plugin: user IDs of roles: %w", err)
+	}
+	if users.assigned.Roles == nil {
+		users.assigned.Roles = make(map[string]uint32)
+	}
+	return users, nil
+}
+
+// Shared reports whether all roles run under the core's user ID and so are not protected from each other.
+func (u *Users) Shared() bool { return u.shared }
+
+// Of returns the user and group ID of a role. The first time it is asked for a role it assigns them, and returns when the assignment is on
+// disk. An ID that a role once had is never given to another role of the node.
+func (u *Users) Of(role string) (uid, gid uint32, err error) {
+	if u.shared {
+		return uint32(os.Geteuid()), uint32(os.Getegid()), nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	offset, ok := u.assigned.Roles[role]
+	if !ok {
+		for _, used := range u.assigned.Roles {
+			offset = max(offset, used)
+		}
+		offset++
+		if offset >= rangeSize {
+			return 0, 0, fmt.Errorf("plugin: user ID of role %s: %w: this node has run %d roles", role, ErrRangesFull, rangeSize-1)
+		}
+		u.assigned.Roles[role] = offset
+		if err := writeJSON(u.path, u.assigned, 0o600); err != nil {
+			delete(u.assigned.Roles, role)
+			return 0, 0, fmt.Errorf("plugin: user ID of role %s: %w", role, err)
+		}
+	}
+	return u.ids.Start + offset, u.ids.Start + offset, nil
+}
+
+// ofDescribe is the ID under which plugins are asked for their manifests: they are nobody's role yet.
+func (u *Users) ofDescribe() (uid, gid uint32) {
+	if u.shared {
+		return uint32(os.Geteuid()), uint32(os.Getegid())
+	}
+	return u.ids.Start, u.ids.Start
+}

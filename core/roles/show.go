@@ -1,0 +1,72 @@
+package roles
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// shown is what an actor says of its role beyond what it knows anyway.
+type shown struct {
+	state   hostv1.InstanceState
+	reason  string
+	nextTry time.Time
+	status  *rolev1.WatchResponse
+}
+
+// show puts the role's state on the board.
+func (a *actor) show(s shown) {
+	now := time.Now()
+	status := &clusterv1.InstanceStatus{
+		Role: a.role, State: s.state, Reason: s.reason, Restarts: a.restarts,
+		Endpoints: s.status.GetEndpoints(), Values: s.status.GetValues(),
+		Since: timestamppb.New(now),
+	}
+	if before := a.last.status; before.GetState() == s.state {
+		status.Since = before.GetSince()
+	}
+	if !s.nextTry.IsZero() {
+		status.NextTry = timestamppb.New(s.nextTry)
+	}
+	// An instance is shown as what it was launched for, until it is gone.
+	of := a.seen
+	e := entry{status: status}
+	if a.instance != nil {
+		of = a.launched
+		process := a.instance.Process()
+		e.remit, e.process, e.conn = a.instance.Remit(), &process, a.instance.Conn()
+		status.InstanceId, status.Pid = e.remit.InstanceID, int64(process.PID)
+	} else if s.state != starting { // when an instance is being made
+		e.idle = a.seen.generation
+	}
+	if of.desired != nil {
+		record := of.desired.Plugin
+		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
+		status.Digest = record.GetDigests()[plugin.Platform]
+		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
+	}
+	a.last = e
+	a.r.board.put(a.role, e)
+}
+
+// showStatus shows what the role says of itself.
+func (a *actor) showStatus(status *rolev1.WatchResponse, note string) {
+	s := shown{status: status, reason: status.GetReason(), state: starting}
+	switch status.GetState() {
+	case rolev1.RoleState_ROLE_STATE_READY:
+		s.state = ready
+	case rolev1.RoleState_ROLE_STATE_DEGRADED:
+		s.state = degraded
+	case rolev1.RoleState_ROLE_STATE_STOPPING, rolev1.RoleState_ROLE_STATE_STOPPED:
+		s.state = stopping
+	}
+	if note != "" {
+		s.reason = note
+	}
+	a.show(s)
+}
