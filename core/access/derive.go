@@ -1,0 +1,135 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/roles"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// The reasons for which the store is not open, under short names.
+const (
+	waiting          = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING
+	noLocalConsensus = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS
+	notMember        = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER
+	notGranted       = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED
+)
+
+// candidate is a running instance whose role declares a ConsensusUser.
+type candidate struct {
+	remit   *plugin.Remit
+	process *plugin.Process // nil if it is not known
+	user    string
+	// refusal says why it may not be open; nil if it may.
+	refusal *hostv1.ConsensusUnavailable
+}
+
+func refuse(reason hostv1.ConsensusUnavailableReason, message string) *hostv1.ConsensusUnavailable {
+	return &hostv1.ConsensusUnavailable{Reason: reason, Message: message}
+}
+
+// candidatesOf returns the running instances whose roles declare a ConsensusUser, sorted by instance ID; those whose user is not granted are
+// refused already. An instance that is being stopped is one of them: it may need the store to end well.
+func candidatesOf(instances roles.Instances) []*candidate {
+	var found []*candidate
+	for _, instance := range instances {
+		remit := instance.Remit
+		if remit == nil || remit.Manifest.GetConsensusUser() == "" {
+			continue
+		}
+		user := remit.Manifest.GetConsensusUser()
+		c := &candidate{remit: remit, process: instance.Process, user: user}
+		if granted := remit.Grants.GetConsensusUser(); granted != user {
+			c.refusal = refuse(notGranted, fmt.Sprintf("role %s declares the ConsensusUser %s, which is not granted to it: have the cluster's owner grant it",
+				remit.Role, user))
+		}
+		found = append(found, c)
+	}
+	slices.SortFunc(found, func(a, b *candidate) int { return strings.Compare(a.remit.InstanceID, b.remit.InstanceID) })
+	return found
+}
+
+// refusalBy returns why the node's membership keeps a candidate from the store; nil: it does not.
+func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.ConsensusUnavailable {
+	if !known {
+		return refuse(waiting, "the node has just started and does not know yet whether it is a member of its cluster")
+	}
+	because := func(rule string) *hostv1.ConsensusUnavailable {
+		message := fmt.Sprintf("the node is %s, and %s", stateName(status.State), rule)
+		if status.Reason != "" {
+			message += " (" + status.Reason + ")"
+		}
+		return refuse(notMember, message)
+	}
+	manifest := c.remit.Manifest
+	switch status.State {
+	case membership.Home:
+		return nil
+	case membership.Bootstrapping:
+		if !slices.Contains(manifest.GetProvides(), roles.CapabilityCluster) {
+			return because("while the cluster is being made only the role that provides " + roles.CapabilityCluster + " may use the consensus store: wait until the node is Home")
+		}
+		return nil
+	case membership.Split:
+		if !keepsAccessWhenSplit(manifest) {
+			return because("role " + c.remit.Role + " neither starts from cache nor continues in Split: wait until the node is Home again")
+		}
+		return nil
+	default:
+		return because("only a member of the cluster may use its consensus store")
+	}
+}
+
+func keepsAccessWhenSplit(manifest *rolev1.RoleManifest) bool {
+	return manifest.GetStartsFromCache() || manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE
+}
+
+// stateName is a membership state as people write it: "Home".
+func stateName(state membership.State) string {
+	name := strings.ToLower(strings.TrimPrefix(state.String(), "MEMBERSHIP_STATE_"))
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// providers is the roles that are known to provide the consensus store. What a role provides is known only while it runs, but one that ended
+// and will be started again is still there for those who wait for it.
+type providers map[string]struct{}
+
+// learn takes note of which roles provide the store now.
+func (p providers) learn(instances roles.Instances, capabilities roles.Capabilities) {
+	for _, instance := range instances {
+		if instance.Remit == nil {
+			continue
+		}
+		if slices.Contains(instance.Remit.Manifest.GetProvides(), roles.CapabilityConsensus) {
+			p[instance.Remit.Role] = struct{}{}
+		} else {
+			delete(p, instance.Remit.Role)
+		}
+	}
+	if provider, ok := capabilities[roles.CapabilityConsensus]; ok {
+		p[provider.Role] = struct{}{}
+	}
+}
+
+// among reports whether one of the instances, running or not, is of a role that provides the store.
+func (p providers) among(instances roles.Instances) bool {
+	return slices.ContainsFunc(instances, func(instance roles.Instance) bool {
+		_, ok := p[instance.Status.GetRole()]
+		return ok
+	})
+}
+
+// uidOf returns the user ID of a running instance.
+func uidOf(instances roles.Instances, instanceID string) (uint32, bool) {
+	for _, instance := range instances {
+		if instance.Remit != nil && instance.Remit.InstanceID == instanceID {
+			return instance.Remit.UID, true
+		}
+	}
+	return 0, false
+}

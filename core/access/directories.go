@@ -1,0 +1,111 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/reeveproject/reeve/core/plugin"
+)
+
+// maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
+const maxSocketPath = 107
+
+const socketName = "consensus.sock"
+
+// directories is the directories of the instances' consensus sockets.
+type directories struct {
+	root string
+	made map[string]owners // by the instance's name
+}
+
+// owners is whom a directory belongs to.
+type owners struct {
+	uid, gid uint32
+}
+
+func newDirectories(root string) directories {
+	return directories{root: root, made: make(map[string]owners)}
+}
+
+func (d directories) path(name string) string   { return filepath.Join(d.root, name) }
+func (d directories) socket(name string) string { return filepath.Join(d.root, name, socketName) }
+
+func (d directories) has(name string) bool {
+	_, ok := d.made[name]
+	return ok
+}
+
+// prepare makes the directory in which the others are, and takes note of what an earlier core left there.
+func (d directories) prepare() error {
+	if err := os.MkdirAll(d.root, 0o711); err != nil {
+		return fmt.Errorf("directory of the consensus sockets: %w", err)
+	}
+	// Roles pass through it to their own directory, whatever the umask says.
+	if err := os.Chmod(d.root, 0o711); err != nil {
+		return fmt.Errorf("directory of the consensus sockets: %w", err)
+	}
+	return nil
+}
+
+// make makes the directory of an instance, or gives it to another provider: the provider may do anything in it, the instance may only search
+// it. It does nothing if that is so already.
+func (d directories) make(remit *plugin.Remit, provider uint32) error {
+	name := remit.Name
+	if name != filepath.Base(name) || name == "." || name == ".." || name == string(filepath.Separator) {
+		return fmt.Errorf("%q cannot name a directory: an instance is named <role>.<counter>", name)
+	}
+	if socket := d.socket(name); len(socket) > maxSocketPath {
+		return fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
+			socket, len(socket), maxSocketPath)
+	}
+	want := owners{uid: provider, gid: remit.GID}
+	if have, ok := d.made[name]; ok && have == want {
+		return nil
+	}
+	path := d.path(name)
+	// The directory may be there, from before or with another owner.
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if present, err := os.Lstat(path); err != nil {
+		return err
+	} else if !present.IsDir() {
+		return fmt.Errorf("%s is not a directory but a %s: remove it", path, present.Mode().Type())
+	}
+	mode := os.FileMode(0o700)
+	if !remit.SharedUID {
+		// Set-group-ID makes the socket the group's whoever binds it. It goes last: a change of owner clears it.
+		mode = 0o710 | os.ModeSetgid
+		if err := os.Lchown(path, int(want.uid), int(want.gid)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return err
+	}
+	d.made[name] = want
+	return nil
+}
+
+// keep removes every directory but those of these names.
+func (d directories) keep(names map[string]struct{}) error {
+	present, err := os.ReadDir(d.root)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, entry := range present {
+		if _, wanted := names[entry.Name()]; wanted {
+			continue
+		}
+		if err := os.RemoveAll(d.path(entry.Name())); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		delete(d.made, entry.Name())
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,91 @@
+package hostapi
+
+import (
+	"net"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/sdk/peercred"
+)
+
+// door is a listener that lets in only connections of one user, and only so many at a time. It knows the connections that it let in, so
+// that shut can end them whatever state they are in.
+type door struct {
+	*net.UnixListener
+	uid uint32
+	log hclog.Logger
+
+	mu      sync.Mutex
+	inside  map[*guest]struct{}
+	closing bool
+}
+
+func newDoor(listener *net.UnixListener, uid uint32, log hclog.Logger) *door {
+	return &door{UnixListener: listener, uid: uid, log: log, inside: make(map[*guest]struct{})}
+}
+
+// Accept implements net.Listener. A connection that is refused is closed, and the next one is waited for.
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		conn, err := d.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := d.admit(conn); admitted != nil {
+			return admitted, nil
+		}
+		// Nothing was sent or promised on it yet: an error of closing says nothing.
+		_ = conn.Close()
+	}
+}
+
+func (d *door) admit(conn *net.UnixConn) *guest {
+	peer, err := peercred.Of(conn)
+	if err != nil {
+		d.log.Warn("Refused a connection to the host socket: the kernel does not say whose it is", "error", err)
+		return nil
+	}
+	if peer.UID != d.uid {
+		d.log.Warn("Refused a connection to the host socket: it belongs to another user", "uid", peer.UID, "pid", peer.PID, "expected_uid", d.uid)
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return nil
+	}
+	if len(d.inside) >= maxConnections {
+		d.log.Debug("Refused a connection to the host socket: the instance has as many as it may", "connections", maxConnections)
+		return nil
+	}
+	admitted := &guest{UnixConn: conn, door: d}
+	d.inside[admitted] = struct{}{}
+	return admitted
+}
+
+// shut closes the listener and every connection that it let in.
+func (d *door) shut() {
+	d.mu.Lock()
+	d.closing = true
+	inside := d.inside
+	d.inside = make(map[*guest]struct{})
+	d.mu.Unlock()
+	_ = d.Close()
+	for conn := range inside {
+		_ = conn.UnixConn.Close()
+	}
+}
+
+// guest is a connection that a door let in; its place is free again when it is closed.
+type guest struct {
+	*net.UnixConn
+	door *door
+}
+
+func (g *guest) Close() error {
+	g.door.mu.Lock()
+	delete(g.door.inside, g)
+	g.door.mu.Unlock()
+	return g.UnixConn.Close()
+}

@@ -1,0 +1,35 @@
+package hostapi
+
+import (
+	"os"
+
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/core/plugin"
+)
+
+// RefusesServices is why a server with other services than the host protocol's would not be made.
+func RefusesServices(services map[string]grpc.ServiceInfo) error {
+	_, err := rulesOf(services)
+	return err
+}
+
+// Permit decides on a call as the server of an instance with this remit does.
+func Permit(remit *plugin.Remit, method string, request any) error {
+	rules, err := rulesOf(registered())
+	if err != nil {
+		return err
+	}
+	return rules.permit(remit, method, request)
+}
+
+// OpenDirectory and WalkDirectory are the two ways by which a directory is opened: with openat2, and where the kernel lacks it.
+func OpenDirectory(path string) (*os.File, error) { return openDirectory(path) }
+func WalkDirectory(path string) (*os.File, error) { return walkDirectory(path) }
+
+// What an instance may use.
+const (
+	MaxConnections = maxConnections
+	MaxStreams     = maxStreams
+	MaxFileSize    = maxFileSize
+)

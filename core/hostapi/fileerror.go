@@ -1,0 +1,98 @@
+package hostapi
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// Why a file is refused, apart from what the kernel says.
+var (
+	errNotRegular = errors.New("not a regular file")
+	errLinked     = errors.New("the file has other names")
+	errSetID      = errors.New("the file runs as its owner")
+	errTooLarge   = errors.New("the file is too large")
+	errChanged    = errors.New("the file was changed meanwhile")
+)
+
+// ownerError says that a new file could not be given the owner of the one that it replaces.
+type ownerError struct {
+	uid, gid uint32
+	err      error
+}
+
+func (e *ownerError) Error() string { return fmt.Sprintf("owner %d:%d: %v", e.uid, e.gid, e.err) }
+func (e *ownerError) Unwrap() error { return e.err }
+
+// displacedError says that a file was taken away and could not be put back.
+type displacedError struct {
+	temporary string
+	err       error
+}
+
+func (e *displacedError) Error() string { return fmt.Sprintf("left as %s: %v", e.temporary, e.err) }
+func (e *displacedError) Unwrap() error { return e.err }
+
+// fileError is a refusal to read or to replace a file, with a sentence that says what to do. It never carries content.
+type fileError struct {
+	code    codes.Code
+	message string
+	err     error // may be nil
+}
+
+func (e *fileError) Error() string { return e.message }
+func (e *fileError) Unwrap() error { return e.err }
+
+func refuse(code codes.Code, doing, path, format string, arguments ...any) *fileError {
+	return &fileError{code: code, message: fmt.Sprintf("cannot %s %s: %s", doing, path, fmt.Sprintf(format, arguments...))}
+}
+
+// explain makes a refusal of what went wrong.
+func explain(err error, doing, path string) error {
+	refused := explanation(err, doing, path)
+	refused.err = err
+	return refused
+}
+
+func explanation(err error, doing, path string) *fileError {
+	var owner *ownerError
+	var displaced *displacedError
+	switch {
+	case errors.As(err, &displaced):
+		return refuse(codes.Internal, doing, path, "somebody else changed it at the same time, and what they wrote could not be put back: it is beside it as %s (%v)",
+			displaced.temporary, displaced.err)
+	case errors.As(err, &owner):
+		return refuse(codes.PermissionDenied, doing, path, "it belongs to %d:%d, which the core's user may not keep so: run the core as root, or give the file to the core's user",
+			owner.uid, owner.gid)
+	case errors.Is(err, errChanged):
+		return refuse(codes.Aborted, doing, path, "it was changed at the same time: read it again and decide anew")
+	case errors.Is(err, unix.ELOOP):
+		return refuse(codes.FailedPrecondition, doing, path, "it is, or lies behind, a symbolic link, which the core does not follow: have the path granted to which the link leads")
+	case errors.Is(err, errNotRegular):
+		return refuse(codes.FailedPrecondition, doing, path, "it is not a regular file: grant the path of one")
+	case errors.Is(err, errLinked):
+		return refuse(codes.FailedPrecondition, doing, path, "the file has other names (hard links), so that another file would change with it: remove them or make it a copy")
+	case errors.Is(err, errSetID):
+		return refuse(codes.FailedPrecondition, doing, path, "it is set-user-ID or set-group-ID, and a role may not write what runs as another user: take that mode away, or grant another path")
+	case errors.Is(err, errTooLarge):
+		return refuse(codes.FailedPrecondition, doing, path, "it has more than %d bytes: a role can only be given smaller files", maxFileSize)
+	case errors.Is(err, unix.ENOENT):
+		return refuse(codes.NotFound, doing, path, "there is no such file")
+	case errors.Is(err, unix.ENOTDIR):
+		return refuse(codes.FailedPrecondition, doing, path, "what should be its directory is a file: grant another path, or make the directory")
+	case errors.Is(err, unix.EBUSY):
+		return refuse(codes.FailedPrecondition, doing, path, "something is mounted on it (as containers do), so that it cannot be replaced as one step: mount its directory instead, or grant another path")
+	case errors.Is(err, unix.EROFS):
+		return refuse(codes.FailedPrecondition, doing, path, "its file system is read-only: mount it for writing, or grant another path")
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return refuse(codes.ResourceExhausted, doing, path, "its file system is full: make room and try again")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return refuse(codes.PermissionDenied, doing, path, "the kernel refuses it to the core's user (%v): run the core as root, or let its user write the directory and the file", err)
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return refuse(codes.InvalidArgument, doing, path, "a part of the path is longer than the file system takes: use a shorter one")
+	default:
+		return refuse(codes.Internal, doing, path, "%v: see the node's log, and try again", err)
+	}
+}

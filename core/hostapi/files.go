@@ -1,0 +1,200 @@
+package hostapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// maxFileSize is how large a file may be that a role reads or replaces: configuration files of the host are far smaller, and a request is held
+// in memory as a whole.
+const maxFileSize = 1 << 20
+
+// newFileMode is the mode of a file that did not exist: one that every user may read, as the files in /etc are.
+const newFileMode = 0o644
+
+// digestPattern is what digestOf returns.
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func digestOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// files reads and replaces files for roles. Paths must have passed plainPath. Every error is a *fileError or the context's. Two calls for
+// one path run one after the other. The zero value is ready for use.
+type files struct {
+	locks locks
+}
+
+// read returns the content of a regular file and its digest.
+func (f *files) read(ctx context.Context, path string) (content []byte, digest string, err error) {
+	unlock, err := f.locks.lock(ctx, path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer unlock()
+	directory, err := openDirectory(filepath.Dir(path))
+	if err != nil {
+		return nil, "", explain(err, "read", path)
+	}
+	defer directory.Close()
+	current, err := openRegular(directory, filepath.Base(path))
+	if err != nil {
+		return nil, "", explain(err, "read", path)
+	}
+	defer current.file.Close()
+	return current.content, digestOf(current.content), nil
+}
+
+// replace makes content the content of the file, if the present content has the expected digest, or the file does not exist and expected is
+// empty. Readers see the old content or the new, never a part. Permissions and owner stay; a new file belongs to the core's user. What
+// else a file may have (access lists, extended attributes) is not kept. It reports whether anything had to be written.
+func (f *files) replace(ctx context.Context, path, expected string, content []byte) (digest string, changed bool, err error) {
+	if len(content) > maxFileSize {
+		return "", false, refuse(codes.InvalidArgument, "replace", path, "the new content has %d bytes, and may have %d", len(content), maxFileSize)
+	}
+	if expected != "" && !digestPattern.MatchString(expected) {
+		return "", false, refuse(codes.InvalidArgument, "replace", path, "the expected digest is not one that ReadFile returned: write sha256: and 64 hex digits, or nothing for a file that does not exist")
+	}
+	unlock, err := f.locks.lock(ctx, path)
+	if err != nil {
+		return "", false, err
+	}
+	defer unlock()
+	directory, err := openDirectory(filepath.Dir(path))
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) {
+			return "", false, refuse(codes.FailedPrecondition, "replace", path, "its directory does not exist: make %s first", filepath.Dir(path))
+		}
+		return "", false, explain(err, "replace", path)
+	}
+	defer directory.Close()
+
+	digest = digestOf(content)
+	name := filepath.Base(path)
+	current, err := openRegular(directory, name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		if expected != "" {
+			return "", false, refuse(codes.Aborted, "replace", path, "it does not exist any more: read it again and decide anew")
+		}
+		err = create(directory, name, content)
+	case err != nil:
+	case expected == "":
+		current.file.Close()
+		return "", false, refuse(codes.Aborted, "replace", path, "it exists, and the call expects that it does not: read it and give its digest")
+	default:
+		defer current.file.Close()
+		if digestOf(current.content) != expected {
+			return "", false, refuse(codes.Aborted, "replace", path, "it has changed since it was read: read it again and decide anew")
+		}
+		if digest == expected {
+			return digest, false, nil
+		}
+		err = exchange(directory, name, current, content)
+	}
+	if err != nil {
+		return "", false, explain(err, "replace", path)
+	}
+	return digest, true, nil
+}
+
+// create makes a file that must not exist.
+func create(directory *os.File, name string, content []byte) error {
+	temporary, err := writeTemporary(directory, content, nil)
+	if err != nil {
+		return err
+	}
+	if err := moveNew(directory, temporary, name); err != nil {
+		return errors.Join(err, unlinkIn(directory, temporary))
+	}
+	return directory.Sync()
+}
+
+// exchange puts a file with content in the place of current, and makes sure that it was current that it took away.
+func exchange(directory *os.File, name string, current *regular, content []byte) error {
+	temporary, err := writeTemporary(directory, content, &current.stat)
+	if err != nil {
+		return err
+	}
+	err = renameIn(directory, temporary, name, unix.RENAME_EXCHANGE)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return errors.Join(errChanged, unlinkIn(directory, temporary))
+	case unsupported(err):
+		// A file system that cannot exchange. What somebody else writes between the comparison and this step is lost.
+		if err := renameIn(directory, temporary, name, 0); err != nil {
+			return errors.Join(err, unlinkIn(directory, temporary))
+		}
+		return directory.Sync()
+	case err != nil:
+		return errors.Join(err, unlinkIn(directory, temporary))
+	}
+	// What was at name has the temporary name now. If it is not what was compared, somebody else changed it in between: it goes back.
+	if !current.isStill(directory, temporary) {
+		if err := renameIn(directory, temporary, name, unix.RENAME_EXCHANGE); err != nil {
+			return &displacedError{temporary: temporary, err: err}
+		}
+		return errors.Join(errChanged, unlinkIn(directory, temporary))
+	}
+	return errors.Join(unlinkIn(directory, temporary), directory.Sync())
+}
+
+// isStill reports whether the file of this name in the directory is the one that was read, with the content that was read.
+func (r *regular) isStill(directory *os.File, name string) bool {
+	var now unix.Stat_t
+	if err := unix.Fstatat(int(directory.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false
+	}
+	if now.Dev != r.stat.Dev || now.Ino != r.stat.Ino {
+		return false
+	}
+	content, err := io.ReadAll(io.NewSectionReader(r.file, 0, maxFileSize+1))
+	return err == nil && string(content) == string(r.content)
+}
+
+// writeTemporary makes a file with content, on disk, in the directory and returns its name. With like it has that one's permissions and owner.
+func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ string, err error) {
+	file, name, err := createTemporary(directory)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		err = errors.Join(err, file.Close())
+		if err != nil {
+			err = errors.Join(err, unlinkIn(directory, name))
+		}
+	}()
+	if _, err := file.Write(content); err != nil {
+		return "", err
+	}
+	mode := uint32(newFileMode)
+	if like != nil {
+		mode = like.Mode & 0o777
+		var own unix.Stat_t
+		if err := unix.Fstat(int(file.Fd()), &own); err != nil {
+			return "", err
+		}
+		if own.Uid != like.Uid || own.Gid != like.Gid {
+			if err := unix.Fchown(int(file.Fd()), int(like.Uid), int(like.Gid)); err != nil {
+				return "", &ownerError{uid: like.Uid, gid: like.Gid, err: err}
+			}
+		}
+	}
+	if err := unix.Fchmod(int(file.Fd()), mode); err != nil {
+		return "", err
+	}
+	return name, file.Sync()
+}
+
+// temporaryPrefix begins the names of files that are written next to the one that they replace. A crash may leave one behind.
+const temporaryPrefix = ".reeve-"

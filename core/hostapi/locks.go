@@ -1,0 +1,51 @@
+package hostapi
+
+import (
+	"context"
+	"sync"
+)
+
+// locks is one lock for each path that is in use. The zero value is ready for use.
+type locks struct {
+	mu   sync.Mutex
+	held map[string]*pathLock
+}
+
+// pathLock is held by whoever put something into its channel. It is forgotten when nobody holds it or waits for it.
+type pathLock struct {
+	holder chan struct{}
+	users  int
+}
+
+// lock waits until nobody else holds the lock of path, or fails with the context's error.
+func (l *locks) lock(ctx context.Context, path string) (unlock func(), err error) {
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = make(map[string]*pathLock)
+	}
+	lock := l.held[path]
+	if lock == nil {
+		lock = &pathLock{holder: make(chan struct{}, 1)}
+		l.held[path] = lock
+	}
+	lock.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		lock.users--
+		if lock.users == 0 {
+			delete(l.held, path)
+		}
+	}
+	select {
+	case lock.holder <- struct{}{}:
+		return func() {
+			<-lock.holder
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

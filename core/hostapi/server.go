@@ -1,0 +1,114 @@
+package hostapi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/membership"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Config is what a Server needs. All of it but Log is required.
+type Config struct {
+	// Log receives what an operator may want to know; nil discards it.
+	Log hclog.Logger
+	// RunDir is the node's directory on a tmpfs, absolute. The sockets are at RunDir/host/<instance name>/host.sock.
+	RunDir string
+	// Membership is the node's membership, which WatchMembership streams.
+	Membership *event.Value[membership.Status]
+	// Directory is the cluster's directory, which WatchDirectory streams.
+	Directory *event.Value[*hostv1.Directory]
+	// Network is the node's addresses, the preferred one first, which WatchNetwork streams.
+	Network *event.Value[[]string]
+	// Access is what OpenConsensus answers to each instance.
+	Access *event.Value[access.States]
+}
+
+func (c *Config) check() error {
+	var problems []error
+	if !filepath.IsAbs(c.RunDir) {
+		problems = append(problems, fmt.Errorf("RunDir %q is not an absolute path", c.RunDir))
+	}
+	for name, missing := range map[string]bool{
+		"Membership": c.Membership == nil,
+		"Directory":  c.Directory == nil,
+		"Network":    c.Network == nil,
+		"Access":     c.Access == nil,
+	} {
+		if missing {
+			problems = append(problems, fmt.Errorf("%s is missing", name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Server opens and closes the host sockets of instances. Its methods may be called from several goroutines.
+type Server struct {
+	config Config
+	log    hclog.Logger
+	rules  rules
+	files  files
+
+	mu   sync.Mutex
+	open map[string]struct{} // names of the instances whose socket is open
+}
+
+// New makes RunDir/host, removes what an earlier core left in it, and returns a server with no socket open. It fails if an RPC of the host
+// protocol does not declare who may call it, or declares what this server cannot enforce.
+func New(config Config) (*Server, error) {
+	if err := config.check(); err != nil {
+		return nil, fmt.Errorf("hostapi: configuration: %w", err)
+	}
+	rules, err := rulesOf(registered())
+	if err != nil {
+		return nil, fmt.Errorf("hostapi: the host protocol cannot be served, since not every RPC says who may call it: %w", err)
+	}
+	log := config.Log
+	if log == nil {
+		log = hclog.NewNullLogger()
+	}
+	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, open: make(map[string]struct{})}
+	if err := s.makeRoot(); err != nil {
+		return nil, fmt.Errorf("hostapi: %w", err)
+	}
+	return s, nil
+}
+
+// registered returns the services that every host socket serves.
+func registered() map[string]grpc.ServiceInfo {
+	server := grpc.NewServer()
+	defer server.Stop()
+	hostv1.RegisterHostServiceServer(server, &service{})
+	return server.GetServiceInfo()
+}
+
+func (s *Server) root() string { return filepath.Join(s.config.RunDir, "host") }
+
+// makeRoot makes the directory of the sockets' directories and empties it: nobody serves what an earlier core left there.
+func (s *Server) makeRoot() error {
+	if err := os.MkdirAll(s.root(), 0o711); err != nil {
+		return fmt.Errorf("directory of the host sockets: %w", err)
+	}
+	// Roles pass through it to their own directory, whatever the umask says.
+	if err := os.Chmod(s.root(), 0o711); err != nil {
+		return fmt.Errorf("directory of the host sockets: %w", err)
+	}
+	leftovers, err := os.ReadDir(s.root())
+	if err != nil {
+		return fmt.Errorf("directory of the host sockets: %w", err)
+	}
+	for _, leftover := range leftovers {
+		if err := os.RemoveAll(filepath.Join(s.root(), leftover.Name())); err != nil {
+			return fmt.Errorf("host socket of an earlier core: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package hostapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/plugin"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+var _ hostv1.HostServiceServer = (*service)(nil)
+
+// service answers the calls of one instance. What the instance may call was checked before, by rules.
+type service struct {
+	hostv1.UnimplementedHostServiceServer
+	config *Config
+	files  *files
+	remit  *plugin.Remit
+	log    hclog.Logger
+}
+
+func (s *service) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.ServerStreamingServer[hostv1.WatchMembershipResponse]) error {
+	return follow(stream, s.config.Membership, func(now membership.Status) *hostv1.WatchMembershipResponse {
+		message := &hostv1.Membership{
+			State:       now.State,
+			Reason:      now.Reason,
+			NodeId:      now.NodeID,
+			ClusterId:   now.ClusterID,
+			TrustDomain: now.TrustDomain,
+		}
+		if !now.Since.IsZero() {
+			message.Since = timestamppb.New(now.Since)
+		}
+		return &hostv1.WatchMembershipResponse{Membership: message}
+	})
+}
+
+func (s *service) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.ServerStreamingServer[hostv1.WatchDirectoryResponse]) error {
+	return follow(stream, s.config.Directory, func(now *hostv1.Directory) *hostv1.WatchDirectoryResponse {
+		return &hostv1.WatchDirectoryResponse{Directory: now}
+	})
+}
+
+func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {
+	return follow(stream, s.config.Network, func(now []string) *hostv1.WatchNetworkResponse {
+		return &hostv1.WatchNetworkResponse{Addresses: now}
+	})
+}
+
+// OpenConsensus answers every instance at once, also one of which nothing is known yet: a role waits for a word, not for silence.
+func (s *service) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.ServerStreamingServer[hostv1.OpenConsensusResponse]) error {
+	if s.remit.Manifest.GetConsensusUser() == "" {
+		if err := stream.Send(unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER,
+			fmt.Sprintf("role %s declares no ConsensusUser: name one in its manifest to use the consensus store", s.remit.Role))); err != nil {
+			return err
+		}
+		// The answer holds for as long as the instance lives. Ending the stream would only make the role ask again.
+		<-stream.Context().Done()
+		return status.FromContextError(stream.Context().Err()).Err()
+	}
+	answer := func(states access.States) *hostv1.OpenConsensusResponse {
+		if known := states[s.remit.InstanceID]; known != nil {
+			return known
+		}
+		return unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING,
+			"the node has not looked at this instance's access to the consensus store yet; it does so as soon as the instance runs")
+	}
+	states, _ := s.config.Access.Get()
+	first := answer(states)
+	if err := stream.Send(first); err != nil {
+		return err
+	}
+	return followFrom(stream, first, s.config.Access, answer)
+}
+
+func unavailable(reason hostv1.ConsensusUnavailableReason, message string) *hostv1.OpenConsensusResponse {
+	return &hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Unavailable{
+		Unavailable: &hostv1.ConsensusUnavailable{Reason: reason, Message: message},
+	}}
+}
+
+// response is a pointer to a message, so that it can be compared.
+type response[M any] interface {
+	*M
+	proto.Message
+}
+
+// follow sends what message makes of a value, the present one at once and then every change that makes a difference to the caller, until
+// the caller or the socket ends the stream.
+func follow[T, M any, P response[M]](stream grpc.ServerStreamingServer[M], value *event.Value[T], message func(T) P) error {
+	return followFrom(stream, nil, value, message)
+}
+
+// followFrom is follow for a caller that was sent last already.
+func followFrom[T, M any, P response[M]](stream grpc.ServerStreamingServer[M], last P, value *event.Value[T], message func(T) P) error {
+	watcher := value.Watch()
+	for {
+		now, err := watcher.Next(stream.Context())
+		if err != nil {
+			return status.FromContextError(err).Err()
+		}
+		next := message(now)
+		if last != nil && proto.Equal(last, next) {
+			continue
+		}
+		if err := stream.Send(next); err != nil {
+			return err
+		}
+		last = next
+	}
+}
+
+func (s *service) ReadFile(ctx context.Context, request *hostv1.ReadFileRequest) (*hostv1.ReadFileResponse, error) {
+	content, digest, err := s.files.read(ctx, request.GetPath())
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	return &hostv1.ReadFileResponse{Content: content, Digest: digest}, nil
+}
+
+func (s *service) ReplaceFile(ctx context.Context, request *hostv1.ReplaceFileRequest) (*hostv1.ReplaceFileResponse, error) {
+	digest, changed, err := s.files.replace(ctx, request.GetPath(), request.GetExpectedDigest(), request.GetContent())
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	if changed {
+		s.log.Info("Replaced a file for a role", "path", request.GetPath(), "digest", digest, "bytes", len(request.GetContent()))
+	}
+	return &hostv1.ReplaceFileResponse{Digest: digest}, nil
+}
+
+// refusal turns an error of files into the status that the role sees.
+func (s *service) refusal(err error) error {
+	var refused *fileError
+	switch {
+	case errors.As(err, &refused):
+		if refused.code == codes.Internal {
+			s.log.Error("A file could not be handled for a role", "error", err)
+		}
+		return status.Error(refused.code, err.Error())
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	default:
+		s.log.Error("A file could not be handled for a role", "error", err)
+		return status.Error(codes.Internal, err.Error())
+	}
+}

@@ -1,0 +1,189 @@
+package hostapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// What one instance may use at the same time. A role needs one connection and some four streams; the rest leaves room for libraries that
+// connect by themselves. Together they bound what a hostile role can make the core hold to about 130 MiB.
+const (
+	maxConnections = 8
+	maxStreams     = 16 // on one connection
+	// The content of a file, its path and the digest that is expected.
+	maxRequest = maxFileSize + 16<<10
+	maxHeaders = 16 << 10
+	// A peer on the same machine sends its first bytes at once, or never.
+	firstBytesWithin = 5 * time.Second
+)
+
+// maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
+const maxSocketPath = 107
+
+// Open makes the host socket of an instance and serves it until close is called, which ends its connections and calls, waits for them and
+// removes its files. The socket is at RunDir/host/<remit.Name>/host.sock. An instance whose socket is open already is refused.
+func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err error) {
+	if remit == nil || remit.Name != filepath.Base(remit.Name) || remit.Name == "." || remit.Name == ".." || remit.Name == "/" {
+		return "", nil, fmt.Errorf("hostapi: %q cannot name a directory: an instance is named <role>.<counter>", nameOf(remit))
+	}
+	if !s.claim(remit.Name) {
+		return "", nil, fmt.Errorf("hostapi: the host socket of instance %s is open already: close it first", remit.Name)
+	}
+	directory := filepath.Join(s.root(), remit.Name)
+	listener, err := listen(directory, remit)
+	if err != nil {
+		s.release(remit.Name)
+		return "", nil, fmt.Errorf("hostapi: host socket of instance %s: %w", remit.Name, err)
+	}
+	log := s.log.With("role", remit.Role, "instance", remit.InstanceID)
+	door := newDoor(listener, remit.UID, log)
+	server := s.grpcServer(remit, log)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Serve(door); err != nil && !errors.Is(err, net.ErrClosed) {
+			log.Error("The host socket is no longer served; restart the role", "error", err)
+		}
+	}()
+	return filepath.Join(directory, socketName), sync.OnceFunc(func() {
+		// The door first: it ends connections that never became a client's, for which Stop would wait.
+		door.shut()
+		server.Stop()
+		<-served
+		if err := os.RemoveAll(directory); err != nil {
+			log.Warn("The directory of the host socket stays behind; the next start removes it", "error", err)
+		}
+		s.release(remit.Name)
+	}), nil
+}
+
+const socketName = "host.sock"
+
+func nameOf(remit *plugin.Remit) string {
+	if remit == nil {
+		return ""
+	}
+	return remit.Name
+}
+
+func (s *Server) claim(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.open[name]; taken {
+		return false
+	}
+	s.open[name] = struct{}{}
+	return true
+}
+
+func (s *Server) release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, name)
+}
+
+// listen makes the directory and the socket in it. The directory is the core's alone until the socket has its final owner and mode, so that
+// nobody can connect before.
+func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err error) {
+	path := filepath.Join(directory, socketName)
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
+			path, len(path), maxSocketPath)
+	}
+	if err := os.RemoveAll(directory); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(directory))
+		}
+	}()
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // it goes with its directory
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, listener.Close())
+		}
+	}()
+	if remit.SharedUID {
+		// The role is of the core's own user: what is the owner's alone is enough, and the group is other people's.
+		return listener, os.Chmod(path, 0o600)
+	}
+	for _, step := range []func() error{
+		func() error { return os.Chown(path, -1, int(remit.GID)) },
+		func() error { return os.Chmod(path, 0o660) },
+		func() error { return os.Chown(directory, -1, int(remit.GID)) },
+		func() error { return os.Chmod(directory, 0o710) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return listener, nil
+}
+
+// grpcServer makes the server of one instance. There is one for each, so that whose call it is needs no looking up, and the end of an
+// instance is the end of its server.
+func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server {
+	recovered := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
+		// Only its type: a panic's value may quote what the role sent.
+		log.Error("A call on the host socket panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+		return status.Error(codes.Internal, "the core failed at this call; the node's log says where: report it to the people who make Reeve")
+	})
+	server := grpc.NewServer(
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.ConnectionTimeout(firstBytesWithin),
+		// Stop returns when no handler runs any more, so that nothing of an instance outlives its socket.
+		grpc.WaitForHandlers(true),
+		// A role that is stopped or stuck does not hold its streams for ever.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(
+			recovery.UnaryServerInterceptor(recovered),
+			func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				if err := s.rules.permit(remit, info.FullMethod, request); err != nil {
+					log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
+					return nil, err
+				}
+				return handler(ctx, request)
+			},
+		),
+		grpc.ChainStreamInterceptor(
+			recovery.StreamServerInterceptor(recovered),
+			func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+				if err := s.rules.permit(remit, info.FullMethod, nil); err != nil {
+					log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
+					return err
+				}
+				return handler(srv, stream)
+			},
+		),
+	)
+	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, files: &s.files, remit: remit, log: log})
+	return server
+}

@@ -1,0 +1,181 @@
+package hostapi
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDirectory opens an absolute, clean path of a directory of which no component is a symbolic link. Everything afterwards is done
+// relative to it, so that nobody can lead the core elsewhere by changing the path.
+func openDirectory(path string) (*os.File, error) {
+	how := &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	fd, err := retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, how) })
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		// A kernel before 5.6, or a sandbox around the core that does not know the call.
+		return walkDirectory(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// walkDirectory is openDirectory by one step for each component.
+func walkDirectory(path string) (*os.File, error) {
+	const flags = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := retry(func() (int, error) { return unix.Open("/", unix.O_PATH|flags, 0) })
+	if err != nil {
+		return nil, err
+	}
+	for component := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		if component == "" {
+			continue
+		}
+		next, err := retry(func() (int, error) { return unix.Openat(fd, component, unix.O_PATH|flags, 0) })
+		if errors.Is(err, unix.ENOTDIR) && isSymlink(fd, component) {
+			err = unix.ELOOP
+		}
+		unix.Close(fd)
+		if err != nil {
+			return nil, err
+		}
+		fd = next
+	}
+	// A descriptor that only names the directory cannot sync it.
+	opened, err := retry(func() (int, error) { return unix.Openat(fd, ".", unix.O_RDONLY|flags, 0) })
+	unix.Close(fd)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(opened), path), nil
+}
+
+func isSymlink(directory int, name string) bool {
+	var stat unix.Stat_t
+	err := unix.Fstatat(directory, name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// regular is an open regular file and what it held when it was opened.
+type regular struct {
+	file    *os.File
+	stat    unix.Stat_t
+	content []byte
+}
+
+// openRegular opens a regular file of the directory and reads it. The file is looked at before it is opened: opening a device or a pipe can
+// have effects of its own.
+func openRegular(directory *os.File, name string) (*regular, error) {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(int(directory.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, err
+	}
+	if err := acceptable(&stat); err != nil {
+		return nil, err
+	}
+	// By way of /proc the very file is opened that was looked at, whatever has its name now.
+	opened, err := retry(func() (int, error) {
+		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(opened), name)
+	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err == nil && len(content) > maxFileSize {
+		err = errTooLarge
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &regular{file: file, stat: stat, content: content}, nil
+}
+
+// acceptable returns nil for a file that a role may be given to read and to replace.
+func acceptable(stat *unix.Stat_t) error {
+	switch {
+	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return unix.ELOOP
+	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
+		return errNotRegular
+	case stat.Nlink == 0:
+		return errChanged
+	case stat.Nlink > 1:
+		// Whoever may write the directory could otherwise have the core read, or give away the owner and mode of, any file of the file system.
+		return errLinked
+	case stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+		return errSetID
+	case stat.Size > maxFileSize:
+		return errTooLarge
+	}
+	return nil
+}
+
+// createTemporary makes an empty file with a new name in the directory, open for writing, which only its owner may read.
+func createTemporary(directory *os.File) (*os.File, string, error) {
+	name := temporaryPrefix + strings.ToLower(rand.Text())
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(int(directory.Fd()), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return os.NewFile(uintptr(fd), name), name, nil
+}
+
+// moveNew renames a file of the directory to a name that is not taken.
+func moveNew(directory *os.File, from, to string) error {
+	err := renameIn(directory, from, to, unix.RENAME_NOREPLACE)
+	if unsupported(err) {
+		// A file system that knows no such rename: a new link refuses a taken name as well.
+		fd := int(directory.Fd())
+		if err = unix.Linkat(fd, from, fd, to, 0); err == nil {
+			err = unlinkIn(directory, from)
+		}
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return errChanged
+	}
+	return err
+}
+
+func renameIn(directory *os.File, from, to string, flags uint) error {
+	fd := int(directory.Fd())
+	return unix.Renameat2(fd, from, fd, to, flags)
+}
+
+func unlinkIn(directory *os.File, name string) error {
+	return unix.Unlinkat(int(directory.Fd()), name, 0)
+}
+
+// unsupported reports whether a rename failed because the file system or the kernel does not know its flags.
+func unsupported(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP)
+}
+
+// retry repeats an opening that a signal interrupted.
+func retry(open func() (int, error)) (int, error) {
+	for {
+		fd, err := open()
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
