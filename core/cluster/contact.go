@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/reeveproject/reeve/core/membership"
+)
+
+// judgeContact publishes whether there is contact, until the context ends.
+func (c *Client) judgeContact(ctx context.Context) {
+	ways, watches, beats := c.way.Watch(), c.watching.Watch(), c.beating.Watch()
+	var to way
+	var watch watching
+	var beat beating
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ways.Changed():
+		case <-watches.Changed():
+		case <-beats.Changed():
+		case <-timer.C:
+		}
+		refresh(ctx, ways, &to)
+		refresh(ctx, watches, &watch)
+		refresh(ctx, beats, &beat)
+		before, _ := c.contact.Get()
+		now := time.Now()
+		contact, until := judge(before.OK, to, watch, beat, now)
+		if contact != before {
+			c.contact.Set(contact)
+			switch {
+			case contact.OK:
+				c.config.Log.Info("the cluster is in reach", "curator", to.to.address, "instance", to.to.instance)
+			case before.OK:
+				c.config.Log.Warn("the cluster is out of reach", "reason", contact.Reason)
+			}
+		}
+		if until.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(until.Sub(now))
+		}
+	}
+}
+
+// judge says whether there is contact, and until when that stays true if nothing happens (zero: for ever). Contact begins when both the
+// watch and the heartbeat are well; it ends when one of them has been ill for a heartbeat's TTL, so that a curator that merely restarts
+// goes unnoticed.
+func judge(had bool, to way, watch watching, beat beating, now time.Time) (membership.Contact, time.Time) {
+	expires := beat.last.Add(beat.ttl)
+	fresh := !beat.last.IsZero() && now.Before(expires)
+	if fresh && watch.up {
+		return membership.Contact{OK: true}, expires
+	}
+	tolerated := watch.since.Add(beat.ttl)
+	if had && fresh && now.Before(tolerated) {
+		if tolerated.Before(expires) {
+			expires = tolerated
+		}
+		return membership.Contact{OK: true}, expires
+	}
+	return membership.Contact{Reason: why(to, watch, beat, fresh)}, time.Time{}
+}
+
+// why says what is in the way of contact.
+func why(to way, watch watching, beat beating, fresh bool) string {
+	what := "the cluster has not been reached yet"
+	switch {
+	case !fresh && !beat.last.IsZero():
+		what = "no heartbeat has reached the cluster since " + stamp(beat.last)
+	case fresh && !watch.since.IsZero():
+		what = "no watch of the cluster has been open since " + stamp(watch.since)
+	}
+	switch {
+	case to.missing != "":
+		return fmt.Sprintf("%s: %s (since %s)", what, to.missing, stamp(to.since))
+	case !fresh && beat.problem != "":
+		return fmt.Sprintf("%s: heartbeat to %s at %s: %s (since %s)", what, to.to.instance, to.to.address, beat.problem, stamp(beat.failing))
+	case !watch.up && watch.problem != "":
+		return fmt.Sprintf("%s: watch of %s at %s: %s (since %s)", what, to.to.instance, to.to.address, watch.problem, stamp(watch.since))
+	default:
+		return fmt.Sprintf("%s: waiting for an answer of %s at %s", what, to.to.instance, to.to.address)
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	names "github.com/reeveproject/reeve/proto/identity"
+)
+
+const (
+	// minPause and maxPause bound the pauses between attempts, of connecting as well as of calls. The curator is most often on this very node
+	// and back in under a second, so the first are short; the last keep a node that is cut off from being a burden.
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+	// connectTimeout is how long one attempt to connect may take, handshake included: ten times what it takes on a loaded machine.
+	connectTimeout = 5 * time.Second
+	// pingAfter and pingTimeout end a connection whose other side answers nothing, though its kernel may: a stopped process, a
+	// vanished machine. gRPC takes no less than 10 s for the first.
+	pingAfter   = 10 * time.Second
+	pingTimeout = 5 * time.Second
+	// maxMessage bounds a Watch message: the directory of some thousand nodes and the manifests of their plugins.
+	maxMessage = 16 << 20
+)
+
+// dial makes the connection of a session. Nothing is sent before the first call.
+func (c *Client) dial(to target) (*grpc.ClientConn, error) {
+	roots := x509.NewCertPool()
+	node, _ := c.config.Identity.Get()
+	for _, certificate := range node.CA {
+		roots.AddCert(certificate)
+	}
+	tlsConfig := &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		RootCAs:              roots,
+		ServerName:           names.CuratorName(to.trustDomain),
+		Time:                 c.config.Now,
+		GetClientCertificate: c.clientCertificate,
+	}
+	conn, err := grpc.NewClient("passthrough:///"+to.address,
+		grpc.WithTransportCredentials(credentials.NewTLS(tlsConfig)),
+		grpc.WithContextDialer(c.config.Dial),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: minPause, Multiplier: 2, Jitter: 0.3, MaxDelay: maxPause},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("a client for %s: %w", to.address, err)
+	}
+	return conn, nil
+}
+
+// clientCertificate chooses how the node proves itself, at each handshake anew: by its SVID, and where it has none that is valid by the
+// node key itself, which the cluster has pinned.
+func (c *Client) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	node, _ := c.config.Identity.Get()
+	if node == nil {
+		return nil, errors.New("cluster: the node has no key yet")
+	}
+	now := c.config.Now()
+	if leaf := svidLeaf(node.SVID); leaf != nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter) {
+		return node.SVID, nil
+	}
+	certificate, err := names.SelfSigned(node.Key, now)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return &certificate, nil
+}
+
+// svidLeaf returns the leaf of an SVID; nil if there is none or it cannot be read.
+func svidLeaf(svid *tls.Certificate) *x509.Certificate {
+	switch {
+	case svid == nil || len(svid.Certificate) == 0:
+		return nil
+	case svid.Leaf != nil:
+		return svid.Leaf
+	}
+	leaf, err := x509.ParseCertificate(svid.Certificate[0])
+	if err != nil {
+		return nil
+	}
+	return leaf
+}

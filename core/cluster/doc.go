@@ -1,0 +1,18 @@
+// Package cluster is the core's client of the cluster API: how a node hears what the cluster decided, and tells it how it is.
+//
+// It watches the node's identity, the capabilities of this node (where the curator is) and the status that is to be reported. It publishes the
+// cluster's view of the node (its record, the catalog entries of its roles, the directory), whether the cluster is in reach, the certificates
+// that the cluster gives, and the addresses of the curators.
+//
+// Run owns everything. For one way to a curator (its endpoint, its instance, the node's identity) it makes one session: a connection and
+// four workers on it, each of which fails and tries again by itself:
+//
+//	watch      keeps a Watch stream open and publishes its newest message
+//	report     sends the status when it changed, and again after every reconnect
+//	heartbeat  says that the node lives, three times in every lease
+//	renew      gets a new SVID when the present one is past half of its life
+//
+// When the way changes (a curator that restarts has another port; a renewed SVID is another identity) the session ends, its connection is
+// closed, and the next begins: so nothing is ever said over a connection that was authenticated as somebody that the node no longer is.
+// A last worker judges from what the others saw whether there is contact.
+package cluster

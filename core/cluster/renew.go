@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reeveproject/reeve/core/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+const (
+	// lookAgain bounds how long renew waits without looking at the clock: a machine may have slept, or its clock been set.
+	lookAgain = 10 * time.Minute
+	// maxRenewPause is longer than the other workers': half of an SVID's life is left to try in, and each attempt may cost the curator a
+	// signature.
+	maxRenewPause = 30 * time.Second
+)
+
+// renew gets a new SVID whenever the present one is missing or past half of its life: there are then as many hours left to try again as the
+// node has used it.
+func (s *session) renew(ctx context.Context, made func()) error {
+	identities := s.config.Identity.Watch()
+	var node *identity.Identity
+	for ctx.Err() == nil {
+		refresh(ctx, identities, &node)
+		wait := s.untilRenewal(node)
+		if wait <= 0 {
+			if err := s.issue(ctx, node); err != nil {
+				return err
+			}
+			made()
+			continue
+		}
+		timer := time.NewTimer(min(wait, lookAgain))
+		select {
+		case <-ctx.Done():
+		case <-identities.Changed():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return ctx.Err()
+}
+
+// untilRenewal is how long the newest SVID is still good enough: the identity's, or the one that was issued and that the identity has not
+// taken yet.
+func (s *session) untilRenewal(node *identity.Identity) time.Duration {
+	newest := svidLeaf(node.SVID)
+	if s.issued != nil && (newest == nil || s.issued.NotAfter.After(newest.NotAfter)) {
+		newest = s.issued
+	}
+	if newest == nil {
+		return 0
+	}
+	half := newest.NotBefore.Add(newest.NotAfter.Sub(newest.NotBefore) / 2)
+	return half.Sub(s.config.Now())
+}
+
+// issue gets an SVID and publishes it.
+func (s *session) issue(ctx context.Context, node *identity.Identity) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := s.api.IssueSVID(call, &clusterv1.IssueSVIDRequest{})
+	if err != nil {
+		return err
+	}
+	leaf, err := s.checkSVID(response, node)
+	if err != nil {
+		return fmt.Errorf("the curator issued an SVID that the node cannot use: %w", err)
+	}
+	s.issued = leaf
+	s.credentials.Update(func(credentials identity.Credentials) identity.Credentials {
+		credentials.SVID = response.GetSvid()
+		if len(response.GetCaCertificates()) > 0 {
+			credentials.CA = response.GetCaCertificates()
+		}
+		return credentials
+	})
+	return nil
+}
+
+// checkSVID refuses what would lock the node out, or make it ask again at once, if it were taken.
+func (s *session) checkSVID(response *clusterv1.IssueSVIDResponse, node *identity.Identity) (*x509.Certificate, error) {
+	if len(response.GetSvid()) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	var chain []*x509.Certificate
+	for _, der := range response.GetSvid() {
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, certificate)
+	}
+	key, ok := chain[0].PublicKey.(ed25519.PublicKey)
+	if !ok || !key.Equal(node.Key.Public()) {
+		return nil, errors.New("it is for another key than the node's")
+	}
+	if remaining := chain[0].NotAfter.Sub(s.config.Now()); remaining <= chain[0].NotAfter.Sub(chain[0].NotBefore)/2 {
+		return nil, fmt.Errorf("it is valid from %s to %s, of which half is over by this node's clock: compare the clocks",
+			chain[0].NotBefore.UTC().Format(time.RFC3339), chain[0].NotAfter.UTC().Format(time.RFC3339))
+	}
+	for _, der := range response.GetCaCertificates() {
+		if _, err := x509.ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("a CA certificate with it is damaged: %w", err)
+		}
+	}
+	return chain[0], nil
+}

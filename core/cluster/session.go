@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// callTimeout bounds the calls that have no bound of their own: a curator answers from its store in some milliseconds, and in seconds
+// while the store elects a leader.
+const callTimeout = 10 * time.Second
+
+// session is one connection to a curator and the workers on it.
+type session struct {
+	*Client
+	to   target
+	conn *grpc.ClientConn
+	api  clusterv1.NodeServiceClient
+	// streams counts the Watch streams that have delivered: each means that the curator is newly in reach.
+	streams event.Value[int]
+}
+
+// runSession runs a session until the way changed or the context ends; it returns when its workers have ended and its connection is closed.
+func (c *Client) runSession(ctx context.Context, to target, changed func(context.Context)) {
+	conn, err := c.dial(to)
+	if err != nil {
+		// Only an address that gRPC cannot parse leads here; another one will be published.
+		c.setWay(way{missing: err.Error(), since: time.Now()})
+		changed(ctx)
+		return
+	}
+	s := &session{Client: c, to: to, conn: conn, api: clusterv1.NewNodeServiceClient(conn)}
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() { s.persist(ctx, "watch", maxPause, s.watch) })
+	workers.Go(func() { s.persist(ctx, "report", maxPause, s.report) })
+	workers.Go(func() { s.persist(ctx, "heartbeat", maxPause, s.heartbeat) })
+	workers.Go(func() { s.persist(ctx, "renew", maxRenewPause, s.renew) })
+	changed(ctx)
+	cancel()
+	workers.Wait()
+	if err := conn.Close(); err != nil {
+		c.config.Log.Debug("closing the connection to the curator", "curator", to.address, "error", err)
+	}
+}
+
+// persist calls work again whenever it fails, until the context ends. The pauses grow with every failure in a row, up to longest; work calls
+// made when it got somewhere.
+func (s *session) persist(ctx context.Context, worker string, longest time.Duration, work func(ctx context.Context, made func()) error) {
+	pauses := &backoff.ExponentialBackOff{
+		InitialInterval:     minPause,
+		RandomizationFactor: 0.5,
+		Multiplier:          2,
+		MaxInterval:         longest,
+	}
+	pauses.Reset()
+	complaint := ""
+	for {
+		err := work(ctx, func() {
+			pauses.Reset()
+			complaint = ""
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		// The same complaint every two seconds would hide everything else.
+		if text := explain(err); text != complaint {
+			complaint = text
+			s.config.Log.Info("the cluster API failed, trying again", "worker", worker, "curator", s.to.address, "error", text)
+		}
+		s.pause(ctx, pauses.NextBackOff())
+	}
+}
+
+// pause waits for a time, or until the connection has come back.
+func (s *session) pause(ctx context.Context, duration time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, duration)
+	defer cancel()
+	state := s.conn.GetState()
+	for s.conn.WaitForStateChange(ctx, state) {
+		if state = s.conn.GetState(); state == connectivity.Ready {
+			return
+		}
+	}
+}
+
+// explain says what a call failed of, for people.
+func explain(err error) string {
+	failure, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
+	}
+	switch failure.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Sprintf("the curator refuses this node (%s): %s", failure.Code(), failure.Message())
+	case codes.DeadlineExceeded:
+		return fmt.Sprintf("the curator did not answer in time (%s)", failure.Message())
+	default:
+		return fmt.Sprintf("%s: %s", failure.Code(), failure.Message())
+	}
+}

@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/core/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// watching is how the Watch stream is, for the judge of contact.
+type watching struct {
+	// up says that a stream is open and has delivered.
+	up bool
+	// since is when up became what it is.
+	since time.Time
+	// problem is why it is not up; empty: nothing is known to be wrong.
+	problem string
+}
+
+// errSilent ends a stream that was opened and then delivered nothing.
+var errSilent = fmt.Errorf("the curator took the watch and sent nothing for %s", callTimeout)
+
+// watch follows one Watch stream to its end.
+func (s *session) watch(ctx context.Context, made func()) (err error) {
+	var delivered time.Time
+	defer func() {
+		// A stream that delivers and ends at once is to be opened ever more slowly.
+		if !delivered.IsZero() && time.Since(delivered) > maxPause {
+			made()
+		}
+		problem := ""
+		if ctx.Err() == nil {
+			problem = explain(err)
+		}
+		s.watching.Update(func(before watching) watching {
+			since := before.since
+			if before.up || since.IsZero() {
+				since = time.Now()
+			}
+			return watching{since: since, problem: problem}
+		})
+	}()
+	stream, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	defer late.Stop()
+	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{})
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		response, err := responses.Recv()
+		switch {
+		case errors.Is(context.Cause(stream), errSilent):
+			return errSilent
+		case errors.Is(err, io.EOF):
+			return errors.New("the curator ended the watch")
+		case err != nil:
+			return err
+		}
+		if err := s.take(response); err != nil {
+			return err
+		}
+		if first {
+			late.Stop()
+			delivered = time.Now()
+			s.watching.Set(watching{up: true, since: delivered})
+			s.streams.Update(func(n int) int { return n + 1 })
+		}
+	}
+}
+
+// take publishes what a Watch message says, as far as it is new. A message that cannot be meant for this node is an error: acting on it
+// would stop the node's roles.
+func (s *session) take(response *clusterv1.WatchResponse) error {
+	if id := response.GetNode().GetId(); id != s.to.nodeID {
+		return fmt.Errorf("the curator sent the record of node %q to node %s", id, s.to.nodeID)
+	}
+	for _, der := range response.GetCaCertificates() {
+		if _, err := x509.ParseCertificate(der); err != nil {
+			return fmt.Errorf("the curator sent a damaged CA certificate: %w", err)
+		}
+	}
+	if n := len(response.GetOwnerPublicKey()); n != 0 && n != ed25519.PublicKeySize {
+		return fmt.Errorf("the curator sent an owner key of %d bytes, not %d", n, ed25519.PublicKeySize)
+	}
+	if s.last != nil && proto.Equal(s.last, response) {
+		return nil
+	}
+	if before := s.last.GetRevision(); response.GetRevision() < before {
+		// Curators read from the store's quorum, so only a store that was restored from a copy leads here; then it is to be followed.
+		s.config.Log.Warn("the cluster went back in time: was its store restored?", "revision", response.GetRevision(), "before", before)
+	}
+	s.last = response
+	directory := response.GetDirectory()
+	if directory == nil {
+		directory = &hostv1.Directory{}
+	}
+	s.credentials.Update(func(credentials identity.Credentials) identity.Credentials {
+		if len(response.GetCaCertificates()) > 0 {
+			credentials.CA = response.GetCaCertificates()
+		}
+		if len(response.GetOwnerPublicKey()) > 0 {
+			credentials.Owner = response.GetOwnerPublicKey()
+		}
+		return credentials
+	})
+	s.view.Set(&View{
+		Revision:  response.GetRevision(),
+		Node:      response.GetNode(),
+		Plugins:   response.GetPlugins(),
+		Directory: directory,
+	})
+	return nil
+}

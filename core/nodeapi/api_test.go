@@ -1,0 +1,235 @@
+package nodeapi_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/nodeapi"
+	names "github.com/reeveproject/reeve/proto/identity"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+var trustDomain = names.TrustDomain("0123456789abcdef")
+
+// api is a running server and the node around it.
+type api struct {
+	t        *testing.T
+	server   *nodeapi.Server
+	dir      string
+	socket   string
+	status   event.Value[*nodev1.Status]
+	identity event.Value[*identity.Identity]
+	owner    ed25519.PrivateKey
+	ca       *x509.Certificate
+	caKey    ed25519.PrivateKey
+	stop     func()
+
+	mu       sync.Mutex
+	importer func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error)
+}
+
+// serve starts a server on the socket and on a free port, of a node that is a member.
+func serve(t *testing.T) *api {
+	t.Helper()
+	a := &api{t: t, dir: shortDir(t), owner: newKey(t), caKey: newKey(t)}
+	a.socket = filepath.Join(a.dir, "node.sock")
+	a.ca = sign(t, &x509.Certificate{
+		URIs: []*url.URL{names.ClusterURI(trustDomain)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, nil, a.caKey.Public(), a.caKey)
+	a.identity.Set(a.member())
+	a.status.Set(&nodev1.Status{NodeId: "reeve-1"})
+	a.run()
+	return a
+}
+
+// run makes and runs the server until the test ends or stop is called.
+func (a *api) run() {
+	a.t.Helper()
+	server, err := nodeapi.New(a.config())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.server = server
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	a.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			a.t.Errorf("Run: %v", err)
+		}
+	})
+	a.t.Cleanup(a.stop)
+}
+
+func (a *api) config() nodeapi.Config {
+	return nodeapi.Config{
+		Log:      hclog.New(&hclog.LoggerOptions{Output: a.t.Output(), Level: hclog.Debug}),
+		Socket:   a.socket,
+		Listen:   "127.0.0.1:0",
+		Status:   &a.status,
+		Identity: &a.identity,
+		Import: func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error) {
+			a.mu.Lock()
+			importer := a.importer
+			a.mu.Unlock()
+			if importer == nil {
+				_, err := io.Copy(io.Discard, r)
+				return "", nil, errors.Join(err, errors.New("this test imports nothing"))
+			}
+			return importer(ctx, r)
+		},
+		LogPath: func(role string) (string, bool) {
+			return filepath.Join(a.dir, role+".log"), role != "unknown"
+		},
+	}
+}
+
+// imports sets what ImportPlugin does.
+func (a *api) imports(importer func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.importer = importer
+}
+
+// member is the identity of a node that is a member.
+func (a *api) member() *identity.Identity {
+	key := newKey(a.t)
+	id := names.NodeID(key.Public().(ed25519.PublicKey))
+	return &identity.Identity{
+		NodeID:      id,
+		Key:         key,
+		TrustDomain: trustDomain,
+		CA:          []*x509.Certificate{a.ca},
+		SVID:        a.svid(key, id),
+		Owner:       a.owner.Public().(ed25519.PublicKey),
+	}
+}
+
+func (a *api) svid(key ed25519.PrivateKey, nodeID string) *tls.Certificate {
+	leaf := sign(a.t, &x509.Certificate{
+		URIs:     []*url.URL{names.NodeURI(trustDomain, nodeID)},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.ca, key.Public(), a.caKey)
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+// local connects to the socket.
+func (a *api) local() *grpc.ClientConn {
+	return a.dial("unix:"+a.socket, insecure.NewCredentials())
+}
+
+// remote connects over TCP with a certificate, or none, and checks that it is the node that answers.
+func (a *api) remote(certificate *tls.Certificate) *grpc.ClientConn {
+	roots := x509.NewCertPool()
+	roots.AddCert(a.ca)
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// A node's SVID names no host: its chain and its URI are checked.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots})
+			if node, _ := a.identity.Get(); err == nil && state.PeerCertificates[0].URIs[0].String() != names.NodeURI(trustDomain, node.NodeID).String() {
+				err = errors.New("another node answered")
+			}
+			return err
+		},
+	}
+	if certificate != nil {
+		config.Certificates = []tls.Certificate{*certificate}
+	}
+	return a.dial("passthrough:///"+a.server.Address(), credentials.NewTLS(config))
+}
+
+func (a *api) dial(target string, transport credentials.TransportCredentials) *grpc.ClientConn {
+	a.t.Helper()
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// context is how long a test waits for an answer.
+func (a *api) context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	a.t.Cleanup(cancel)
+	return ctx
+}
+
+func (a *api) client() nodev1.NodeServiceClient { return nodev1.NewNodeServiceClient(a.local()) }
+
+func selfSigned(t *testing.T, key ed25519.PrivateKey) *tls.Certificate {
+	t.Helper()
+	certificate, err := names.SelfSigned(key, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certificate
+}
+
+// shortDir is a directory whose path leaves room for a socket's, and which other users may search.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "reeve-nodeapi-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func newKey(t *testing.T) ed25519.PrivateKey {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func sign(t *testing.T, template, parent *x509.Certificate, public any, key ed25519.PrivateKey) *x509.Certificate {
+	t.Helper()
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if parent == nil {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
