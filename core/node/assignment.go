@@ -1,0 +1,117 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/core/storage"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// assignmentVersion is the version of the format of the assignment's file.
+const assignmentVersion = 1
+
+// assignment is the roles that the node should run and the catalog entries of their plugins.
+type assignment struct {
+	Roles   []*clusterv1.RoleAssignment
+	Plugins []*clusterv1.PluginRecord
+}
+
+// assignmentFile is the file in which the last assignment is kept, so that the roles that start from cache start without the cluster.
+type assignmentFile struct {
+	Version int               `json:"version"`
+	Roles   []json.RawMessage `json:"roles"`
+	Plugins []json.RawMessage `json:"plugins"`
+}
+
+func writeAssignment(path string, a *assignment) error {
+	file := assignmentFile{Version: assignmentVersion, Roles: []json.RawMessage{}, Plugins: []json.RawMessage{}}
+	var err error
+	if file.Roles, err = encode(a.Roles); err != nil {
+		return fmt.Errorf("node: keep the assigned roles: %w", err)
+	}
+	if file.Plugins, err = encode(a.Plugins); err != nil {
+		return fmt.Errorf("node: keep the assigned roles: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("node: keep the assigned roles: %w", err)
+	}
+	return storage.WriteJSON(path, file, 0o600)
+}
+
+// readAssignment returns what the cluster last assigned. A member without it cannot reach its cluster, so a file that is missing or damaged is an
+// error by name.
+func readAssignment(path string) (*assignment, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("node: %s is missing, so that the node does not know which roles to start: restore the volume", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	a, err := parseAssignment(content)
+	if err != nil {
+		return nil, fmt.Errorf("node: %s cannot be used (%w): restore the volume", path, err)
+	}
+	return a, nil
+}
+
+func parseAssignment(content []byte) (*assignment, error) {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return nil, err
+	}
+	if head.Version != assignmentVersion {
+		return nil, fmt.Errorf("it has version %d, and this reeved reads version %d", head.Version, assignmentVersion)
+	}
+	var file assignmentFile
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&file); err != nil {
+		return nil, err
+	}
+	a := &assignment{}
+	var err error
+	if a.Roles, err = decode[*clusterv1.RoleAssignment](file.Roles, func() *clusterv1.RoleAssignment { return &clusterv1.RoleAssignment{} }); err != nil {
+		return nil, err
+	}
+	if a.Plugins, err = decode[*clusterv1.PluginRecord](file.Plugins, func() *clusterv1.PluginRecord { return &clusterv1.PluginRecord{} }); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func encode[M proto.Message](messages []M) ([]json.RawMessage, error) {
+	encoded := make([]json.RawMessage, 0, len(messages))
+	for _, message := range messages {
+		content, err := protojson.Marshal(message)
+		if err != nil {
+			return nil, err
+		}
+		encoded = append(encoded, content)
+	}
+	return encoded, nil
+}
+
+// decode reads messages. Fields that this core does not know are left out: a newer curator may have written them.
+func decode[M proto.Message](encoded []json.RawMessage, empty func() M) ([]M, error) {
+	messages := make([]M, 0, len(encoded))
+	for _, content := range encoded {
+		message := empty()
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(content, message); err != nil {
+			return nil, err
+		}
+		messages = append(messages, message)
+	}
+	return messages, nil
+}

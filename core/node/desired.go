@@ -1,0 +1,113 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// chooser is the one writer of what should run on the node. It chooses between what the node knew when it started and what the cluster says,
+// and keeps the latter.
+type chooser struct {
+	log hclog.Logger
+	// path is the file of the assignment.
+	path  string
+	known *assignment
+
+	phase      *event.Value[seal.Phase]
+	membership *event.Value[membership.Status]
+	problem    *event.Value[*membership.Problem]
+	view       *event.Value[*cluster.View]
+
+	desired *event.Value[roles.Desired]
+}
+
+func (c chooser) run(ctx context.Context) error {
+	phases, states, problems, views := c.phase.Watch(), c.membership.Watch(), c.problem.Watch(), c.view.Watch()
+	kept := c.known
+	for {
+		phase := latest(phases)
+		status := latest(states)
+		problem := latest(problems)
+		view := latest(views)
+		contacted := view != nil
+		if contacted {
+			assigned := &assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins}
+			if !assigned.equal(kept) {
+				if err := writeAssignment(c.path, assigned); err != nil {
+					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
+					c.log.Error("the assigned roles cannot be kept; after a restart the node begins with older ones", "error", err)
+				} else {
+					kept = assigned
+				}
+			}
+			c.known = assigned
+		}
+		c.desired.Set(choose(c.known, phase, status.State, contacted, problem))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-phases.Changed():
+		case <-states.Changed():
+		case <-problems.Changed():
+		case <-views.Changed():
+		}
+	}
+}
+
+// latest is the present value, or the zero value if there is none yet.
+func latest[T any](watcher *event.Watcher[T]) T {
+	value, _ := watcher.Latest()
+	return value
+}
+
+func (a *assignment) equal(b *assignment) bool {
+	same := func(x, y proto.Message) bool { return proto.Equal(x, y) }
+	return slices.EqualFunc(a.Roles, b.Roles, func(x, y *clusterv1.RoleAssignment) bool { return same(x, y) }) &&
+		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *clusterv1.PluginRecord) bool { return same(x, y) })
+}
+
+// choose says what should run: all assigned roles, some of them held back as long as the node's membership asks for it.
+func choose(known *assignment, phase seal.Phase, state membership.State, contacted bool, problem *membership.Problem) roles.Desired {
+	var desired roles.Desired
+	for _, role := range known.Roles {
+		record, manifest := known.find(role.GetRole())
+		wanted := roles.DesiredRole{Assignment: role, Plugin: record, Hold: hold(manifest, phase, state, contacted)}
+		if problem != nil && problem.Role == role.GetRole() {
+			wanted.Failed = problem.Message
+		}
+		desired.Roles = append(desired.Roles, wanted)
+	}
+	return desired
+}
+
+// hold says why a role must not run at present; empty: it may.
+func hold(manifest *rolev1.RoleManifest, phase seal.Phase, state membership.State, contacted bool) string {
+	makesCluster := slices.Contains(manifest.GetProvides(), roles.CapabilityConsensus) || slices.Contains(manifest.GetProvides(), roles.CapabilityCluster)
+	switch {
+	case state == membership.Disowning:
+		return "the node was removed from its cluster"
+	case state == membership.Home:
+		return ""
+	case phase != seal.Member && makesCluster:
+		return ""
+	case phase != seal.Member:
+		return "waits until the cluster is made"
+	case state == membership.Split && contacted && manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP:
+		return "is stopped while the node is Split"
+	case contacted || manifest.GetStartsFromCache():
+		return ""
+	}
+	return fmt.Sprintf("waits for the cluster: the node is %s", membership.Name(state))
+}

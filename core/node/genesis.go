@@ -1,0 +1,165 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
+// assigned; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster.
+func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (*assignment, *clusterv1.BootstrapRequest, error) {
+	if b.sealed.Phase == seal.Member {
+		known, err := readAssignment(b.storage.Assignment())
+		return known, nil, err
+	}
+	bootstrap := parameters.GetBootstrap()
+	if bootstrap == nil {
+		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s, and its parameters have no bootstrap section any more: put it back", b.sealed.ClusterID)
+	}
+	if !slices.Equal(bootstrap.GetOwnerPublicKey(), b.sealed.Owner) {
+		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s for another owner key than bootstrap.owner_public_key in its parameters: put the former key back, or start with empty directories", b.sealed.ClusterID)
+	}
+	known, err := genesis(ctx, parameters, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	// A member always finds an assignment, however it was stopped on the way.
+	if err := writeAssignment(b.storage.Assignment(), known); err != nil {
+		return nil, nil, err
+	}
+	return known, &clusterv1.BootstrapRequest{
+		ClusterId:      b.sealed.ClusterID,
+		NodePublicKey:  b.sealed.NodeKey.Public().(ed25519.PublicKey),
+		OwnerPublicKey: b.sealed.Owner,
+		Labels:         bootstrap.GetLabels(),
+		Roles:          known.Roles,
+		Plugins:        known.Plugins,
+	}, nil
+}
+
+// genesis makes the first catalog out of the built-in plugins, by asking each of them, and the first node's roles out of the parameters.
+func genesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, error) {
+	known := &assignment{Plugins: make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))}
+	problems := make([]error, len(parameters.GetPlugins()))
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, builtin := range parameters.GetPlugins() {
+		group.Go(func() error {
+			known.Plugins[i], problems[i] = describe(groupCtx, builtin, p)
+			return nil
+		})
+	}
+	if err := errors.Join(group.Wait(), errors.Join(problems...)); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(known.Plugins, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	for _, role := range parameters.GetBootstrap().GetRoles() {
+		known.Roles = append(known.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: 1})
+	}
+	slices.SortFunc(known.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+	return known, errors.Join(known.check()...)
+}
+
+// describe imports a built-in plugin and makes its catalog entry.
+func describe(ctx context.Context, builtin *nodev1.BuiltinPlugin, p *plugins) (*clusterv1.PluginRecord, error) {
+	failed := func(err error) error {
+		return fmt.Errorf("node: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err)
+	}
+	executable, err := os.Open(builtin.GetPath())
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer executable.Close()
+	digest, manifest, err := p.importPlugin(ctx, executable)
+	if err != nil {
+		return nil, failed(err)
+	}
+	record := &clusterv1.PluginRecord{
+		Name: manifest.GetName(), Version: manifest.GetVersion(), Manifest: manifest,
+		Digests: map[string]string{platform: digest},
+	}
+	for _, role := range manifest.GetRoles() {
+		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()})
+	}
+	for _, grants := range builtin.GetGrants() {
+		i := slices.IndexFunc(record.Grants, func(g *clusterv1.RoleGrants) bool { return g.GetRole() == grants.GetRole() })
+		if i < 0 {
+			return nil, failed(fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), manifest.GetName()))
+		}
+		record.Grants[i].Grants = append(record.Grants[i].Grants, grants.GetGrants()...)
+	}
+	return record, nil
+}
+
+// platform is this machine's, as the catalog spells it.
+const platform = runtime.GOOS + "/" + runtime.GOARCH
+
+// check returns what keeps a genesis from making a cluster.
+func (a *assignment) check() []error {
+	var problems []error
+	offered, users := make(map[string]string), make(map[string]string)
+	for _, record := range a.Plugins {
+		for _, role := range record.GetManifest().GetRoles() {
+			if other, taken := offered[role.GetName()]; taken {
+				problems = append(problems, fmt.Errorf("node: the built-in plugins %s and %s both offer a role %q: leave one of them out", other, record.GetName(), role.GetName()))
+			}
+			offered[role.GetName()] = record.GetName()
+			user := role.GetConsensusUser()
+			if other, taken := users[user]; taken && user != "" {
+				problems = append(problems, fmt.Errorf("node: the built-in plugins %s and %s both declare the ConsensusUser %q: leave one of them out", other, record.GetName(), user))
+			}
+			users[user] = record.GetName()
+		}
+	}
+	for _, role := range a.Roles {
+		if _, ok := offered[role.GetRole()]; !ok {
+			problems = append(problems, fmt.Errorf("node: bootstrap.roles names a role %q, which no built-in plugin offers", role.GetRole()))
+		}
+	}
+	for _, capability := range []string{roles.CapabilityConsensus, roles.CapabilityCluster} {
+		if a.provider(capability) == nil {
+			problems = append(problems, fmt.Errorf("node: none of the roles in bootstrap.roles provides %s, without which there is no cluster", capability))
+		}
+	}
+	return problems
+}
+
+// provider returns what the manifest says of the assigned role that provides a capability; nil if there is none.
+func (a *assignment) provider(capability string) *rolev1.RoleManifest {
+	for _, role := range a.Roles {
+		if _, manifest := a.find(role.GetRole()); slices.Contains(manifest.GetProvides(), capability) {
+			return manifest
+		}
+	}
+	return nil
+}
+
+// clusterUser is the ConsensusUser of the cluster API.
+func (a *assignment) clusterUser() string {
+	return a.provider(roles.CapabilityCluster).GetConsensusUser()
+}
+
+// find returns the plugin that offers a role, and what its manifest says of the role; nil if there is none.
+func (a *assignment) find(role string) (*clusterv1.PluginRecord, *rolev1.RoleManifest) {
+	for _, record := range a.Plugins {
+		for _, manifest := range record.GetManifest().GetRoles() {
+			if manifest.GetName() == role {
+				return record, manifest
+			}
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/roles"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// reporter puts together what others see of the node: the report to the cluster, the answer of the node's own API, and the directory that
+// roles watch.
+type reporter struct {
+	start      time.Time
+	version    string
+	volume     string
+	isolation  clusterv1.Isolation
+	apiAddress string
+
+	addresses  *event.Value[[]string]
+	instances  *event.Value[roles.Instances]
+	membership *event.Value[membership.Status]
+	identity   *event.Value[*identity.Identity]
+	curators   *event.Value[[]string]
+	view       *event.Value[*cluster.View]
+
+	node      *event.Value[*clusterv1.NodeStatus]
+	full      *event.Value[*nodev1.Status]
+	directory *event.Value[*hostv1.Directory]
+}
+
+func (r reporter) run(ctx context.Context) error {
+	addresses, instances, memberships := r.addresses.Watch(), r.instances.Watch(), r.membership.Watch()
+	identities, curators, views := r.identity.Watch(), r.curators.Watch(), r.view.Watch()
+	for {
+		status := latest(memberships)
+		report := r.report(status.NodeID, latest(addresses), latest(instances))
+		last, _ := r.node.Get()
+		if last == nil || !sameReport(last, report) {
+			r.node.Set(report)
+		} else {
+			report = last
+		}
+		r.full.Set(r.describe(status, report, latest(identities), latest(curators)))
+		if view := latest(views); view != nil && view.Directory != nil {
+			if known, _ := r.directory.Get(); !proto.Equal(known, view.Directory) {
+				r.directory.Set(view.Directory)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-addresses.Changed():
+		case <-instances.Changed():
+		case <-memberships.Changed():
+		case <-identities.Changed():
+		case <-curators.Changed():
+		case <-views.Changed():
+		}
+	}
+}
+
+func (r reporter) report(nodeID string, addresses []string, instances roles.Instances) *clusterv1.NodeStatus {
+	report := &clusterv1.NodeStatus{
+		NodeId: nodeID, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
+		Reported: timestamppb.Now(),
+	}
+	for _, instance := range instances {
+		report.Instances = append(report.Instances, instance.Status)
+	}
+	return report
+}
+
+// sameReport compares reports without their time, so that nothing is reported again just because time has passed.
+func sameReport(a, b *clusterv1.NodeStatus) bool {
+	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
+		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
+}
+
+func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatus, id *identity.Identity, curators []string) *nodev1.Status {
+	access := &nodev1.ClusterAccess{ClusterId: id.ClusterID, Curators: curators}
+	for _, ca := range id.CA {
+		access.CaCertificates = append(access.CaCertificates, ca.Raw)
+	}
+	return &nodev1.Status{
+		NodeId: status.NodeID,
+		Membership: &hostv1.Membership{
+			State: status.State, Reason: status.Reason, Since: timestamppb.New(status.Since), NodeId: status.NodeID, ClusterId: status.ClusterID,
+			TrustDomain: status.TrustDomain,
+		},
+		Node: report, Cluster: access, CoreStart: r.start.UnixNano(),
+	}
+}
