@@ -1,0 +1,69 @@
+package main
+
+import (
+	"time"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+// configuration is the role's. The members of one store should all have the same.
+type configuration struct {
+	// HeartbeatMilliseconds is how often the leader shows itself; about the round-trip time between members. Default 100.
+	HeartbeatMilliseconds uint32 `json:"heartbeatMilliseconds"`
+	// ElectionMilliseconds is after how long without a leader the others elect one. Default 1000.
+	ElectionMilliseconds uint32 `json:"electionMilliseconds"`
+}
+
+// The bounds that etcd sets, and a lowest heartbeat below which a busy machine loses its leader.
+const (
+	minHeartbeat = 5
+	minRatio     = 5 // heartbeats in an election time
+	maxElection  = 50_000
+)
+
+const configurationSchema = `{
+  "$schema": "https://json-schema.org/draft/2020-12/schema",
+  "type": "object",
+  "additionalProperties": false,
+  "properties": {
+    "heartbeatMilliseconds": {
+      "description": "How often the leader of the store shows itself. About the round-trip time between the members.",
+      "type": "integer", "minimum": 5, "maximum": 10000, "default": 100
+    },
+    "electionMilliseconds": {
+      "description": "After how long without a leader the other members elect one. At least five heartbeats.",
+      "type": "integer", "minimum": 25, "maximum": 50000, "default": 1000
+    }
+  }
+}`
+
+func parseConfiguration(document []byte) (configuration, error) {
+	c := configuration{
+		HeartbeatMilliseconds: uint32(store.DefaultHeartbeat.Milliseconds()),
+		ElectionMilliseconds:  uint32(store.DefaultElection.Milliseconds()),
+	}
+	if err := role.Decode(document, &c); err != nil {
+		return c, err
+	}
+	problems := &role.ConfigurationError{}
+	if c.HeartbeatMilliseconds < minHeartbeat {
+		problems.Add("/heartbeatMilliseconds", "%d is too short; at least %d", c.HeartbeatMilliseconds, minHeartbeat)
+	}
+	if c.ElectionMilliseconds > maxElection {
+		problems.Add("/electionMilliseconds", "%d is too long; at most %d", c.ElectionMilliseconds, maxElection)
+	}
+	if uint64(c.ElectionMilliseconds) < minRatio*uint64(c.HeartbeatMilliseconds) {
+		problems.Add("/electionMilliseconds", "%d is too short for a heartbeat of %d; at least %d times the heartbeat",
+			c.ElectionMilliseconds, c.HeartbeatMilliseconds, minRatio)
+	}
+	return c, problems.Err()
+}
+
+func (c configuration) heartbeat() time.Duration {
+	return time.Duration(c.HeartbeatMilliseconds) * time.Millisecond
+}
+
+func (c configuration) election() time.Duration {
+	return time.Duration(c.ElectionMilliseconds) * time.Millisecond
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConfiguration(t *testing.T) {
+	for _, c := range []struct {
+		document string
+		want     []time.Duration // heartbeat, election
+		paths    []string        // of the problems
+	}{
+		{``, []time.Duration{100 * time.Millisecond, time.Second}, nil},
+		{`{}`, []time.Duration{100 * time.Millisecond, time.Second}, nil},
+		{`{"heartbeatMilliseconds":10,"electionMilliseconds":100}`, []time.Duration{10 * time.Millisecond, 100 * time.Millisecond}, nil},
+		{`{"heartbeatMilliseconds":200}`, []time.Duration{200 * time.Millisecond, time.Second}, nil},
+		{`{"heartbeatMilliseconds":201}`, nil, []string{"/electionMilliseconds"}},
+		{`{"heartbeatMilliseconds":4}`, nil, []string{"/heartbeatMilliseconds"}},
+		{`{"heartbeatMilliseconds":0,"electionMilliseconds":50001}`, nil, []string{"/heartbeatMilliseconds", "/electionMilliseconds"}},
+		{`{"heartbeatMilliseconds":4294967295,"electionMilliseconds":4294967295}`, nil, []string{"/electionMilliseconds", "/electionMilliseconds"}},
+		{`{"heartbeatMilliseconds":-1}`, nil, []string{"/heartbeatMilliseconds"}},
+		{`{"heartbeat":100}`, nil, []string{"/heartbeat"}},
+		{`[]`, nil, []string{""}},
+	} {
+		got, err := parseConfiguration([]byte(c.document))
+		if c.want != nil {
+			if err != nil || got.heartbeat() != c.want[0] || got.election() != c.want[1] {
+				t.Errorf("%s: %v, %v; want %v", c.document, got, err, c.want)
+			}
+			continue
+		}
+		var problems *role.ConfigurationError
+		if !errors.As(err, &problems) {
+			t.Errorf("%s: %v, want a ConfigurationError", c.document, err)
+			continue
+		}
+		var paths []string
+		for _, problem := range problems.Problems {
+			paths = append(paths, problem.Path)
+		}
+		if len(paths) != len(c.paths) {
+			t.Errorf("%s: problems %v, want %v", c.document, problems, c.paths)
+			continue
+		}
+		for n := range paths {
+			if paths[n] != c.paths[n] {
+				t.Errorf("%s: problems %v, want %v", c.document, problems, c.paths)
+			}
+		}
+	}
+}
+
+func TestSchemaIsJSON(t *testing.T) {
+	if !json.Valid([]byte(configurationSchema)) {
+		t.Error("the schema of the configuration is not JSON")
+	}
+}

@@ -1,0 +1,449 @@
+package door_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/door"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+const (
+	stateOpen    = consensusv1.AccessState_ACCESS_STATE_OPEN
+	stateWaiting = consensusv1.AccessState_ACCESS_STATE_WAITING
+	stateFailed  = consensusv1.AccessState_ACCESS_STATE_FAILED
+)
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestSetsAreOrdered(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	for _, c := range []struct {
+		coreStart int64
+		number    uint64
+		with      bool
+		stale     bool
+	}{
+		{coreStart: 100, number: 5, with: true},
+		{coreStart: 100, number: 4, stale: true},
+		{coreStart: 99, number: 9, stale: true},
+		{coreStart: 100, number: 5, with: true}, // again
+		{coreStart: 100, number: 6},
+		{coreStart: 100, number: 5, with: true, stale: true},
+		{coreStart: 101, number: 1, with: true}, // a new core counts from the beginning
+		{coreStart: 100, number: 7, stale: true},
+	} {
+		set := &consensusv1.SetAccessRequest{CoreStart: c.coreStart, Number: c.number}
+		if c.with {
+			set.Instances = append(set.Instances, instance)
+		}
+		before, _ := n.door.State().Get()
+		err := n.door.Set(set)
+		if errors.Is(err, door.ErrStale) != c.stale || !c.stale && err != nil {
+			t.Fatalf("set %d of core %d: %v, stale: want %v", c.number, c.coreStart, err, c.stale)
+		}
+		after, _ := n.door.State().Get()
+		if c.stale {
+			if after.Number != before.Number || after.CoreStart != before.CoreStart {
+				t.Errorf("the refused set %d of core %d was published", c.number, c.coreStart)
+			}
+			continue
+		}
+		if after.CoreStart != c.coreStart || after.Number != c.number || len(after.Access) != len(set.Instances) {
+			t.Errorf("after set %d of core %d the state is %+v", c.number, c.coreStart, after)
+		}
+		if c.with {
+			n.await(t, instance, stateOpen)
+		}
+		if exists(instance.Socket) != c.with {
+			t.Errorf("after set %d of core %d: socket there is %v, want %v", c.number, c.coreStart, !c.with, c.with)
+		}
+	}
+}
+
+func TestSetsThatAreNotValidChangeNothing(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	twin := n.instance(t, "ant.2", "ant")
+	twin.Socket = instance.Socket
+	for name, instances := range map[string][]*consensusv1.AccessInstance{
+		"no ID":           {{ConsensusUser: "ant", Socket: "/s"}},
+		"twice":           {instance, instance},
+		"a shared socket": {instance, twin},
+		"nil":             {nil},
+	} {
+		err := n.door.Set(&consensusv1.SetAccessRequest{CoreStart: 1, Number: 99, Instances: instances})
+		if !errors.Is(err, door.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+	n.await(t, instance, stateOpen)
+	if state, _ := n.door.State().Get(); state.Number != n.number {
+		t.Errorf("number %d was taken from a set that is not valid", state.Number)
+	}
+}
+
+func TestInstancesThatCannotBeServed(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	good := n.instance(t, "ant.1", "ant")
+	blocked := n.instance(t, "ant.2", "ant")
+	if err := os.WriteFile(blocked.Socket, []byte("in the way"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	homeless := n.instance(t, "ant.3", "ant")
+	if err := os.Remove(filepath.Dir(homeless.Socket)); err != nil {
+		t.Fatal(err)
+	}
+	long := n.instance(t, "ant.4", "ant")
+	long.Socket += strings.Repeat("x", 108)
+	root := n.instance(t, "ant.5", "root")
+	relative := n.instance(t, "ant.6", "ant")
+	relative.Socket = "consensus.sock"
+	absent := n.instance(t, "bee.1", "bee")
+
+	n.set(t, good, blocked, homeless, long, root, relative, absent)
+	n.await(t, good, stateOpen)
+	for _, c := range []struct {
+		instance *consensusv1.AccessInstance
+		state    consensusv1.AccessState
+		reason   string
+	}{
+		{blocked, stateFailed, "in the way"},
+		{homeless, stateFailed, "no such file or directory"},
+		{long, stateFailed, "107"},
+		{root, stateFailed, `"root" cannot be a ConsensusUser`},
+		{relative, stateFailed, "absolute"},
+		{absent, stateWaiting, "bee"},
+	} {
+		if reason := n.await(t, c.instance, c.state); !strings.Contains(reason, c.reason) {
+			t.Errorf("%s: %q, want that it says %q", c.instance.InstanceId, reason, c.reason)
+		}
+	}
+
+	// What was in the way goes away without a new set, and so does what was waited for.
+	if err := os.Remove(blocked.Socket); err != nil {
+		t.Fatal(err)
+	}
+	n.await(t, blocked, stateOpen)
+	n.ensure(t, "bee")
+	n.await(t, absent, stateOpen)
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	leaveSocket(t, instance.Socket)
+	n.open(t, instance)
+	if _, err := storetest.Dial(t, instance.Socket).Put(storetest.Context(t), ownKey, "v"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRevocation takes the access of one instance in every way there is, while others keep theirs.
+func TestRevocation(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		revoke func(t *testing.T, n *node, victim, bystander *consensusv1.AccessInstance)
+	}{
+		{"the instance leaves the set", func(t *testing.T, n *node, _, bystander *consensusv1.AccessInstance) {
+			n.set(t, bystander)
+		}},
+		{"the instance becomes another user's", func(t *testing.T, n *node, victim, bystander *consensusv1.AccessInstance) {
+			victim.Uid++
+			n.set(t, victim, bystander)
+		}},
+		{"the user is removed", func(t *testing.T, n *node, _, _ *consensusv1.AccessInstance) {
+			if err := n.store.RemoveUser(storetest.Context(t), "ant"); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"the user is removed and made anew", func(t *testing.T, n *node, _, _ *consensusv1.AccessInstance) {
+			if err := n.store.RemoveUser(storetest.Context(t), "ant"); err != nil {
+				t.Error(err)
+			}
+			n.ensure(t, "ant")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := start(t, storetest.Directory(t))
+			n.ensure(t, "ant", "bee")
+			victim, bystander := n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")
+			n.open(t, victim, bystander)
+			ended := make(chan time.Time, 1)
+			watch(t, victim.Socket, ownPrefix, ended)
+			untouched := make(chan time.Time, 1)
+			watch(t, bystander.Socket, foreignPrefix, untouched)
+
+			started := time.Now()
+			c.revoke(t, n, victim, bystander)
+			select {
+			case at := <-ended:
+				t.Logf("the watch ended after %s", at.Sub(started))
+				if at.Sub(started) > time.Second {
+					t.Error("want less than a second")
+				}
+			case <-time.After(storetest.Bound):
+				t.Fatal("the watch goes on")
+			}
+			if _, err := storetest.Dial(t, bystander.Socket).Put(storetest.Context(t), foreignKey, "v"); err != nil {
+				t.Errorf("the other instance: %v", err)
+			}
+			select {
+			case <-untouched:
+				t.Error("the watch of the other instance ended, too")
+			default:
+			}
+		})
+	}
+}
+
+// watch begins a watch on a connection of its own, outside of clientv3, which would hide its end, and reports when it has ended.
+func watch(t *testing.T, socket, prefix string, ended chan<- time.Time) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	stream := rawWatch(t, ctx, socket, prefix)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if _, err := stream.Recv(); err != nil {
+				ended <- time.Now()
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// TestUnchangedInstancesKeepTheirConnections sends sets in which one instance stays as it is.
+func TestUnchangedInstancesKeepTheirConnections(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant", "bee")
+	stays, goes := n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")
+	n.open(t, stays)
+	ended := make(chan time.Time, 1)
+	watch(t, stays.Socket, ownPrefix, ended)
+	for range 3 {
+		n.open(t, goes, stays)
+		n.open(t, stays)
+	}
+	if _, err := storetest.Dial(t, stays.Socket).Put(storetest.Context(t), ownKey, "v"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+		t.Error("the watch of an instance that did not change has ended")
+	default:
+	}
+}
+
+// TestChangedPermissionsFailNobody makes and removes users while another writes: etcd would refuse some of its calls for being of an older revision
+// of the permissions.
+func TestChangedPermissionsFailNobody(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	kv := pb.NewKVClient(rawConnection(t, instance.Socket)) // etcd's own client would try again by itself, after a pause
+	ctx, cancel := context.WithCancel(storetest.Context(t))
+	defer cancel()
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				if _, err := kv.Put(ctx, &pb.PutRequest{Key: []byte(ownKey)}); err != nil && ctx.Err() == nil {
+					return err
+				}
+				if _, err := kv.Range(ctx, &pb.RangeRequest{Key: []byte(ownKey)}); err != nil && ctx.Err() == nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for range 60 {
+		n.ensure(t, "bee")
+		if err := n.store.RemoveUser(ctx, "bee"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := group.Wait(); err != nil {
+		t.Errorf("a call failed while another's permissions changed: %v", err)
+	}
+}
+
+// TestClientWorksAgain restarts the store under a client, as when the role's process is killed and started again.
+func TestClientWorksAgain(t *testing.T) {
+	directory := storetest.Directory(t)
+	n := start(t, directory)
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	client := storetest.Dial(t, instance.Socket)
+	ctx := storetest.Context(t)
+	if _, err := client.Put(ctx, ownKey, "1"); err != nil {
+		t.Fatal(err)
+	}
+	changes := client.Watch(ctx, ownPrefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	if created := <-changes; !created.Created {
+		t.Fatalf("no watch: %+v", created)
+	}
+	n.stop()
+	if exists(instance.Socket) {
+		t.Error("the socket outlived the door")
+	}
+	if _, err := client.Put(brief(t), ownKey, "2"); err == nil {
+		t.Fatal("a put was acknowledged while there was no store")
+	}
+
+	again := start(t, directory)
+	again.open(t, instance)
+	if _, err := client.Put(ctx, ownKey, "3"); err != nil {
+		t.Fatalf("the same client, after the restart: %v", err)
+	}
+	for {
+		change, ok := <-changes
+		if !ok || change.Err() != nil {
+			t.Fatalf("the watch did not go on: %v", change.Err())
+		}
+		if n := len(change.Events); n > 0 && string(change.Events[n-1].Kv.Value) == "3" {
+			return
+		}
+	}
+}
+
+// TestGoroutinesStayFlat opens and closes many times, with connections.
+func TestGoroutinesStayFlat(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant", "bee")
+	instances := []*consensusv1.AccessInstance{n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")}
+	keys := []string{ownKey, foreignKey}
+	cycle := func() {
+		n.open(t, instances...)
+		for i, instance := range instances {
+			client := storetest.Dial(t, instance.Socket)
+			if _, err := client.Put(storetest.Context(t), keys[i], "v"); err != nil {
+				t.Fatal(err)
+			}
+			client.Close()
+		}
+		n.set(t)
+	}
+	for range 5 {
+		cycle()
+	}
+	before := runtime.NumGoroutine()
+	const cycles = 200
+	for range cycles {
+		cycle()
+	}
+	const slack = 10 // etcd's own, which come and go
+	storetest.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before+slack })
+	t.Logf("%d goroutines before, %d after %d cycles", before, runtime.NumGoroutine(), cycles)
+}
+
+// TestWhatTheStoreMustBe runs the door on a status of the test's own.
+func TestWhatTheStoreMustBe(t *testing.T) {
+	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
+	if err := s.EnsureUser(storetest.Context(t), "ant"); err != nil {
+		t.Fatal(err)
+	}
+	good, _ := s.Status().Get()
+	status := event.New(good)
+	const grace = 200 * time.Millisecond
+	n := &node{directory: storetest.Directory(t), store: s, door: door.New(door.Config{Log: storetest.Log(t), QuorumGrace: grace})}
+	bound, always := n.instance(t, "ant.1", "ant"), n.instance(t, "ant.2", "ant")
+	always.WithoutQuorum = true
+
+	n.set(t, bound, always)
+	n.await(t, bound, stateWaiting) // not running yet
+	stop := n.run(t, status)
+	defer stop()
+	n.await(t, bound, stateOpen)
+
+	learner := good
+	learner.Voter = false
+	status.Set(learner)
+	for _, instance := range []*consensusv1.AccessInstance{bound, always} {
+		if reason := n.await(t, instance, stateWaiting); !strings.Contains(reason, "voter") {
+			t.Errorf("%q", reason)
+		}
+		if exists(instance.Socket) {
+			t.Error("a learner serves a socket")
+		}
+	}
+	status.Set(good)
+	n.await(t, bound, stateOpen)
+
+	lost := good
+	lost.NoQuorum = time.Now()
+	status.Set(lost)
+	if reason := n.await(t, bound, stateWaiting); !strings.Contains(reason, "quorum") {
+		t.Errorf("%q", reason)
+	}
+	if since := time.Since(lost.NoQuorum); since < grace {
+		t.Errorf("closed after %s, within the grace of %s", since, grace)
+	}
+	n.await(t, always, stateOpen)
+	status.Set(good)
+	n.await(t, bound, stateOpen)
+
+	stop()
+	n.await(t, bound, stateWaiting)
+	if exists(bound.Socket) || exists(always.Socket) {
+		t.Error("a socket outlived the door")
+	}
+	if _, err := s.Client().Get(store.Root(storetest.Context(t)), ownKey); err != nil {
+		t.Errorf("the store without its door: %v", err)
+	}
+}
+
+// TestRemovedUserIsRefusedByEtcd keeps a connection open past the removal of its user: etcd's permissions come first, the connection's end second.
+func TestRemovedUserIsRefusedByEtcd(t *testing.T) {
+	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
+	if err := s.EnsureUser(storetest.Context(t), "ant"); err != nil {
+		t.Fatal(err)
+	}
+	present, _ := s.Status().Get()
+	n := &node{directory: storetest.Directory(t), store: s, door: door.New(door.Config{Log: storetest.Log(t)})}
+	defer n.run(t, event.New(present))() // which never learns of the removal
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	client := storetest.Dial(t, instance.Socket)
+	if _, err := client.Put(storetest.Context(t), ownKey, "v"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RemoveUser(storetest.Context(t), "ant"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(storetest.Context(t), ownKey, "v"); !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		t.Errorf("a put of a removed user: %v, want %v", err, rpctypes.ErrPermissionDenied)
+	}
+}

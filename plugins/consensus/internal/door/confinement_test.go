@@ -1,0 +1,179 @@
+package door_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+)
+
+// api is all of etcd's services, as one caller reaches them.
+type api struct {
+	pb.KVClient
+	pb.WatchClient
+	pb.LeaseClient
+	pb.AuthClient
+	pb.ClusterClient
+	pb.MaintenanceClient
+}
+
+func apiOf(connection grpc.ClientConnInterface) api {
+	return api{
+		pb.NewKVClient(connection), pb.NewWatchClient(connection), pb.NewLeaseClient(connection),
+		pb.NewAuthClient(connection), pb.NewClusterClient(connection), pb.NewMaintenanceClient(connection),
+	}
+}
+
+// outcome is what a confined user is to get.
+type outcome string
+
+const (
+	// own: allowed, since it concerns what is the user's own.
+	own outcome = "own"
+	// open: etcd leaves it to everybody that has a connection.
+	open outcome = "open"
+	// denied: etcd's own permission denied.
+	denied outcome = "denied"
+	// refused: another refusal of etcd's, whoever calls.
+	refused outcome = "refused"
+)
+
+// TestConfinement calls every method of etcd's API, through the socket of an instance and without any namespace, and then the same as root in
+// process.
+func TestConfinement(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant", "ants", "bee")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	root := apiOf(dialRoot(t, n.store))
+	confined := apiOf(storetest.Dial(t, instance.Socket).ActiveConnection())
+	rows := confinement(root)
+
+	tested := make(map[string]bool)
+	var printed strings.Builder
+	table := tabwriter.NewWriter(&printed, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "METHOD\tCALL\tCONFINED USER\tROOT")
+	run := func(row row, who api) error {
+		ctx := storetest.Context(t)
+		prepare(t, root)
+		return row.call(ctx, who)
+	}
+	for _, row := range rows {
+		tested["etcdserverpb."+row.method] = true
+		t.Run(row.method+"/"+row.name, func(t *testing.T) {
+			got := run(row, confined)
+			switch {
+			case row.want == own || row.want == open:
+				if got != nil {
+					t.Errorf("the confined user got %v, want that it is allowed", got)
+				}
+			case row.want == denied:
+				if !isStatus(got, rpctypes.ErrGRPCPermissionDenied) {
+					t.Errorf("the confined user got %v, want etcd's %v", got, rpctypes.ErrGRPCPermissionDenied)
+				}
+			case !isStatus(got, row.root):
+				t.Errorf("the confined user got %v, want %v", got, row.root)
+			}
+			asRoot := run(row, root)
+			if row.root == nil && asRoot != nil || row.root != nil && !isStatus(asRoot, row.root) {
+				t.Errorf("root got %v, want %v", asRoot, row.root)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s: %s\t%s\n", row.method, row.name, row.want, short(got), short(asRoot))
+		})
+	}
+	table.Flush()
+	t.Logf("confinement:\n%s", printed.String())
+
+	// What the server really offers, so that a method that a new etcd brings is looked at.
+	server := v3rpc.Server(n.store.Server(), nil, nil)
+	defer server.Stop()
+	for name, service := range server.GetServiceInfo() {
+		if name == "grpc.health.v1.Health" { // says that the server runs, and nothing else
+			continue
+		}
+		for _, method := range service.Methods {
+			if full := name + "/" + method.Name; !tested[full] {
+				t.Errorf("method %s is not in the table", full)
+			}
+		}
+	}
+}
+
+// isStatus compares as etcd's clients do: by code and text.
+func isStatus(got, want error) bool {
+	return got != nil && status.Code(got) == status.Code(want) && status.Convert(got).Message() == status.Convert(want).Message()
+}
+
+func short(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return strings.TrimPrefix(status.Convert(err).Message(), "etcdserver: ")
+}
+
+// rootCredentials take every connection for root's. There is nothing like them outside of tests.
+type rootCredentials struct {
+	credentials.TransportCredentials
+}
+
+func (rootCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return raw, store.Identity(store.RootUser), nil
+}
+
+// dialRoot reaches etcd as root over a connection in memory.
+func dialRoot(t *testing.T, s *store.Store) *grpc.ClientConn {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := v3rpc.Server(s.Server(), nil, nil, grpc.Creds(rootCredentials{insecure.NewCredentials()}), grpc.WaitForHandlers(true))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		server.Serve(listener)
+	}()
+	connection, err := grpc.NewClient("passthrough:root", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		connection.Close()
+		server.Stop()
+		<-served
+	})
+	return connection
+}
+
+// TestClaimsCountForNothing sends what etcd takes for a proof elsewhere: none of it may help.
+func TestClaimsCountForNothing(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant", "bee")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	confined := apiOf(rawConnection(t, instance.Socket))
+	for _, header := range []string{"token", "authorization", "grpcgateway-accept"} {
+		t.Run(header, func(t *testing.T) {
+			ctx := metadata.AppendToOutgoingContext(storetest.Context(t), header, "root")
+			_, err := confined.Range(ctx, &pb.RangeRequest{Key: []byte(foreignKey)})
+			allowed := []error{rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserEmpty}
+			if !slices.ContainsFunc(allowed, func(want error) bool { return isStatus(err, want) }) {
+				t.Errorf("got %v, want a refusal", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package door
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
+func newServer(etcd *etcdserver.EtcdServer) *grpc.Server {
+	return v3rpc.Server(etcd, nil, askAgain,
+		grpc.Creds(transport{}),
+		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time:    embed.DefaultGRPCKeepAliveInterval,
+			Timeout: embed.DefaultGRPCKeepAliveTimeout,
+		}),
+		// etcd must not be closed under a call that still runs.
+		grpc.WaitForHandlers(true),
+	)
+}
+
+// askAttempts bounds how often a call is repeated, should users be made and removed without a pause.
+const askAttempts = 16
+
+// askAgain repeats a call that etcd refused because its permissions changed between the call's arrival and its turn, whosever permissions they
+// were: making one role's user must not fail a call of another. etcd checks before it acts, so what was refused had no effect.
+func askAgain(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	answer, err := handle(ctx, request)
+	for range askAttempts {
+		if rpctypes.Error(err) != rpctypes.ErrAuthOldRevision {
+			break
+		}
+		answer, err = handle(ctx, request)
+	}
+	return answer, err
+}
+
+// stopBound is how long a server's last calls may take. They end with their connections, unless etcd itself hangs.
+const stopBound = 5 * time.Second
+
+func stopServer(server *grpc.Server, log hclog.Logger) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		server.Stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(stopBound):
+		log.Error("calls to etcd have not ended; going on without them", "after", stopBound.String())
+	}
+}

@@ -1,0 +1,93 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/door"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// wait returns what Run shares, as soon as it runs.
+func (s *Service) wait(ctx context.Context) (*running, error) {
+	r, err := s.running.Wait(ctx, func(*running) bool { return true })
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	return r, nil
+}
+
+// SetAccess replaces the set of instances that may use the store.
+func (s *Service) SetAccess(ctx context.Context, request *consensusv1.SetAccessRequest) (*consensusv1.SetAccessResponse, error) {
+	r, err := s.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch err := r.door.Set(request); {
+	case errors.Is(err, door.ErrStale):
+		return nil, status.Errorf(codes.Aborted, "consensus: %v", err)
+	case err != nil:
+		return nil, status.Errorf(codes.InvalidArgument, "consensus: %v", err)
+	}
+	return &consensusv1.SetAccessResponse{}, nil
+}
+
+// WatchStore streams the state of the store.
+func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.ServerStreamingServer[consensusv1.WatchStoreResponse]) error {
+	ctx := stream.Context()
+	r, err := s.wait(ctx)
+	if err != nil {
+		return err
+	}
+	stores, doors := r.status.Watch(), r.door.State().Watch()
+	var current *store.Status
+	var access door.State
+	var sent *consensusv1.StoreStatus
+	for {
+		select {
+		case <-stores.Changed():
+			current, err = stores.Next(ctx)
+		case <-doors.Changed():
+			access, err = doors.Next(ctx)
+		case <-r.attempts.ended:
+			return status.Error(codes.Unavailable, "consensus: the role is stopping")
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return status.FromContextError(err).Err()
+		}
+		next := message(current, access)
+		if sent != nil && proto.Equal(next, sent) {
+			continue
+		}
+		if err := stream.Send(&consensusv1.WatchStoreResponse{Status: next}); err != nil {
+			return err
+		}
+		sent = next
+	}
+}
+
+func message(current *store.Status, access door.State) *consensusv1.StoreStatus {
+	m := &consensusv1.StoreStatus{CoreStart: access.CoreStart, AccessNumber: access.Number, Access: access.Access}
+	if current == nil {
+		return m
+	}
+	m.Formed = true
+	m.ClusterId = current.ClusterID
+	m.MemberId = current.MemberID
+	m.LeaderId = current.LeaderID
+	m.Quorum = current.Quorum()
+	m.Voter = current.Voter
+	m.DatabaseSize = current.DatabaseSize
+	for _, member := range current.Members {
+		m.Members = append(m.Members, &consensusv1.StoreMember{Id: member.ID, Name: member.Name, Learner: member.Learner})
+	}
+	return m
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"golang.org/x/sys/unix"
+
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// Problem says that what is on disk does not fit what was asked for. Nothing was changed.
+type Problem struct {
+	Kind    consensusv1.FormProblemKind
+	Message string
+}
+
+func (p *Problem) Error() string { return p.Message }
+
+func missing(format string, arguments ...any) *Problem {
+	return &Problem{Kind: consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING, Message: fmt.Sprintf(format, arguments...)}
+}
+
+func foreign(format string, arguments ...any) *Problem {
+	return &Problem{Kind: consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_FOREIGN, Message: fmt.Sprintf(format, arguments...)}
+}
+
+const (
+	wayOutOfMissing = "put the directory back from a backup of this node, or give the node up and make a new one; " +
+		"a store is never made again for a cluster that has one"
+	wayOutOfForeign = "put this node's own data directory back, or move the foreign one away if the node is to become another cluster's"
+)
+
+// etcdDirectory is where etcd keeps its files.
+func etcdDirectory(directory string) string { return filepath.Join(directory, "etcd") }
+
+// prepare looks at what is on disk and returns its marker. If the marker's phase is forming, etcd's directory is absent and a store may be
+// made; if it is complete, etcd's files are there.
+func prepare(directory string, plan Plan) (*marker, error) {
+	content, err := readMarker(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return prepareEmpty(directory, plan)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the marker of the store: %w", err)
+	}
+	found, err := parseMarker(content)
+	switch {
+	case err != nil:
+		return nil, foreign("it cannot be told whose store is in %s: %s: %v; %s", directory, markerPath(directory), err, wayOutOfForeign)
+	case found.ClusterID != plan.ClusterID || found.NodeID != plan.NodeID:
+		return nil, foreign("the store in %s belongs to node %s of cluster %s, not to node %s of cluster %s; %s",
+			directory, found.NodeID, found.ClusterID, plan.NodeID, plan.ClusterID, wayOutOfForeign)
+	case found.Phase == complete:
+		return found, checkFiles(directory, plan)
+	case !plan.New:
+		return nil, missing("the making of the store of cluster %s in %s was begun but never finished; %s", plan.ClusterID, directory, wayOutOfMissing)
+	}
+	// A crash may have left etcd's log without its first entries, from which etcd would never elect a leader. Nobody has seen this store: begin again.
+	if err := os.RemoveAll(etcdDirectory(directory)); err != nil {
+		return nil, fmt.Errorf("remove the unfinished store: %w", err)
+	}
+	return found, nil
+}
+
+func prepareEmpty(directory string, plan Plan) (*marker, error) {
+	switch _, err := os.Lstat(etcdDirectory(directory)); {
+	case err == nil:
+		return nil, foreign("it cannot be told whose store is in %s: the marker %s is missing; %s", directory, markerPath(directory), wayOutOfForeign)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("look for a store: %w", err)
+	}
+	if !plan.New {
+		return nil, missing("the store of cluster %s is missing: there is nothing in %s; %s", plan.ClusterID, directory, wayOutOfMissing)
+	}
+	begun := &marker{Version: markerVersion, ClusterID: plan.ClusterID, NodeID: plan.NodeID, Phase: forming}
+	if err := begun.write(directory); err != nil {
+		return nil, fmt.Errorf("write the marker of the store: %w", err)
+	}
+	return begun, nil
+}
+
+// finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first; etcd itself
+// syncs its files.
+func finish(directory string, begun *marker, member string) error {
+	files := etcdDirectory(directory)
+	for _, made := range []string{files, datadir.ToMemberDir(files), datadir.ToSnapDir(files), datadir.ToWALDir(files)} {
+		if err := syncDirectory(made); err != nil {
+			return fmt.Errorf("sync the store's directories: %w", err)
+		}
+	}
+	done := *begun
+	done.Phase, done.MemberID = complete, member
+	if err := done.write(directory); err != nil {
+		return fmt.Errorf("write the marker of the store: %w", err)
+	}
+	return nil
+}
+
+// checkFiles refuses a complete store whose files are gone: etcd, finding no log, would quietly begin a new one.
+func checkFiles(directory string, plan Plan) error {
+	files := etcdDirectory(directory)
+	if !wal.Exist(datadir.ToWALDir(files)) {
+		return missing("the store of cluster %s is missing: there is no log in %s; %s", plan.ClusterID, datadir.ToWALDir(files), wayOutOfMissing)
+	}
+	if _, err := os.Stat(datadir.ToBackendFileName(files)); errors.Is(err, fs.ErrNotExist) {
+		return missing("the store of cluster %s is missing: there is no database %s; %s", plan.ClusterID, datadir.ToBackendFileName(files), wayOutOfMissing)
+	}
+	return nil
+}
+
+// lock keeps a second process off the data directory until the returned file is closed.
+func lock(directory string) (*os.File, error) {
+	path := filepath.Join(directory, "lock")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another process uses the store in %s; end it first", directory)
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return file, nil
+}

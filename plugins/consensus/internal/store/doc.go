@@ -1,0 +1,7 @@
+// Package store runs the local member of the consensus store: an embedded etcd whose authorization is always on and which has no listener for
+// clients of its own.
+//
+// It owns the role's data directory: the marker, which says whose store it is and how far its making got, and etcd's files. It publishes
+// Status. Who may talk to the store is decided elsewhere (package door serves it, package reconcile keeps its users); this package has the
+// only way to act as etcd's root: in process, by a context, without any certificate or password.
+package store

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// markerVersion is the version of the marker's format and of the layout of the data directory.
+const markerVersion = 1
+
+// maxMarker bounds the marker's size in bytes; a real one has about 200.
+const maxMarker = 64 << 10
+
+// phase is how far the making of a store got.
+type phase string
+
+const (
+	// forming: nothing of value is stored yet, since nobody but this package has seen the store. It is begun again from nothing.
+	forming phase = "forming"
+	// complete: authorization is on and the cluster user exists. The store is never made again, whatever is missing.
+	complete phase = "complete"
+)
+
+// marker says whose store the data directory holds. It is written before etcd writes anything, and again when the store is complete.
+type marker struct {
+	Version   int    `json:"version"`
+	ClusterID string `json:"clusterId"`
+	NodeID    string `json:"nodeId"`
+	Phase     phase  `json:"phase"`
+	// MemberID is etcd's ID of the local member, once the store is complete.
+	MemberID string `json:"memberId,omitempty"`
+}
+
+func markerPath(directory string) string { return filepath.Join(directory, "store.json") }
+
+// readMarker returns the marker's content, cut off just above the bound. It fails with fs.ErrNotExist if there is none.
+func readMarker(directory string) ([]byte, error) {
+	file, err := os.Open(markerPath(directory))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxMarker+1))
+}
+
+func parseMarker(content []byte) (*marker, error) {
+	if len(content) > maxMarker {
+		return nil, fmt.Errorf("longer than %d bytes", maxMarker)
+	}
+	var versioned struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &versioned); err != nil {
+		return nil, fmt.Errorf("not a marker: %w", err)
+	}
+	if versioned.Version != markerVersion {
+		return nil, fmt.Errorf("version %d, but this release of the consensus role knows only version %d", versioned.Version, markerVersion)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	var m marker
+	if err := decoder.Decode(&m); err != nil {
+		return nil, fmt.Errorf("not a marker: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("not a marker: something follows it")
+	}
+	if m.ClusterID == "" || m.NodeID == "" {
+		return nil, errors.New("not a marker: the cluster ID or the node ID is empty")
+	}
+	switch {
+	case m.Phase == forming && m.MemberID == "":
+	case m.Phase == complete && m.MemberID != "" && strings.TrimLeft(m.MemberID, "0123456789abcdef") == "":
+	default:
+		return nil, fmt.Errorf("not a marker: phase %q with member ID %q", m.Phase, m.MemberID)
+	}
+	return &m, nil
+}
+
+// write replaces the marker so that after a crash, of the machine too, either the old or the new one is there.
+func (m *marker) write(directory string) error {
+	content, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(markerPath(directory), append(content, '\n'), 0o600); err != nil {
+		return err
+	}
+	return syncDirectory(directory)
+}
+
+func syncDirectory(directory string) error {
+	handle, err := os.Open(directory)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return handle.Sync()
+}

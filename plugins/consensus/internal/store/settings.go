@@ -1,0 +1,66 @@
+package store
+
+import (
+	"net/url"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
+)
+
+// Raft's times where none are configured: etcd's own.
+const (
+	DefaultHeartbeat = 100 * time.Millisecond
+	DefaultElection  = time.Second
+)
+
+// compaction is how much history is kept: enough for a watcher that was away for a restart, little enough that the database stays small.
+const compaction = "5m"
+
+// settings is etcd's configuration. All of etcd's extras are off: the HTTP gateway, profiling, tracing and metrics listeners.
+func settings(config Config, plan Plan, make bool) (*embed.Config, error) {
+	socket, err := peerSocket(config.RuntimeDirectory)
+	if err != nil {
+		return nil, err
+	}
+	heartbeat, election := config.Heartbeat, config.Election
+	if heartbeat == 0 {
+		heartbeat = DefaultHeartbeat
+	}
+	if election == 0 {
+		election = DefaultElection
+	}
+
+	settings := embed.NewConfig()
+	settings.Name = plan.NodeID
+	settings.Dir = etcdDirectory(config.Directory)
+	settings.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(config.Log))
+	settings.TickMs = uint(heartbeat.Milliseconds())
+	settings.ElectionMs = uint(election.Milliseconds())
+
+	// etcd takes the path of a peer socket from the URL's host. The address that is stored with the member stays the same
+	// while the socket's path changes with every instance; with one member nobody dials it.
+	settings.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: socket}}
+	settings.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: plan.NodeID}}
+	// No listener for clients; the address that etcd wants to publish leads nowhere.
+	settings.ListenClientUrls = nil
+	settings.AdvertiseClientUrls = []url.URL{{Scheme: "unix", Host: plan.NodeID}}
+	settings.EnableGRPCGateway = false
+
+	settings.InitialCluster = settings.InitialClusterFromName(plan.NodeID)
+	settings.InitialClusterToken = plan.ClusterID
+	settings.ClusterState = embed.ClusterStateFlagExisting
+	if make {
+		settings.ClusterState = embed.ClusterStateFlagNew
+	}
+
+	// Who a client is comes from its connection (see Identity), and from nothing that the client sends: with a token provider, a
+	// token would count for more than the connection.
+	settings.ClientTLSInfo.ClientCertAuth = true
+	settings.AuthToken = ""
+
+	settings.AutoCompactionMode = embed.CompactorModePeriodic
+	settings.AutoCompactionRetention = compaction
+	return settings, nil
+}

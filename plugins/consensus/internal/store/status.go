@@ -1,0 +1,118 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Status is the state of the store as the local member sees it. It is never changed after it was published.
+type Status struct {
+	ClusterID string
+	// MemberID is the local member's, LeaderID the leader's: 1 to 16 hexadecimal digits. LeaderID is empty if there is no leader.
+	MemberID, LeaderID string
+	// NoQuorum is when the store was first seen to have no leader, or not to answer a linearizable read; zero while it has a quorum.
+	NoQuorum time.Time
+	// Voter is whether the local member votes.
+	Voter bool
+	// DatabaseSize is how large the local member's database is on disk, in bytes.
+	DatabaseSize int64
+	// Members are sorted by ID.
+	Members []Member
+	// Users are those that are there and confined to their prefixes, each with a number that is new whenever it is made anew.
+	Users map[string]uint64
+}
+
+// Member is a member of the store.
+type Member struct {
+	ID, Name string
+	Learner  bool
+}
+
+// Quorum reports whether the store has a leader and makes progress.
+func (s Status) Quorum() bool { return s.NoQuorum.IsZero() }
+
+// Leading reports whether the local member is the leader.
+func (s Status) Leading() bool { return s.LeaderID != "" && s.LeaderID == s.MemberID }
+
+// statusInterval is how often etcd is asked for what it does not tell: size, progress, members, and users that another member changed. A round costs
+// a few microseconds and no write.
+const statusInterval = 2 * time.Second
+
+// Status is the present state of the store. Open sets it; Run keeps it.
+func (s *Store) Status() *event.Value[Status] { return &s.status }
+
+// Run keeps the status until ctx is done, when it returns nil, or etcd ends by itself.
+func (s *Store) Run(ctx context.Context) error {
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		leaderChanged := s.etcd.Server.LeaderChangedNotify()
+		s.refresh(ctx)
+		select {
+		case <-leaderChanged:
+		case <-ticker.C:
+		case <-s.etcd.Server.StopNotify():
+			return errStopped
+		case err := <-s.etcd.Err():
+			return fmt.Errorf("etcd: %w", err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// progressBound is how many election times a linearizable read may take.
+const progressBound = 2
+
+// refresh publishes the status, if it has changed.
+func (s *Store) refresh(ctx context.Context) {
+	s.refreshUsers()
+	server := s.etcd.Server
+	quorum := s.progresses(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	status := Status{
+		ClusterID:    s.plan.ClusterID,
+		MemberID:     s.MemberID(),
+		LeaderID:     memberName(server.Leader()),
+		Voter:        !server.IsLearner(),
+		DatabaseSize: server.Backend().Size(),
+	}
+	for _, member := range server.Cluster().Members() {
+		status.Members = append(status.Members, Member{ID: member.ID.String(), Name: member.Name, Learner: member.IsLearner})
+	}
+	slices.SortFunc(status.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+
+	s.accounts.Lock() // so that nobody publishes users between the reading and the writing of them
+	defer s.accounts.Unlock()
+	status.Users = s.accounts.known
+	before, _ := s.status.Get()
+	switch {
+	case quorum:
+	case before.NoQuorum.IsZero():
+		status.NoQuorum = time.Now()
+	default:
+		status.NoQuorum = before.NoQuorum
+	}
+	if !reflect.DeepEqual(before, status) {
+		s.status.Set(status)
+	}
+}
+
+func (s *Store) progresses(ctx context.Context) bool {
+	if s.etcd.Server.Leader() == 0 {
+		return false
+	}
+	config := s.etcd.Server.Cfg
+	election := time.Duration(config.ElectionTicks) * time.Duration(config.TickMs) * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, progressBound*election)
+	defer cancel()
+	return s.etcd.Server.LinearizableReadNotify(ctx) == nil
+}

@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Config is where and how the local member runs.
+type Config struct {
+	Log hclog.Logger
+	// Directory is the data directory: absolute, private, there already.
+	Directory string
+	// RuntimeDirectory is private to this instance and there already. The socket for etcd's peers is made below it, so its path should
+	// have at most 90 bytes.
+	RuntimeDirectory string
+	// Heartbeat and Election are raft's: how often a leader shows itself, and after how long without it the others elect a new one.
+	// Zero: 100 ms and 1 s, etcd's own defaults, which fit machines in one place.
+	Heartbeat, Election time.Duration
+}
+
+// Plan is which store to run.
+type Plan struct {
+	ClusterID, NodeID string
+	// ClusterUser is the user that is there before anybody else uses the store.
+	ClusterUser string
+	// New allows to make the store if it was never completed. Otherwise it must be there.
+	New bool
+}
+
+// Store is the local member, running.
+type Store struct {
+	log    hclog.Logger
+	plan   Plan
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	lock   *os.File
+
+	status event.Value[Status]
+
+	accounts struct {
+		sync.Mutex
+		revision uint64 // of etcd's authorization, that known reflects
+		known    map[string]uint64
+		last     uint64 // the largest number in known so far
+	}
+}
+
+// Open starts the local member, making it first if it is new, and returns when it serves, with authorization on and the cluster user there. It
+// fails with a *Problem if what is on disk does not fit the plan, and with a *BrokenError if etcd gave up in a way that leaves the process
+// of no further use.
+func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
+	locked, err := lock(config.Directory)
+	if err != nil {
+		return nil, err
+	}
+	found, err := prepare(config.Directory, plan)
+	if err != nil {
+		locked.Close()
+		return nil, err
+	}
+	s := &Store{log: config.Log, plan: plan, lock: locked}
+	if err := s.start(ctx, config, found); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) start(ctx context.Context, config Config, found *marker) error {
+	settings, err := settings(config, s.plan, found.Phase == forming)
+	if err != nil {
+		return err
+	}
+	if s.etcd, err = startEtcd(settings); err != nil {
+		return fmt.Errorf("start etcd in %s: %w", settings.Dir, err)
+	}
+	s.client = v3client.New(s.etcd.Server)
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	member := s.etcd.Server.MemberID().String()
+	if found.Phase == complete && found.MemberID != member {
+		return foreign("the files in %s are those of member %s, but the store's member is %s; %s", settings.Dir, member, found.MemberID, wayOutOfForeign)
+	}
+	if err := s.enableAuthorization(ctx); err != nil {
+		return fmt.Errorf("turn on etcd's authorization: %w", err)
+	}
+	if err := s.EnsureUser(ctx, s.plan.ClusterUser); err != nil {
+		return err
+	}
+	if err := s.awaitVersion(ctx); err != nil {
+		return err
+	}
+	if found.Phase == forming {
+		if err := finish(config.Directory, found, member); err != nil {
+			return err
+		}
+	}
+	s.refresh(ctx)
+	return nil
+}
+
+// BrokenError says that etcd gave up while it started. What it had opened stays open, so the process should end.
+type BrokenError struct{ Cause string }
+
+func (e *BrokenError) Error() string { return "etcd gave up: " + e.Cause }
+
+// startEtcd turns the panics with which etcd answers to files that it cannot use into errors.
+func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			running, err = nil, &BrokenError{Cause: fmt.Sprint(cause)}
+		}
+	}()
+	return embed.StartEtcd(settings)
+}
+
+func (s *Store) awaitReady(ctx context.Context) error {
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case <-s.etcd.Server.StopNotify():
+		return errStopped
+	case err := <-s.etcd.Err():
+		return fmt.Errorf("etcd ended while it started: %w", err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errStopped says that etcd ended by itself, as it does when the member was removed.
+var errStopped = errors.New("etcd stopped by itself; the log before this says why")
+
+// versionInterval is how often a new store is asked whether its members have agreed upon a version, without which it refuses its clients. It takes one
+// commit after the election; etcd tells nobody.
+const versionInterval = 5 * time.Millisecond
+
+func (s *Store) awaitVersion(ctx context.Context) error {
+	ticker := time.NewTicker(versionInterval)
+	defer ticker.Stop()
+	for s.etcd.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability) {
+		select {
+		case <-ticker.C:
+		case <-s.etcd.Server.StopNotify():
+			return errStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Server is etcd itself, for serving its API.
+func (s *Store) Server() *etcdserver.EtcdServer { return s.etcd.Server }
+
+// Client reaches the store in process. Its calls need a context of Root. It ends with the Store.
+func (s *Store) Client() *clientv3.Client { return s.client }
+
+// MemberID is etcd's ID of the local member: 1 to 16 hexadecimal digits.
+func (s *Store) MemberID() string { return s.etcd.Server.MemberID().String() }
+
+// stopBound is how long Close waits for etcd. It takes a few milliseconds, and one second more if a peer's connection does not end.
+const stopBound = 10 * time.Second
+
+// Close stops the member. Whoever serves its API must have stopped before.
+func (s *Store) Close() {
+	if s.client != nil {
+		s.client.Close() // its error only says that it is closed
+	}
+	if s.etcd != nil {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.etcd.Close()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(stopBound):
+			s.log.Error("etcd has not stopped; going on without it", "after", stopBound.String())
+			return // the lock stays: etcd may still write
+		}
+	}
+	s.lock.Close()
+}
+
+// memberName is how etcd prints an ID; 0 is nobody.
+func memberName(id types.ID) string {
+	if id == 0 {
+		return ""
+	}
+	return id.String()
+}
+
+// peerSocket makes the directory for etcd's peers, which only this user can enter, and returns the path of the socket in it: on a TCP port any
+// process of the machine could speak raft to the member.
+func peerSocket(runtimeDirectory string) (string, error) {
+	directory := filepath.Join(runtimeDirectory, "peer")
+	if err := os.Mkdir(directory, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
+	}
+	if err := os.Chmod(directory, 0o700); err != nil { // whatever the umask was, or somebody else made
+		return "", fmt.Errorf("make the directory for etcd's peers: %w", err)
+	}
+	return filepath.Join(directory, "raft.sock"), nil
+}

@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reeveproject/reeve/proto/identity"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// Of the user u etcd knows two things: the role u, which may read and write the prefix of u, and the user u, which has that role and no
+// other. Reading goes to the local member's tables, which costs nothing; changes go through raft.
+
+// ValidUser reports whether a name may be a ConsensusUser's. Root's may not.
+func ValidUser(name string) bool {
+	return identity.ValidName(name) && name != RootUser
+}
+
+// enableAuthorization makes root and turns authorization on. It can be run again at any point.
+func (s *Store) enableAuthorization(ctx context.Context) error {
+	if s.etcd.Server.AuthStore().IsAuthEnabled() {
+		return nil
+	}
+	ctx = Root(ctx)
+	steps := []func() error{
+		func() error { return unless(rpctypes.ErrRoleAlreadyExist)(s.client.RoleAdd(ctx, RootUser)) },
+		func() error {
+			return unless(rpctypes.ErrUserAlreadyExist)(s.client.UserAddWithOptions(ctx, RootUser, "", &clientv3.UserAddOptions{NoPassword: true}))
+		},
+		func() error { return unless(nil)(s.client.UserGrantRole(ctx, RootUser, RootUser)) },
+		func() error { return unless(nil)(s.client.AuthEnable(ctx)) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unless drops the error that says that a step had been done before.
+func unless(done error) func(any, error) error {
+	return func(_ any, err error) error {
+		if done != nil && errors.Is(err, done) {
+			return nil
+		}
+		return err
+	}
+}
+
+// EnsureUser makes a user and confines it to its prefix, whatever part of that is done already.
+func (s *Store) EnsureUser(ctx context.Context, user string) error {
+	if !ValidUser(user) {
+		return fmt.Errorf("%q cannot be a ConsensusUser", user)
+	}
+	defer s.refreshUsers()
+	root := Root(ctx)
+	if err := s.ensureRole(root, user); err != nil {
+		return fmt.Errorf("make etcd's role %s: %w", user, err)
+	}
+	roles, exists := s.rolesOf(user)
+	if !exists {
+		_, err := s.client.UserAddWithOptions(root, user, "", &clientv3.UserAddOptions{NoPassword: true})
+		if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
+			return fmt.Errorf("make etcd's user %s: %w", user, err)
+		}
+	}
+	for _, role := range roles {
+		if role == user {
+			continue
+		}
+		if _, err := s.client.UserRevokeRole(root, user, role); err != nil && !errors.Is(err, rpctypes.ErrRoleNotGranted) {
+			return fmt.Errorf("take role %s from etcd's user %s: %w", role, user, err)
+		}
+	}
+	if !slices.Contains(roles, user) {
+		if _, err := s.client.UserGrantRole(root, user, user); err != nil {
+			return fmt.Errorf("confine etcd's user %s: %w", user, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) ensureRole(root context.Context, user string) error {
+	permissions, exists := s.permissionsOf(user)
+	if !exists {
+		if _, err := s.client.RoleAdd(root, user); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+			return err
+		}
+	}
+	granted := false
+	for _, permission := range permissions {
+		if isPrefix(permission, user) {
+			granted = true
+			continue
+		}
+		_, err := s.client.RoleRevokePermission(root, user, string(permission.Key), string(permission.RangeEnd))
+		if err != nil && !errors.Is(err, rpctypes.ErrPermissionNotGranted) {
+			return err
+		}
+	}
+	if granted {
+		return nil
+	}
+	prefix := consensusv1.UserPrefix(user)
+	_, err := s.client.RoleGrantPermission(root, user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+	return err
+}
+
+// RemoveUser takes a user's permissions and then what is left of it. Its keys stay. A user that is not there is no error.
+func (s *Store) RemoveUser(ctx context.Context, user string) error {
+	if !ValidUser(user) || user == s.plan.ClusterUser {
+		return fmt.Errorf("the user %q is not to be removed", user)
+	}
+	defer s.refreshUsers()
+	root := Root(ctx)
+	// Without its user a connection is refused everything at once, so this comes first.
+	if _, err := s.client.UserDelete(root, user); err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
+		return fmt.Errorf("remove etcd's user %s: %w", user, err)
+	}
+	if _, err := s.client.RoleDelete(root, user); err != nil && !errors.Is(err, rpctypes.ErrRoleNotFound) {
+		return fmt.Errorf("remove etcd's role %s: %w", user, err)
+	}
+	return nil
+}
+
+// Accounts returns the names of all users and roles, but root's, as the local member knows them: what EnsureUser or RemoveUser left unfinished is
+// among them. Sorted.
+func (s *Store) Accounts() ([]string, error) {
+	auth := s.etcd.Server.AuthStore()
+	users, err := auth.UserList(&pb.AuthUserListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list etcd's users: %w", err)
+	}
+	roles, err := auth.RoleList(&pb.AuthRoleListRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list etcd's roles: %w", err)
+	}
+	names := slices.Concat(users.Users, roles.Roles)
+	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser })
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func (s *Store) rolesOf(user string) ([]string, bool) {
+	answer, err := s.etcd.Server.AuthStore().UserGet(&pb.AuthUserGetRequest{Name: user})
+	if err != nil { // it can only be that there is none
+		return nil, false
+	}
+	return answer.Roles, true
+}
+
+func (s *Store) permissionsOf(role string) ([]*authpb.Permission, bool) {
+	answer, err := s.etcd.Server.AuthStore().RoleGet(&pb.AuthRoleGetRequest{Role: role})
+	if err != nil {
+		return nil, false
+	}
+	return answer.Perm, true
+}
+
+func isPrefix(permission *authpb.Permission, user string) bool {
+	prefix := consensusv1.UserPrefix(user)
+	return permission.PermType == authpb.Permission_READWRITE && string(permission.Key) == prefix &&
+		string(permission.RangeEnd) == clientv3.GetPrefixRangeEnd(prefix)
+}
+
+// confined reports whether a user is there and has exactly what is its own.
+func (s *Store) confined(user string) bool {
+	roles, _ := s.rolesOf(user)
+	permissions, _ := s.permissionsOf(user)
+	return slices.Equal(roles, []string{user}) && len(permissions) == 1 && isPrefix(permissions[0], user)
+}
+
+// refreshUsers publishes the users, if etcd's authorization has changed since it last did.
+func (s *Store) refreshUsers() {
+	s.accounts.Lock()
+	defer s.accounts.Unlock()
+	revision := s.etcd.Server.AuthStore().Revision()
+	if s.accounts.known != nil && s.accounts.revision == revision {
+		return
+	}
+	names, err := s.Accounts()
+	if err != nil {
+		s.log.Error("cannot list the users of the store; going on with those that were known", "error", err)
+		return
+	}
+	known := make(map[string]uint64, len(names))
+	for _, name := range names {
+		if !s.confined(name) {
+			continue
+		}
+		if known[name] = s.accounts.known[name]; known[name] == 0 {
+			s.accounts.last++
+			known[name] = s.accounts.last
+		}
+	}
+	s.accounts.revision, s.accounts.known = revision, known
+	s.status.Update(func(status Status) Status {
+		status.Users = known
+		return status
+	})
+}

@@ -1,0 +1,59 @@
+// The consensus plugin: an etcd of its own for each node that should hold part of the cluster's store, reached only through Unix sockets that each
+// let one role instance in.
+//
+// See internal/service for how it is put together.
+package main
+
+import (
+	"context"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+// What the manifest says. The names are variables so that a build can set others (-ldflags "-X main.roleName=store"): nothing of Reeve
+// depends on what the role that provides the store is called.
+var (
+	pluginName = "consensus"
+	roleName   = "consensus"
+	version    = "0.1.0"
+)
+
+// capability is what the core looks for.
+const capability = "reeve.consensus.v1"
+
+func main() {
+	consensus := service.New()
+	role.Serve(role.Plugin{
+		Name:    pluginName,
+		Version: version,
+		Roles: []role.Role{{
+			Name:                roleName,
+			Summary:             "Holds a part of the cluster's consensus store (etcd)",
+			Provides:            []string{capability},
+			ConfigurationSchema: configurationSchema,
+			// The cluster API needs the store, and the store needs nothing of the cluster: it must be there first, and last.
+			StartsFromCache: true,
+			InSplit:         role.Continue,
+			CheckConfiguration: func(document []byte) error {
+				_, err := parseConfiguration(document)
+				return err
+			},
+			Register: consensus.Register,
+			Run: func(ctx context.Context, host *role.Host) error {
+				settings, err := parseConfiguration(host.Configuration())
+				if err != nil {
+					return err
+				}
+				return consensus.Run(ctx, service.Config{
+					Log:              host.Logger(),
+					DataDirectory:    host.DataDirectory(),
+					RuntimeDirectory: host.RuntimeDirectory(),
+					Heartbeat:        settings.heartbeat(),
+					Election:         settings.election(),
+					Reporter:         host,
+				})
+			},
+		}},
+	})
+}
