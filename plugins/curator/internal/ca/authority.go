@@ -1,0 +1,181 @@
+package ca
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/url"
+	"time"
+
+	"github.com/reeveproject/reeve/proto/identity"
+)
+
+const (
+	// rootLifetime is long, since a cluster that was off for years must come back; the root is replaced by adding another one.
+	rootLifetime = 10 * 365 * 24 * time.Hour
+	// svidLifetime bounds for how long a stolen node or curator key is worth something to one who cannot reach the cluster.
+	svidLifetime = 24 * time.Hour
+	// clockSkew is by how much the clocks of the cluster's machines may differ.
+	clockSkew = time.Hour
+)
+
+// Authority signs for one cluster.
+type Authority struct {
+	trustDomain string
+	key         crypto.Signer
+	certificate *x509.Certificate
+}
+
+// Create makes a new root for a trust domain.
+func Create(trustDomain string, now time.Time) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: make a key: %w", err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "Reeve cluster CA " + trustDomain},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(rootLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		URIs:                  []*url.URL{identity.ClusterURI(trustDomain)},
+	}
+	certificate, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{trustDomain: trustDomain, key: key, certificate: certificate}, nil
+}
+
+// Open returns the authority with a stored key (PKCS #8) and certificate (DER).
+func Open(key, certificate []byte) (*Authority, error) {
+	parsed, err := x509.ParseCertificate(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: stored certificate: %w", err)
+	}
+	if len(parsed.URIs) != 1 || parsed.URIs[0].Scheme != "spiffe" || parsed.URIs[0].Path != "" {
+		return nil, errors.New("cluster CA: the stored certificate names no trust domain")
+	}
+	private, err := x509.ParsePKCS8PrivateKey(key)
+	if err != nil {
+		// What is wrong with a key is not told: it could say what is in it.
+		return nil, errors.New("cluster CA: the stored key cannot be read")
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("cluster CA: the stored key cannot sign")
+	}
+	public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(parsed.PublicKey) {
+		return nil, errors.New("cluster CA: the stored key is not that of the stored certificate")
+	}
+	return &Authority{trustDomain: parsed.URIs[0].Host, key: signer, certificate: parsed}, nil
+}
+
+// Keys is where the authority is kept: a *store.Store.
+type Keys interface {
+	// ReadSigningKey reads the private key, PKCS #8, and the certificate that it belongs to, DER.
+	ReadSigningKey(ctx context.Context) (key, certificate []byte, err error)
+}
+
+// Load opens the authority that is kept.
+func Load(ctx context.Context, keys Keys) (*Authority, error) {
+	key, certificate, err := keys.ReadSigningKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return Open(key, certificate)
+}
+
+// Key returns the private key, PKCS #8.
+func (a *Authority) Key() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return nil, errors.New("cluster CA: the key cannot be written")
+	}
+	return key, nil
+}
+
+// Certificate returns the certificate, DER.
+func (a *Authority) Certificate() []byte { return a.certificate.Raw }
+
+// TrustDomain returns the trust domain that the authority signs for.
+func (a *Authority) TrustDomain() string { return a.trustDomain }
+
+// IssueNode issues an SVID of a node for its node key: leaf first, DER. It is good as a client's and as a server's certificate, from an hour
+// ago (clocks differ) for 24 hours.
+func (a *Authority) IssueNode(key ed25519.PublicKey, now time.Time) ([][]byte, error) {
+	if len(key) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("cluster CA: the key of a node has %d bytes in place of %d", len(key), ed25519.PublicKeySize)
+	}
+	id := identity.NodeID(key)
+	leaf, err := a.issue(identity.NodeURI(a.trustDomain, id), pkix.Name{CommonName: id}, nil, key, now)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{leaf.Raw}, nil
+}
+
+// IssueCurator issues the certificate with which a curator serves, with a new key: the SVID of its role, which also carries the DNS name
+// that only curators have.
+func (a *Authority) IssueCurator(nodeID, role string, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: make a key: %w", err)
+	}
+	leaf, err := a.issue(identity.RoleURI(a.trustDomain, nodeID, role), pkix.Name{CommonName: role + " of " + nodeID},
+		[]string{identity.CuratorName(a.trustDomain)}, key.Public(), now)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+func (a *Authority) issue(id *url.URL, subject pkix.Name, names []string, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	// A leaf that outlives its root would be refused without a word that helps.
+	notAfter := now.Add(svidLifetime)
+	if notAfter.After(a.certificate.NotAfter) {
+		notAfter = a.certificate.NotAfter
+	}
+	if !notAfter.After(now) {
+		return nil, fmt.Errorf("cluster CA: its certificate ended at %s", a.certificate.NotAfter.Format(time.RFC3339))
+	}
+	return sign(&x509.Certificate{
+		Subject:               subject,
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		URIs:                  []*url.URL{id},
+		DNSNames:              names,
+	}, a.certificate, key, a.key)
+}
+
+func sign(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: serial number: %w", err)
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: sign: %w", err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("cluster CA: read what was signed: %w", err)
+	}
+	return certificate, nil
+}

@@ -1,0 +1,39 @@
+package cache
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// directoryOf makes the directory, but for its revision: the nodes that are Up, with what they reported.
+func directoryOf(state *store.State) *hostv1.Directory {
+	directory := new(hostv1.Directory)
+	for _, id := range state.NodeIDs() {
+		record := state.Nodes[id]
+		if record.GetState() != clusterv1.NodeState_NODE_STATE_UP {
+			continue
+		}
+		status := state.Statuses[id]
+		node := &hostv1.DirectoryNode{
+			NodeId:    id,
+			Addresses: status.GetAddresses(),
+			Healthy:   state.Alive[id],
+			Labels:    record.GetLabels(),
+		}
+		for _, instance := range status.GetInstances() {
+			node.Roles = append(node.Roles, &hostv1.DirectoryRole{
+				Role:      instance.GetRole(),
+				State:     instance.GetState(),
+				Endpoints: instance.GetEndpoints(),
+				Values:    instance.GetValues(),
+			})
+		}
+		slices.SortFunc(node.Roles, func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+		directory.Nodes = append(directory.Nodes, node)
+	}
+	return directory
+}

@@ -1,0 +1,144 @@
+// Package etcdtest runs a real etcd in the process of a test: one member on Unix sockets, without authentication. It owns the server and its
+// directory until Stop. Only tests import it.
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// startWithin bounds a start, on a machine that does much else.
+const startWithin = time.Minute
+
+// Etcd is a server that can be stopped and started again on the same data.
+type Etcd struct {
+	directory string
+	server    *embed.Etcd
+	clients   atomic.Int64
+}
+
+// Start makes and starts a server.
+func Start() (*Etcd, error) {
+	// Not under the directory of the test: paths of Unix sockets end at 107 bytes.
+	directory, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		return nil, err
+	}
+	etcd := &Etcd{directory: directory}
+	if err := etcd.Resume(); err != nil {
+		return nil, err
+	}
+	return etcd, nil
+}
+
+func (e *Etcd) address(name string) url.URL {
+	return url.URL{Scheme: "unix", Path: filepath.Join(e.directory, name)}
+}
+
+// Resume starts the server again after Pause.
+func (e *Etcd) Resume() error {
+	config := embed.NewConfig()
+	config.Name = "test"
+	config.Dir = filepath.Join(e.directory, "data")
+	config.ListenClientUrls = []url.URL{e.address("c")}
+	config.AdvertiseClientUrls = config.ListenClientUrls
+	config.ListenPeerUrls = []url.URL{e.address("p")}
+	config.AdvertisePeerUrls = config.ListenPeerUrls
+	peer := e.address("p")
+	config.InitialCluster = config.Name + "=" + peer.String()
+	config.EnableGRPCGateway = false
+	config.TickMs, config.ElectionMs = 10, 100
+	config.UnsafeNoFsync = true
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	server, err := embed.StartEtcd(config)
+	if err != nil {
+		return fmt.Errorf("start etcd: %w", err)
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+		e.server = server
+		return nil
+	case err := <-server.Err():
+		return fmt.Errorf("start etcd: %w", err)
+	case <-time.After(startWithin):
+		server.Close()
+		return fmt.Errorf("etcd did not start within %v", startWithin)
+	}
+}
+
+// Pause stops the server and keeps its data.
+func (e *Etcd) Pause() { e.server.Close() }
+
+// Stop stops the server and removes its data.
+func (e *Etcd) Stop() error {
+	e.server.Close()
+	return os.RemoveAll(e.directory)
+}
+
+// Raw returns a client that sees all keys. It is closed at the end of the test.
+func (e *Etcd) Raw(t testing.TB) *clientv3.Client {
+	t.Helper()
+	address := e.address("c")
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address.String()}, Logger: zap.NewNop(), DialTimeout: startWithin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+// NewPrefix returns a prefix that no other test uses.
+func (e *Etcd) NewPrefix() string { return fmt.Sprintf("/reeve/users/curator-%d/", e.clients.Add(1)) }
+
+// Client returns a client that sees the keys below prefix from the root, as a role's client does. It is closed at the end of the test.
+func (e *Etcd) Client(t testing.TB, prefix string) *clientv3.Client {
+	t.Helper()
+	raw := e.Raw(t)
+	client := clientv3.NewCtxClient(raw.Ctx())
+	client.KV = namespace.NewKV(raw.KV, prefix)
+	client.Watcher = namespace.NewWatcher(raw.Watcher, prefix)
+	client.Lease = namespace.NewLease(raw.Lease, prefix)
+	client.Maintenance = raw.Maintenance
+	return client
+}
+
+// Main is for TestMain: it runs the tests of a package with a server that it puts into into, and returns the exit code.
+func Main(m *testing.M, into **Etcd) int {
+	etcd, err := Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*into = etcd
+	code := m.Run()
+	if err := etcd.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// Compact drops the history of the store before its present revision.
+func (e *Etcd) Compact(ctx context.Context, client *clientv3.Client) error {
+	got, err := client.Get(ctx, "none")
+	if err != nil {
+		return err
+	}
+	_, err = client.Compact(ctx, got.Header.GetRevision())
+	return err
+}

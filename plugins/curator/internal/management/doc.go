@@ -1,0 +1,9 @@
+// Package management serves reeve.cluster.v1.ManagementService: what operators call.
+//
+// Every read is linearizable, and every write is one transaction of internal/store under the rules of internal/rules: it is decided from the
+// whole of the cluster's records, and made only if none of them has changed. A call that changes nothing writes nothing, so every call can be
+// repeated when its answer was lost. WatchNode is fed by the cache.
+//
+// A role is a name, a configuration and a generation. The generation of an assignment is that of the node's record at the time of the
+// change, so that a role that is taken away and given back is never mistaken for the one before.
+package management

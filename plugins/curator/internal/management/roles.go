@@ -1,0 +1,217 @@
+package management
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// AddRole implements clusterv1.ManagementServiceServer.
+func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
+	problems := rules.RoleName("role", request.GetRole())
+	problems = append(problems, rules.Configuration("configuration", request.GetConfiguration(), nil)...)
+	if err := answer.Invalid(problems); err != nil {
+		return nil, err
+	}
+	wanted := &clusterv1.RoleAssignment{Role: request.GetRole(), Configuration: request.GetConfiguration()}
+	node, err := s.changeRoles(ctx, request.GetNodeId(), "configuration", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+		return append(without(node.GetRoles(), wanted.GetRole()), wanted), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.made(ctx, "role added", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
+	return &clusterv1.AddRoleResponse{Node: node}, nil
+}
+
+// RemoveRole implements clusterv1.ManagementServiceServer.
+func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
+	node, err := s.changeRoles(ctx, request.GetNodeId(), "", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+		remaining := without(node.GetRoles(), request.GetRole())
+		if len(remaining) == len(node.GetRoles()) {
+			return nil, status.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
+				quote(request.GetRole()), node.GetId(), names(node.GetRoles()))
+		}
+		return remaining, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.made(ctx, "role removed", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
+	return &clusterv1.RemoveRoleResponse{Node: node}, nil
+}
+
+// SetRoles implements clusterv1.ManagementServiceServer.
+func (s *Service) SetRoles(ctx context.Context, request *clusterv1.SetRolesRequest) (*clusterv1.SetRolesResponse, error) {
+	if err := answer.Invalid(rules.Assignments("roles", request.GetRoles())); err != nil {
+		return nil, err
+	}
+	node, err := s.changeRoles(ctx, request.GetNodeId(), "roles", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+		if expected := request.GetExpectedGeneration(); expected != 0 && expected != node.GetGeneration() {
+			return nil, status.Errorf(codes.Aborted, "the record of node %s has generation %d, not %d: somebody changed it; read it again and decide anew",
+				node.GetId(), node.GetGeneration(), expected)
+		}
+		return request.GetRoles(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.made(ctx, "roles set", "node", node.GetId(), "roles", names(node.GetRoles()), "generation", node.GetGeneration())
+	return &clusterv1.SetRolesResponse{Node: node}, nil
+}
+
+// changeRoles makes one management write that replaces the roles of a node by those that change returns, under the rules that every change of
+// roles is under. field is where a configuration is in the request, for messages. It returns the record as it then is.
+func (s *Service) changeRoles(
+	ctx context.Context, beginning, field string,
+	change func(*store.State, *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error),
+) (*clusterv1.NodeRecord, error) {
+	var id string
+	state, err := s.config.Store.Update(ctx, func(state *store.State) (*store.Change, error) {
+		var err error
+		if id, err = find(state, beginning); err != nil {
+			return nil, err
+		}
+		before := state.Nodes[id]
+		wanted, err := change(state, before)
+		if err != nil {
+			return nil, err
+		}
+		after := assign(before, wanted)
+		if after == nil {
+			return nil, nil
+		}
+		if err := check(state, before, after, field); err != nil {
+			return nil, err
+		}
+		return &store.Change{Nodes: []*clusterv1.NodeRecord{after}}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return state.Nodes[id], nil
+}
+
+// assign returns the record with the wanted roles, or nil if they are what it has.
+func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment) *clusterv1.NodeRecord {
+	after := proto.CloneOf(before)
+	after.Generation++
+	after.Roles = nil
+	changed := len(wanted) != len(before.GetRoles())
+	for _, assignment := range wanted {
+		had := assigned(before.GetRoles(), assignment.GetRole())
+		if had != nil && had.GetConfiguration() == assignment.GetConfiguration() {
+			after.Roles = append(after.Roles, had)
+			continue
+		}
+		changed = true
+		after.Roles = append(after.Roles, &clusterv1.RoleAssignment{
+			Role: assignment.GetRole(), Configuration: assignment.GetConfiguration(), Generation: after.Generation,
+		})
+	}
+	if !changed {
+		return nil
+	}
+	slices.SortFunc(after.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+	return after
+}
+
+// check holds a changed record against the rules of the whole cluster.
+func check(state *store.State, before, after *clusterv1.NodeRecord, field string) error {
+	if n := len(after.GetRoles()); n > rules.MaxRoles {
+		return status.Errorf(codes.InvalidArgument, "node %s would have %d roles, a node runs at most %d", after.GetId(), n, rules.MaxRoles)
+	}
+	if size := proto.Size(after); size > rules.MaxNode {
+		return status.Errorf(codes.InvalidArgument, "the record of node %s would have %d bytes, at most %d fit: make configurations smaller", after.GetId(), size, rules.MaxNode)
+	}
+	var problems rules.Problems
+	for _, assignment := range after.GetRoles() {
+		had := assigned(before.GetRoles(), assignment.GetRole())
+		role, _ := state.Role(assignment.GetRole())
+		if had == nil && role == nil {
+			return unknownRole(state, assignment.GetRole())
+		}
+		if had != nil && had.GetGeneration() == assignment.GetGeneration() {
+			// What was right when it was set is not held against a later schema: the role itself says whether it still is.
+			continue
+		}
+		at := field
+		if field == "roles" {
+			at = fmt.Sprintf("roles[%s].configuration", assignment.GetRole())
+		}
+		problems = append(problems, rules.Configuration(at, assignment.GetConfiguration(), role)...)
+	}
+	if err := answer.Invalid(problems); err != nil {
+		return err
+	}
+	next := state.With(&store.Change{Nodes: []*clusterv1.NodeRecord{after}})
+	reasons := sentences(state, rules.Introduced(state, next))
+	for _, capability := range rules.Lost(state, next) {
+		reasons = append(reasons, fmt.Sprintf("node %s is the last of the cluster with a role that provides %s, without which the cluster cannot be managed: "+
+			"assign such a role to another node first", after.GetId(), capability))
+	}
+	if len(reasons) > 0 {
+		return status.Error(codes.FailedPrecondition, strings.Join(reasons, "; "))
+	}
+	return nil
+}
+
+// sentences say what a change breaks, and what to do about it.
+func sentences(state *store.State, violations []rules.Violation) []string {
+	var sentences []string
+	for _, violation := range violations {
+		text := violation.String()
+		if violation.Waiting == "" && violation.Requirement != "" {
+			if providers := rules.Providers(state, violation.Requirement); len(providers) > 0 {
+				text += fmt.Sprintf(": have %s assigned to the node, or role %q not", strings.Join(providers, " or "), violation.Role)
+			} else {
+				text += ", nor does any plugin of the catalog offer it: add one with `reeve plugin add FILE`"
+			}
+		}
+		sentences = append(sentences, text)
+	}
+	return sentences
+}
+
+func unknownRole(state *store.State, role string) error {
+	known := "the catalog is empty"
+	if names := rules.RoleNames(state); len(names) > 0 {
+		known = "the roles of the catalog are " + strings.Join(names, ", ")
+	}
+	return status.Errorf(codes.NotFound, "no plugin of the catalog offers a role %s; %s; to add the plugin that offers it: `reeve plugin add FILE`", quote(role), known)
+}
+
+func without(assignments []*clusterv1.RoleAssignment, role string) []*clusterv1.RoleAssignment {
+	return slices.DeleteFunc(slices.Clone(assignments), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role })
+}
+
+func assigned(assignments []*clusterv1.RoleAssignment, role string) *clusterv1.RoleAssignment {
+	for _, assignment := range assignments {
+		if assignment.GetRole() == role {
+			return assignment
+		}
+	}
+	return nil
+}
+
+func names(assignments []*clusterv1.RoleAssignment) string {
+	var names []string
+	for _, assignment := range assignments {
+		names = append(names, assignment.GetRole())
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

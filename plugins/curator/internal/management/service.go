@@ -1,0 +1,181 @@
+package management
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// minBeginning is how much of a node ID must be given: "reeve-" and two digits.
+const minBeginning = 8
+
+// Store is what the service reads and writes: a *store.Store.
+type Store interface {
+	ReadCluster(ctx context.Context) (*store.State, error)
+	ReadRecords(ctx context.Context) (*store.State, error)
+	Update(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
+}
+
+var _ Store = (*store.Store)(nil)
+
+// Config is what the service needs.
+type Config struct {
+	Store     Store
+	Snapshots *event.Value[*cache.Snapshot]
+	Log       hclog.Logger
+	Now       func() time.Time
+}
+
+// Service serves reeve.cluster.v1.ManagementService.
+type Service struct {
+	clusterv1.UnimplementedManagementServiceServer
+	config Config
+}
+
+// NewService returns the service.
+func NewService(config Config) *Service { return &Service{config: config} }
+
+// GetClusterInfo implements clusterv1.ManagementServiceServer.
+func (s *Service) GetClusterInfo(ctx context.Context, _ *clusterv1.GetClusterInfoRequest) (*clusterv1.GetClusterInfoResponse, error) {
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.GetClusterInfoResponse{
+		ClusterId:      state.Cluster.GetClusterId(),
+		TrustDomain:    identity.TrustDomain(state.Cluster.GetClusterId()),
+		CaCertificates: state.CA,
+		OwnerPublicKey: state.Cluster.GetOwnerPublicKey(),
+		Nodes:          uint32(len(state.Nodes)),
+	}, nil
+}
+
+// ListNodes implements clusterv1.ManagementServiceServer.
+func (s *Service) ListNodes(ctx context.Context, _ *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
+	state, err := s.config.Store.ReadCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	response := new(clusterv1.ListNodesResponse)
+	for _, id := range state.NodeIDs() {
+		response.Nodes = append(response.Nodes, state.Node(id))
+	}
+	return response, nil
+}
+
+// GetNode implements clusterv1.ManagementServiceServer.
+func (s *Service) GetNode(ctx context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
+	state, err := s.config.Store.ReadCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := find(state, request.GetNodeId())
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.GetNodeResponse{Node: state.Node(id)}, nil
+}
+
+// WatchNode implements clusterv1.ManagementServiceServer.
+func (s *Service) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.ServerStreamingServer[clusterv1.WatchNodeResponse]) error {
+	ctx := stream.Context()
+	stored, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := find(stored, request.GetNodeId())
+	if err != nil {
+		return err
+	}
+	// What the caller has just changed, perhaps through another curator, must be in the first message.
+	known := func(snapshot *cache.Snapshot) bool {
+		return snapshot.Nodes[id].GetGeneration() >= stored.Nodes[id].GetGeneration()
+	}
+	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
+		return err
+	}
+	var sent *clusterv1.Node
+	for watcher := s.config.Snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return err
+		}
+		node := snapshot.Node(id)
+		if node == nil {
+			return status.Errorf(codes.NotFound, "the cluster has no record of node %s any more", id)
+		}
+		if sent != nil && proto.Equal(node, sent) {
+			continue
+		}
+		if err := stream.Send(&clusterv1.WatchNodeResponse{Node: node}); err != nil {
+			return err
+		}
+		sent = node
+	}
+}
+
+// ListPlugins implements clusterv1.ManagementServiceServer.
+func (s *Service) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.ListPluginsResponse{Plugins: state.Catalog()}, nil
+}
+
+// find returns the ID of the node that a caller means by its ID or the beginning of it.
+func find(state *store.State, beginning string) (string, error) {
+	if _, exact := state.Nodes[beginning]; exact {
+		return beginning, nil
+	}
+	if len(beginning) < minBeginning {
+		return "", status.Errorf(codes.InvalidArgument, "%s is too short to name a node: give at least %d characters of its ID; %s",
+			quote(beginning), minBeginning, nodeList(state.NodeIDs()))
+	}
+	matches := slices.DeleteFunc(state.NodeIDs(), func(id string) bool { return !strings.HasPrefix(id, beginning) })
+	switch len(matches) {
+	case 1:
+		return matches[0], nil
+	case 0:
+		return "", status.Errorf(codes.NotFound, "the cluster has no node %s; %s", quote(beginning), nodeList(state.NodeIDs()))
+	default:
+		return "", status.Errorf(codes.InvalidArgument, "%s is the beginning of several nodes: give more of its ID; %s", quote(beginning), nodeList(matches))
+	}
+}
+
+// nodeList names nodes for a message, which must stay readable.
+func nodeList(ids []string) string {
+	const most = 10
+	if len(ids) > most {
+		return fmt.Sprintf("the nodes are %s and %d more (`reeve node list`)", strings.Join(ids[:most], ", "), len(ids)-most)
+	}
+	return "the nodes are " + strings.Join(ids, ", ")
+}
+
+func quote(s string) string {
+	if len(s) > 64 {
+		s = strings.ToValidUTF8(s[:64], "") + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// made logs a change that an operator made.
+func (s *Service) made(ctx context.Context, change string, about ...any) {
+	caller, _ := auth.CallerOf(ctx)
+	s.config.Log.Info(change, append(about, "by", caller.String())...)
+}

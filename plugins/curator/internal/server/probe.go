@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// probeEvery is how often the store is asked whether it answers. A client library that reconnects for ever says nothing of a store that is
+// gone, and a node's status should tell within seconds.
+const probeEvery = 2 * time.Second
+
+// Prober is asked for a linearizable answer: a *store.Store.
+type Prober interface {
+	Probe(ctx context.Context) error
+}
+
+// probe tells the host whether the store answers, until ctx is done.
+func probe(ctx context.Context, store Prober, config Config) {
+	every := config.ProbeEvery
+	if every == 0 {
+		every = probeEvery
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	well := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		switch err := store.Probe(ctx); {
+		case ctx.Err() != nil:
+			return
+		case err != nil && well:
+			well = false
+			config.Log.Warn("the consensus store does not answer", "error", err)
+			config.Host.Degraded(fmt.Sprintf("%v; the cluster API answers Unavailable until it does", err))
+		case err == nil && !well:
+			well = true
+			config.Log.Info("the consensus store answers again")
+			config.Host.Ready()
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
+	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// stopWithin is how long calls that are under way may take to end. It is longer than one exchange with a store that does not answer.
+const stopWithin = 6 * time.Second
+
+// Host is what a curator tells its node: a *role.Host.
+type Host interface {
+	Ready()
+	Degraded(reason string)
+	SetEndpoint(name, address string)
+}
+
+// Config is what a curator needs.
+type Config struct {
+	// Client sees the keys of ClusterUser, the curator's own ConsensusUser, from the root.
+	Client      *clientv3.Client
+	ClusterUser string
+	// Bootstrap is given the store for as long as Run runs.
+	Bootstrap     *bootstrap.Service
+	Host          Host
+	NodeID, Role  string
+	Configuration configuration.Configuration
+	Log           hclog.Logger
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+	// AnswerWithin, HeartbeatTTL and ProbeEvery are times that tests shorten; their defaults are documented where they are used.
+	AnswerWithin, HeartbeatTTL, ProbeEvery time.Duration
+}
+
+// Run serves the cluster API until ctx is done, and then returns nil. While the store holds no cluster, it waits for somebody to bootstrap
+// one.
+func Run(ctx context.Context, config Config) error {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if err := checkBootstrap(); err != nil {
+		return err
+	}
+	records := store.New(store.Config{Client: config.Client, ClusterUser: config.ClusterUser, AnswerWithin: config.AnswerWithin})
+	followed := cache.New(records, config.Log.Named("cache"))
+
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer cancel()
+	workers.Go(func() { followed.Run(ctx) })
+
+	config.Bootstrap.Attach(records)
+	defer config.Bootstrap.Detach()
+
+	snapshot, err := followed.Snapshots().Wait(ctx, func(snapshot *cache.Snapshot) bool {
+		return snapshot.Cluster != nil || snapshot.CheckCluster() != nil
+	})
+	if err != nil {
+		return nil // stopped while there was no cluster yet
+	}
+	if err := snapshot.CheckCluster(); err != nil {
+		return err
+	}
+	serving, err := ca.NewServing(ctx, records, config.NodeID, config.Role, config.Now)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("issue the curator's own SVID: %w", err)
+	}
+	server, err := newServer(ctx, config, records, followed.Snapshots(), serving)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(config)
+	if err != nil {
+		server.Stop()
+		return err
+	}
+	endpoint := config.Configuration.Endpoint(listener.Addr())
+	config.Log.Info("serving the cluster API", "cluster", snapshot.Cluster.GetClusterId(), "listen", listener.Addr().String(), "endpoint", endpoint)
+	config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
+	config.Host.Ready()
+	workers.Go(func() { probe(ctx, records, config) })
+	return serve(ctx, server, listener)
+}
+
+// serve serves until ctx is done, and returns when every call has ended.
+func serve(ctx context.Context, server *grpc.Server, listener net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		server.Stop()
+		return fmt.Errorf("serve the cluster API on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	// Streams end by themselves now (see stopping), other calls are let finish, within bounds.
+	hurry := time.AfterFunc(stopWithin, server.Stop)
+	defer hurry.Stop()
+	server.GracefulStop()
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve the cluster API on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+func listen(config Config) (net.Listener, error) {
+	listener, err := net.Listen("tcp", config.Configuration.Listen)
+	switch {
+	case err == nil:
+		return listener, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the address %s, on which the cluster API is to be served, is in use by another process: end that process, "+
+			"or set another \"listen\" in the configuration of role %s (port 0 takes a free one)", config.Configuration.Listen, config.Role)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("the address %s, on which the cluster API is to be served, is none of this machine: "+
+			"set another \"listen\" in the configuration of role %s", config.Configuration.Listen, config.Role)
+	default:
+		return nil, fmt.Errorf("listen on %s for the cluster API: %w: set another \"listen\" in the configuration of role %s", config.Configuration.Listen, err, config.Role)
+	}
+}
+
+// checkBootstrap holds the one service that this package does not guard, since it is on the plugin connection, to its own rule.
+func checkBootstrap() error {
+	services := map[string]grpc.ServiceInfo{clusterv1.BootstrapService_ServiceDesc.ServiceName: {}}
+	_, err := auth.Declared(services, clusterv1.Caller_CALLER_CORE)
+	return err
+}

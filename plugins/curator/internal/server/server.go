@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/management"
+	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+const (
+	// maxRequest bounds what a caller can make the curator hold before it is known who calls. The largest request, a node's roles, is
+	// smaller.
+	maxRequest = 2 << 20
+	// maxStreams is how many calls one connection may have under way.
+	maxStreams = 256
+	// handshakeWithin bounds a handshake, for peers that connect and say nothing.
+	handshakeWithin = 10 * time.Second
+	// pingMin is how often clients may send keepalives: gRPC clients send none more often than every 10 s.
+	pingMin = 5 * time.Second
+	// idlePing and idleAnswer find clients that are gone without a word.
+	idlePing   = 30 * time.Second
+	idleAnswer = 10 * time.Second
+	// maxAge ends connections in time, so that a caller proves itself anew: a connection must not outlive the certificate that it was made
+	// with, which at half of an SVID's life has 12 hours left, nor a stream the key that was unpinned after it began.
+	maxAge      = time.Hour
+	maxAgeGrace = 30 * time.Second
+)
+
+// newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
+func newServer(ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving) (*grpc.Server, error) {
+	guard := auth.NewGuard(auth.NewAuthenticator(records, config.Now).Authenticate)
+	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{
+			MinVersion:     tls.VersionTLS13,
+			GetCertificate: serving.GetCertificate,
+			// Whose certificate it is, and whether that is enough, is decided for each call by what the store then holds (internal/auth).
+			ClientAuth: tls.RequireAnyClientCert,
+			// Every connection is made by a handshake in which the client proves that it holds its key.
+			SessionTicketsDisabled: true,
+		})),
+		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeWithin),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: idlePing, Timeout: idleAnswer, MaxConnectionAge: maxAge, MaxConnectionAgeGrace: maxAgeGrace,
+		}),
+		grpc.WaitForHandlers(true),
+	)
+	clusterv1.RegisterNodeServiceServer(server, nodes.NewService(nodes.Config{
+		Store: records, Snapshots: snapshots, Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
+	}))
+	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
+		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now,
+	}))
+	permissions, err := auth.Declared(server.GetServiceInfo(), clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER)
+	if err != nil {
+		server.Stop()
+		return nil, err
+	}
+	guard.Enforce(permissions)
+	return server, nil
+}
+
+func panicked(log hclog.Logger, cause any) error {
+	log.Error("a call panicked: this is a mistake in the curator", "panic", cause, "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the call met a mistake in the curator, whose log has the details (`reeve logs`)")
+}
+
+func errorsUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	response, err := handler(ctx, request)
+	return response, answer.Error(err)
+}
+
+func errorsStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return answer.Error(handler(service, stream))
+}
+
+var errStopping = errors.New("the curator stops")
+
+// stopping ends streams when the curator does, so that their clients go to another curator, or come back to the next one, at once.
+func stopping(curator context.Context) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		ctx, cancel := context.WithCancelCause(stream.Context())
+		defer cancel(nil)
+		defer context.AfterFunc(curator, func() { cancel(errStopping) })()
+		err := handler(service, &bound{ServerStream: stream, ctx: ctx})
+		if errors.Is(context.Cause(ctx), errStopping) && stream.Context().Err() == nil {
+			return status.Error(codes.Unavailable, "this curator is stopping: connect again")
+		}
+		return err
+	}
+}
+
+type bound struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (b *bound) Context() context.Context { return b.ctx }

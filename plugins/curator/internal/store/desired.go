@@ -1,0 +1,56 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// CapabilityConsensus is the capability of the roles that run a member of the consensus store.
+const CapabilityConsensus = "reeve.consensus.v1"
+
+// Desired computes what the consensus role should make true: a user for every granted ConsensusUser but clusterUser, which always is, and a
+// member on every node that is Up and is assigned a role that provides the store. It is a function of the records alone, so it is
+// computed again in every transaction that changes them.
+func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
+	desired := new(consensusv1.DesiredState)
+	providers := make(map[string]bool)
+	for _, plugin := range state.Plugins {
+		for _, grant := range plugin.GetGrants() {
+			if user := grant.GetConsensusUser(); user != "" && user != clusterUser {
+				desired.Users = append(desired.Users, &consensusv1.DesiredUser{ConsensusUser: user, Role: grant.GetRole()})
+			}
+		}
+		for _, role := range plugin.GetManifest().GetRoles() {
+			if slices.Contains(role.GetProvides(), CapabilityConsensus) {
+				providers[role.GetName()] = true
+			}
+		}
+	}
+	for id, node := range state.Nodes {
+		isMember := func(a *clusterv1.RoleAssignment) bool { return providers[a.GetRole()] }
+		if node.GetState() == clusterv1.NodeState_NODE_STATE_UP && slices.ContainsFunc(node.GetRoles(), isMember) {
+			desired.Members = append(desired.Members, id)
+		}
+	}
+	slices.Sort(desired.Members)
+	slices.SortFunc(desired.Users, func(a, b *consensusv1.DesiredUser) int {
+		return cmp.Compare(a.GetConsensusUser(), b.GetConsensusUser())
+	})
+	return desired
+}
+
+// Role returns the manifest of a role and the plugin that offers it, or nil if the catalog does not know the role.
+func (s *State) Role(name string) (*rolev1.RoleManifest, *clusterv1.PluginRecord) {
+	for _, plugin := range s.Plugins {
+		for _, role := range plugin.GetManifest().GetRoles() {
+			if role.GetName() == name {
+				return role, plugin
+			}
+		}
+	}
+	return nil, nil
+}

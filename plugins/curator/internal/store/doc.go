@@ -1,0 +1,34 @@
+// Package store keeps the state of the cluster in the consensus store, below the prefix of the curator's ConsensusUser.
+//
+// It owns the layout of the keys and what a record may look like, and it is the only package that writes. It watches nothing by itself
+// (internal/cache does) and publishes nothing: what it returns was read linearizably, and is what decisions are made of.
+//
+// # Layout, format 1
+//
+// Every value is a binary protocol buffer message of a versioned package. The record "cluster" carries the number of the format; a
+// curator that does not know the number reads nothing else and writes nothing.
+//
+//	cluster                  reeve.curator.v1.Cluster               makes the cluster; created once
+//	authority/certificates   reeve.curator.v1.CertificateAuthority  the cluster CA, public half
+//	authority/key            reeve.curator.v1.SigningKey            the cluster CA, private half
+//	epoch                    reeve.curator.v1.Epoch                 counted up by every management write
+//	nodes/<node ID>          reeve.cluster.v1.NodeRecord            what the cluster decided about a node
+//	plugins/<plugin>         reeve.cluster.v1.PluginRecord          the catalog
+//	status/<node ID>         reeve.cluster.v1.NodeStatus            what the node last said of itself
+//	heartbeat/<node ID>      reeve.curator.v1.Heartbeat             attached to the lease that the node's heartbeats renew
+//	consensus/desired        reeve.consensus.v1.DesiredState        what the consensus role is to make true
+//
+// Keys that are none of these are left alone, so that a later version can add some within the format.
+//
+// # Writes
+//
+// A management write (Update) is one transaction: it compares the epoch and the revisions of all records that the decision was made from,
+// and writes the changed records, the next epoch and, where it changes, the desired state of the consensus role. Comparing only the records
+// that it touches would not do: two curators could each take away one of two roles of which one must stay, on two nodes, each in a
+// transaction that is right by itself. Comparing the one epoch puts all decisions of all curators in one order.
+//
+// The desired state is never decided on: it is computed from the records (Desired) in the transaction that changes them, and can so not
+// differ from them.
+//
+// Status and heartbeats change all the time and nothing is decided by them: they do not touch the epoch.
+package store

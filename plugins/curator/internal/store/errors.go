@@ -1,0 +1,57 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoCluster says that nobody has called Bootstrap on this store yet.
+var ErrNoCluster = errors.New("the store holds no cluster yet")
+
+// ErrNoNode says that there is no record of the node that a call is about.
+var ErrNoNode = errors.New("the cluster has no record of the node")
+
+// ErrConflict says that other writes kept getting in between, as often as a write is tried.
+var ErrConflict = errors.New("other changes of the cluster got in the way every time: try again")
+
+// UnavailableError says that the consensus store did not answer, in time or at all. Whether a write that met it was made is not known.
+type UnavailableError struct {
+	// Doing is what was being done, such as "read the records".
+	Doing string
+	Err   error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("the consensus store did not let the curator %s: %v", e.Doing, e.Err)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// RecordError says that a record cannot be read: it is damaged, or a later version wrote it.
+type RecordError struct {
+	Key string
+	Err error
+}
+
+func (e *RecordError) Error() string { return fmt.Sprintf("record %q: %v", e.Key, e.Err) }
+
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// FormatError says that the store is laid out as another version of the curator does it.
+type FormatError struct {
+	Format uint32
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("the cluster's state has format %d, and this curator knows only format %d: run the curator's plugin in the version that wrote it, or a later one",
+		e.Format, Format)
+}
+
+// TooLargeError says that a write is larger than the store takes in one transaction.
+type TooLargeError struct {
+	Bytes, Limit int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the change takes %d bytes, more than the %d that the store takes at once: make configurations or manifests smaller", e.Bytes, e.Limit)
+}

@@ -1,0 +1,12 @@
+package store
+
+import clientv3 "go.etcd.io/etcd/client/v3"
+
+// ClientOf is for tests that put a second curator on the same store.
+func ClientOf(s *Store) *clientv3.Client { return s.client }
+
+// Decode is for the fuzz target.
+var Decode = decode
+
+// Encode is for the fuzz target.
+var Encode = encode

@@ -1,0 +1,103 @@
+package store
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// decode reads the record at a key: nil for the keys that are not part of the State. The error is a *RecordError.
+func decode(key string, value []byte) (proto.Message, error) {
+	kind, name := split(key)
+	var record proto.Message
+	var check func() error
+	switch kind {
+	case keyCluster:
+		cluster := new(curatorv1.Cluster)
+		record, check = cluster, func() error { return checkCluster(cluster) }
+	case keyCertificates:
+		ca := new(curatorv1.CertificateAuthority)
+		record, check = ca, func() error {
+			if len(ca.GetCertificates()) == 0 {
+				return errors.New("it holds no certificate")
+			}
+			return nil
+		}
+	case keyEpoch:
+		record = new(curatorv1.Epoch)
+	case prefixNodes:
+		node := new(clusterv1.NodeRecord)
+		record, check = node, func() error { return checkNode(name, node) }
+	case prefixPlugins:
+		plugin := new(clusterv1.PluginRecord)
+		record, check = plugin, func() error {
+			if plugin.GetName() != name || plugin.GetManifest().GetName() != name {
+				return fmt.Errorf("it is about plugin %q with the manifest of %q", plugin.GetName(), plugin.GetManifest().GetName())
+			}
+			return nil
+		}
+	case prefixStatus:
+		status := new(clusterv1.NodeStatus)
+		record, check = status, func() error {
+			if status.GetNodeId() != name {
+				return fmt.Errorf("it is about node %q", status.GetNodeId())
+			}
+			return nil
+		}
+	case prefixHeartbeats:
+		record = new(curatorv1.Heartbeat)
+	default:
+		return nil, nil
+	}
+	if err := proto.Unmarshal(value, record); err != nil {
+		return nil, &RecordError{Key: key, Err: err}
+	}
+	if check != nil {
+		if err := check(); err != nil {
+			return nil, &RecordError{Key: key, Err: err}
+		}
+	}
+	return record, nil
+}
+
+func checkCluster(cluster *curatorv1.Cluster) error {
+	switch {
+	case cluster.GetFormat() == 0:
+		return errors.New("it has no format")
+	case cluster.GetFormat() != Format:
+		// What else is in it is for the version that knows the format.
+		return nil
+	case cluster.GetClusterId() == "":
+		return errors.New("it has no cluster ID")
+	case len(cluster.GetOwnerPublicKey()) != ed25519.PublicKeySize:
+		return fmt.Errorf("its owner key has %d bytes", len(cluster.GetOwnerPublicKey()))
+	case len(cluster.GetFirstNodePublicKey()) != ed25519.PublicKeySize:
+		return fmt.Errorf("its first node's key has %d bytes", len(cluster.GetFirstNodePublicKey()))
+	}
+	return nil
+}
+
+func checkNode(id string, node *clusterv1.NodeRecord) error {
+	if len(node.GetPublicKey()) != ed25519.PublicKeySize {
+		return fmt.Errorf("its public key has %d bytes", len(node.GetPublicKey()))
+	}
+	if node.GetId() != id || identity.NodeID(node.GetPublicKey()) != id {
+		return fmt.Errorf("it is about node %q with the key of %q", node.GetId(), identity.NodeID(node.GetPublicKey()))
+	}
+	return nil
+}
+
+// encode writes a record the same way every time, so that equal records are equal bytes.
+func encode(record proto.Message) (string, error) {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(record)
+	if err != nil {
+		return "", fmt.Errorf("write a %s: %w", record.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return string(value), nil
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// State is the state of the cluster at one revision of the store, or the part of it that was asked for. Nothing of it is changed once it was
+// returned: With and Apply make new ones.
+type State struct {
+	// Revision is the store's revision that the state reflects.
+	Revision int64
+	// Cluster is nil if there is no cluster yet.
+	Cluster *curatorv1.Cluster
+	// CA is the certificates of the cluster CA, DER, the signing one first.
+	CA [][]byte
+	// Epoch counts the management writes.
+	Epoch uint64
+	// Nodes is by node ID, Plugins by name.
+	Nodes   map[string]*clusterv1.NodeRecord
+	Plugins map[string]*clusterv1.PluginRecord
+	// Statuses is what nodes reported, by node ID; a node that never did is not in it.
+	Statuses map[string]*clusterv1.NodeStatus
+	// Alive holds the IDs of the nodes whose heartbeat is fresh.
+	Alive map[string]bool
+	// Damaged is the records that could not be read, by key. They are missing from the rest.
+	Damaged map[string]error
+}
+
+func newState(revision int64) *State {
+	return &State{
+		Revision: revision,
+		Nodes:    make(map[string]*clusterv1.NodeRecord),
+		Plugins:  make(map[string]*clusterv1.PluginRecord),
+		Statuses: make(map[string]*clusterv1.NodeStatus),
+		Alive:    make(map[string]bool),
+		Damaged:  make(map[string]error),
+	}
+}
+
+func (s *State) clone() *State {
+	c := *s
+	c.Nodes = maps.Clone(s.Nodes)
+	c.Plugins = maps.Clone(s.Plugins)
+	c.Statuses = maps.Clone(s.Statuses)
+	c.Alive = maps.Clone(s.Alive)
+	c.Damaged = maps.Clone(s.Damaged)
+	return &c
+}
+
+// NodeIDs returns the IDs of all nodes, sorted.
+func (s *State) NodeIDs() []string { return slices.Sorted(maps.Keys(s.Nodes)) }
+
+// PluginNames returns the names of all plugins of the catalog, sorted.
+func (s *State) PluginNames() []string { return slices.Sorted(maps.Keys(s.Plugins)) }
+
+// Catalog returns all plugins, sorted by name.
+func (s *State) Catalog() []*clusterv1.PluginRecord {
+	plugins := make([]*clusterv1.PluginRecord, 0, len(s.Plugins))
+	for _, name := range s.PluginNames() {
+		plugins = append(plugins, s.Plugins[name])
+	}
+	return plugins
+}
+
+// Node returns a node as operators see it, or nil if there is no record of it.
+func (s *State) Node(id string) *clusterv1.Node {
+	record, ok := s.Nodes[id]
+	if !ok {
+		return nil
+	}
+	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive[id]}
+}
+
+// With returns the state after a change.
+func (s *State) With(change *Change) *State {
+	after := s.clone()
+	for _, node := range change.Nodes {
+		after.Nodes[node.GetId()] = node
+	}
+	for _, plugin := range change.Plugins {
+		after.Plugins[plugin.GetName()] = plugin
+	}
+	return after
+}
+
+// Apply returns the state after the events of a watch, at the revision that the watch had reached.
+func (s *State) Apply(revision int64, events []*clientv3.Event) *State {
+	after := s.clone()
+	after.Revision = max(after.Revision, revision)
+	for _, event := range events {
+		if event.Type == mvccpb.DELETE {
+			after.remove(string(event.Kv.Key))
+			continue
+		}
+		after.put(event.Kv)
+	}
+	return after
+}
+
+// CheckCluster returns what is wrong with the record that makes the cluster: with it nothing can be done at all.
+func (s *State) CheckCluster() error {
+	if s.Cluster != nil && s.Cluster.GetFormat() != Format {
+		return &FormatError{Format: s.Cluster.GetFormat()}
+	}
+	return s.Damaged[keyCluster]
+}
+
+// Check returns what is wrong with the records that decisions are made of.
+func (s *State) Check() error {
+	if err := s.CheckCluster(); err != nil {
+		// The other records may not be damaged, but another version's.
+		return err
+	}
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(s.Damaged)) {
+		// A node that reported nonsense must not stop the cluster's management.
+		if kind, _ := split(key); kind != prefixStatus {
+			problems = append(problems, s.Damaged[key])
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (s *State) remove(key string) {
+	delete(s.Damaged, key)
+	switch kind, name := split(key); kind {
+	case keyCluster:
+		s.Cluster = nil
+	case keyCertificates:
+		s.CA = nil
+	case keyEpoch:
+		s.Epoch = 0
+	case prefixNodes:
+		delete(s.Nodes, name)
+	case prefixPlugins:
+		delete(s.Plugins, name)
+	case prefixStatus:
+		delete(s.Statuses, name)
+	case prefixHeartbeats:
+		delete(s.Alive, name)
+	}
+}
+
+// put takes a record into the state. One that cannot be read takes the place of the one that was there.
+func (s *State) put(kv *mvccpb.KeyValue) {
+	key := string(kv.Key)
+	s.remove(key)
+	record, err := decode(key, kv.Value)
+	if err != nil {
+		s.Damaged[key] = err
+		return
+	}
+	switch _, name := split(key); record := record.(type) {
+	case *curatorv1.Cluster:
+		s.Cluster = record
+	case *curatorv1.CertificateAuthority:
+		s.CA = record.GetCertificates()
+	case *curatorv1.Epoch:
+		s.Epoch = record.GetNumber()
+	case *clusterv1.NodeRecord:
+		s.Nodes[name] = record
+	case *clusterv1.PluginRecord:
+		s.Plugins[name] = record
+	case *clusterv1.NodeStatus:
+		s.Statuses[name] = record
+	case *curatorv1.Heartbeat:
+		s.Alive[name] = true
+	}
+}

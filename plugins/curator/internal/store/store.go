@@ -1,0 +1,294 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+const (
+	// answerWithin is how long one exchange with the store may take: longer than an election at the default timing, shorter than people and
+	// heartbeats wait.
+	answerWithin = 5 * time.Second
+	// maxTransaction is how many bytes one transaction may write: etcd takes 1.5 MiB by default, keys and compares included.
+	maxTransaction = 1280 << 10
+	// tries is how often a write that others got in front of is tried. With jitter between, this many do not fail by bad luck.
+	tries = 10
+)
+
+// Config is what a Store needs.
+type Config struct {
+	// Client sees the keys of the curator's ConsensusUser from the root.
+	Client *clientv3.Client
+	// ClusterUser is the curator's own ConsensusUser: it is not part of the desired state.
+	ClusterUser string
+	// AnswerWithin bounds every exchange with the consensus store; default 5 s.
+	AnswerWithin time.Duration
+}
+
+// Store reads and writes the state of the cluster. It is safe for concurrent use, by any number of curators.
+type Store struct {
+	client       *clientv3.Client
+	clusterUser  string
+	answerWithin time.Duration
+}
+
+// New returns a Store. It owns nothing: the client is closed by whoever made it.
+func New(config Config) *Store {
+	s := &Store{client: config.Client, clusterUser: config.ClusterUser, answerWithin: config.AnswerWithin}
+	if s.answerWithin == 0 {
+		s.answerWithin = answerWithin
+	}
+	return s
+}
+
+// ReadRecords reads what decisions are made of: cluster, CA, all nodes and the catalog, without statuses and heartbeats. The error is
+// ErrNoCluster if there is no cluster.
+func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
+	state, err := s.read(ctx, "read the cluster's records",
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyEpoch),
+		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()))
+	return whole(state, err)
+}
+
+// ReadCluster reads everything. The error is ErrNoCluster if there is no cluster.
+func (s *Store) ReadCluster(ctx context.Context) (*State, error) {
+	return whole(s.ReadAll(ctx))
+}
+
+// ReadNode reads what says who a node is: cluster, CA, and the record of the node, if there is one.
+func (s *Store) ReadNode(ctx context.Context, id string) (*State, error) {
+	state, err := s.read(ctx, "read the record of a node",
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(nodeKey(id)))
+	return whole(state, err)
+}
+
+// ReadAll reads everything as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
+func (s *Store) ReadAll(ctx context.Context) (*State, error) {
+	return s.read(ctx, "read the cluster's state", clientv3.OpGet("", clientv3.WithPrefix()))
+}
+
+// Probe asks the store for a linearizable answer, and so tells whether it has a quorum.
+func (s *Store) Probe(ctx context.Context) error {
+	_, err := s.read(ctx, "read the epoch", clientv3.OpGet(keyEpoch))
+	return err
+}
+
+// ReadSigningKey reads the private key of the cluster CA, PKCS #8, and the certificate that it belongs to, DER.
+func (s *Store) ReadSigningKey(ctx context.Context) (key, certificate []byte, err error) {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	response, err := s.client.Txn(bounded).Then(clientv3.OpGet(keySigningKey), clientv3.OpGet(keyCertificates)).Commit()
+	if err != nil {
+		return nil, nil, s.failed(ctx, "read the key of the cluster CA", err)
+	}
+	signing, certificates := response.Responses[0].GetResponseRange().GetKvs(), response.Responses[1].GetResponseRange().GetKvs()
+	if len(signing) == 0 || len(certificates) == 0 {
+		return nil, nil, ErrNoCluster
+	}
+	var record curatorv1.SigningKey
+	if err := proto.Unmarshal(signing[0].Value, &record); err != nil {
+		return nil, nil, &RecordError{Key: keySigningKey, Err: err}
+	}
+	ca, err := decode(keyCertificates, certificates[0].Value)
+	if err != nil {
+		return nil, nil, err
+	}
+	return record.GetPrivateKey(), ca.(*curatorv1.CertificateAuthority).GetCertificates()[0], nil
+}
+
+// Watch streams the changes of all keys after a revision.
+func (s *Store) Watch(ctx context.Context, after int64) clientv3.WatchChan {
+	// Progress notifications carry the revision on while nothing changes, so that a resumed watch is rarely behind a compaction. With a leader
+	// required, a member that was cut off says so in place of being silent.
+	return s.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
+}
+
+// Change is the records that a management write puts in place of those that were read.
+type Change struct {
+	Nodes   []*clusterv1.NodeRecord
+	Plugins []*clusterv1.PluginRecord
+}
+
+// Update makes one management write. It gives the records, as ReadRecords reads them, to decide, and writes the change that it returns in one
+// transaction, if nothing was decided in between; otherwise it reads again. decide may so run several times; its error ends the update as
+// it is, and a nil change too, without a write. Update returns the state that the change led to.
+func (s *Store) Update(ctx context.Context, decide func(*State) (*Change, error)) (*State, error) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval = 5 * time.Millisecond
+	pause.MaxInterval = 250 * time.Millisecond
+	return backoff.Retry(ctx, func() (*State, error) {
+		state, err := s.ReadRecords(ctx)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		change, err := decide(state)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		if change == nil {
+			return state, nil
+		}
+		after, err := s.commit(ctx, state, change)
+		if err != nil && !errors.Is(err, ErrConflict) {
+			return nil, backoff.Permanent(err)
+		}
+		return after, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries))
+}
+
+func (s *Store) commit(ctx context.Context, before *State, change *Change) (*State, error) {
+	after := before.With(change)
+	after.Epoch++
+	var writes transaction
+	writes.put(keyEpoch, &curatorv1.Epoch{Number: after.Epoch})
+	for _, node := range change.Nodes {
+		writes.put(nodeKey(node.GetId()), node)
+	}
+	for _, plugin := range change.Plugins {
+		writes.put(pluginKey(plugin.GetName()), plugin)
+	}
+	if desired := Desired(after, s.clusterUser); !proto.Equal(desired, Desired(before, s.clusterUser)) {
+		writes.put(keyDesired, desired)
+	}
+	if err := writes.check(); err != nil {
+		return nil, err
+	}
+	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", before.Revision+1) }
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	response, err := s.client.Txn(bounded).If(
+		unchanged(clientv3.ModRevision(keyEpoch)),
+		unchanged(clientv3.ModRevision(keyCluster)),
+		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
+		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
+		// A deleted key has the revision 0 and is unchanged to all of the above.
+		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
+		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
+	).Then(writes.ops...).Commit()
+	if err != nil {
+		return nil, s.failed(ctx, "write a change", err)
+	}
+	if !response.Succeeded {
+		return nil, ErrConflict
+	}
+	after.Revision = response.Header.GetRevision()
+	return after, nil
+}
+
+// Genesis is the first state of a cluster.
+type Genesis struct {
+	Cluster *curatorv1.Cluster
+	CA      *curatorv1.CertificateAuthority
+	Key     *curatorv1.SigningKey
+	Node    *clusterv1.NodeRecord
+	Plugins []*clusterv1.PluginRecord
+}
+
+// State returns the records as decisions see them.
+func (g Genesis) State() *State {
+	state := newState(0).With(&Change{Nodes: []*clusterv1.NodeRecord{g.Node}, Plugins: g.Plugins})
+	state.Cluster, state.CA, state.Epoch = g.Cluster, g.CA.GetCertificates(), 1
+	return state
+}
+
+// Create writes the first state of a cluster, in one transaction and only into an empty store. It returns false if there is something in the
+// store already.
+func (s *Store) Create(ctx context.Context, genesis Genesis) (bool, error) {
+	state := genesis.State()
+	var writes transaction
+	writes.put(keyCluster, genesis.Cluster)
+	writes.put(keyCertificates, genesis.CA)
+	writes.put(keySigningKey, genesis.Key)
+	writes.put(keyEpoch, &curatorv1.Epoch{Number: state.Epoch})
+	writes.put(nodeKey(genesis.Node.GetId()), genesis.Node)
+	for _, plugin := range state.Catalog() {
+		writes.put(pluginKey(plugin.GetName()), plugin)
+	}
+	writes.put(keyDesired, Desired(state, s.clusterUser))
+	if err := writes.check(); err != nil {
+		return false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	response, err := s.client.Txn(bounded).
+		If(clientv3.Compare(clientv3.CreateRevision("").WithPrefix(), "=", 0)).
+		Then(writes.ops...).Commit()
+	if err != nil {
+		return false, s.failed(ctx, "write the first state of the cluster", err)
+	}
+	return response.Succeeded, nil
+}
+
+// transaction collects what one transaction writes.
+type transaction struct {
+	ops   []clientv3.Op
+	bytes int
+	err   error
+}
+
+func (t *transaction) put(key string, record proto.Message) {
+	value, err := encode(record)
+	if err != nil {
+		t.err = errors.Join(t.err, err)
+		return
+	}
+	t.bytes += len(key) + len(value)
+	t.ops = append(t.ops, clientv3.OpPut(key, value))
+}
+
+func (t *transaction) check() error {
+	if t.err == nil && t.bytes > maxTransaction {
+		return &TooLargeError{Bytes: t.bytes, Limit: maxTransaction}
+	}
+	return t.err
+}
+
+// read makes a state of what gets return, all at one revision.
+func (s *Store) read(ctx context.Context, doing string, gets ...clientv3.Op) (*State, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	response, err := s.client.Txn(bounded).Then(gets...).Commit()
+	if err != nil {
+		return nil, s.failed(ctx, doing, err)
+	}
+	state := newState(response.Header.GetRevision())
+	for _, got := range response.Responses {
+		for _, kv := range got.GetResponseRange().GetKvs() {
+			state.put(kv)
+		}
+	}
+	return state, nil
+}
+
+func whole(state *State, err error) (*State, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := state.Check(); err != nil {
+		return nil, err
+	}
+	if state.Cluster == nil {
+		return nil, ErrNoCluster
+	}
+	return state, nil
+}
+
+// failed tells a store that does not answer from a caller that gave up.
+func (s *Store) failed(ctx context.Context, doing string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %v", s.answerWithin)
+	}
+	return &UnavailableError{Doing: doing, Err: err}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
+	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/server"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/consensus"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+// What the plugin and its role are called. Nothing in Reeve depends on it: the linker may set others (-X main.roleName=…).
+var (
+	pluginName = "curator"
+	roleName   = "curator"
+	version    = "0.1.0"
+)
+
+// consensusUser is where the cluster's state lies: it stays when the role is called otherwise.
+const consensusUser = "curator"
+
+func main() {
+	service := bootstrap.NewService(time.Now)
+	role.Serve(role.Plugin{
+		Name: pluginName, Version: version,
+		Roles: []role.Role{{
+			Name:                roleName,
+			Summary:             "Serves the cluster API: nodes, their roles, the catalog, certificates.",
+			ConsensusUser:       consensusUser,
+			Requires:            []string{store.CapabilityConsensus},
+			Provides:            []string{rules.CapabilityCluster},
+			ConfigurationSchema: configuration.Schema,
+			StartsFromCache:     true,
+			InSplit:             role.Continue,
+			CheckConfiguration: func(document []byte) error {
+				_, err := configuration.Parse(document)
+				return err
+			},
+			Register: func(registrar grpc.ServiceRegistrar) {
+				clusterv1.RegisterBootstrapServiceServer(registrar, service)
+			},
+			Run: func(ctx context.Context, host *role.Host) error { return run(ctx, host, service) },
+		}},
+	})
+}
+
+func run(ctx context.Context, host *role.Host, service *bootstrap.Service) error {
+	parsed, err := configuration.Parse(host.Configuration())
+	if err != nil {
+		return err
+	}
+	client, err := consensus.Dial(ctx, host)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer client.Close()
+	return server.Run(ctx, server.Config{
+		Client:        client.Client,
+		ClusterUser:   consensusUser,
+		Bootstrap:     service,
+		Host:          host,
+		NodeID:        host.NodeID(),
+		Role:          host.Role(),
+		Configuration: parsed,
+		Log:           host.Logger(),
+	})
+}
