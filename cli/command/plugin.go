@@ -1,0 +1,220 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+func (c *commands) plugin() *cobra.Command {
+	return group("plugin", "The cluster's catalog of plugins", c.pluginAdd(), c.pluginList())
+}
+
+func (c *commands) pluginList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the plugins of the catalog and their roles",
+		Args:  arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				management, err := cluster.Management(cmd.Context())
+				if err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), target.CallTimeout)
+				defer cancel()
+				response, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
+				if err != nil {
+					return fault.FromRPC(err, "the plugins cannot be listed", "")
+				}
+				plugins := output.Plugins{Plugins: []output.Plugin{}}
+				for _, plugin := range response.GetPlugins() {
+					plugins.Plugins = append(plugins.Plugins, output.NewPlugin(plugin))
+				}
+				return c.print(plugins)
+			})
+		},
+	}
+}
+
+func (c *commands) pluginAdd() *cobra.Command {
+	var node string
+	var grants []string
+	cmd := &cobra.Command{
+		Use:   "add FILE",
+		Short: "Add a plugin to the catalog, or replace its version",
+		Long: `add gives the executable FILE to a node, which keeps it and asks it what it offers and wants, and puts it into the catalog. The call is the
+approval: every role gets its ConsensusUser and the powers of the host that it wants, and what was granted is printed.
+
+--grant sets a parameter of a power that a role wants: --grant hostsfile:replace-file:path=/etc/hosts.`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			overrides, err := parseGrants(grants)
+			if err != nil {
+				return err
+			}
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				return c.addPlugin(cmd.Context(), cluster, node, given[0], overrides)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&node, "node", "", "the node that takes the executable (default: that of the dev directory, or the only one)")
+	cmd.Flags().StringArrayVar(&grants, "grant", nil, "ROLE:NAME:KEY=VALUE: set a parameter of a grant; may be repeated")
+	return cmd
+}
+
+func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, nodeName, file string, overrides []grantParameter) error {
+	executable, err := openExecutable(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = executable.Close() }()
+	node, err := cluster.FindNode(ctx, nodeName)
+	if err != nil {
+		return err
+	}
+	api, err := cluster.NodeAPI(ctx, node)
+	if err != nil {
+		return err
+	}
+	imported, err := importPlugin(ctx, api, executable)
+	if err != nil {
+		return fault.FromRPC(err, "node "+node.ID+" does not take "+file, "A plugin is an executable for the node's platform that serves reeve.role.v1.")
+	}
+	grants, err := grantsFor(imported.GetManifest(), overrides)
+	if err != nil {
+		return err
+	}
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := management.AddPlugin(ctx, &clusterv1.AddPluginRequest{
+		Manifest: imported.GetManifest(),
+		Digests:  map[string]string{imported.GetPlatform(): imported.GetDigest()},
+		Grants:   grants,
+	})
+	if err != nil {
+		return fault.FromRPC(err, "plugin "+imported.GetManifest().GetName()+" cannot be added to the catalog",
+			"Run `reeve plugin list` to see what is there.")
+	}
+	return c.print(output.NewPlugin(response.GetPlugin()))
+}
+
+func openExecutable(file string) (*os.File, error) {
+	executable, err := os.Open(file)
+	if err != nil {
+		return nil, fault.Wrap(fault.NotFound, err, "the plugin cannot be read", "Give the file of the executable.")
+	}
+	info, err := executable.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fault.New(fault.Usage, file+" is not a file", "Give the file of the executable.")
+	}
+	if err != nil {
+		return nil, errors.Join(err, executable.Close())
+	}
+	return executable, nil
+}
+
+// importChunk is how much of an executable is sent at a time: well below the MiB that a node takes.
+const importChunk = 256 << 10
+
+// importPlugin sends an executable to a node. It has no time limit: how long the transfer takes depends on the link. The node itself bounds how long the
+// plugin may take to answer.
+func importPlugin(ctx context.Context, api nodev1.NodeServiceClient, from io.Reader) (*nodev1.ImportPluginResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := api.ImportPlugin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		chunk := make([]byte, importChunk)
+		n, err := io.ReadFull(from, chunk)
+		if n > 0 {
+			// io.EOF says that the node has answered already: CloseAndRecv has its answer.
+			if sendErr := stream.Send(&nodev1.ImportPluginRequest{Data: chunk[:n]}); sendErr != nil {
+				if errors.Is(sendErr, io.EOF) {
+					break
+				}
+				return nil, sendErr
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+// grantParameter is a parameter that the owner sets in place of the one that a manifest asks for.
+type grantParameter struct {
+	role, grant, key, value string
+	used                    bool
+}
+
+func parseGrants(texts []string) ([]grantParameter, error) {
+	var overrides []grantParameter
+	for _, text := range texts {
+		parts := strings.SplitN(text, ":", 3)
+		if len(parts) == 3 {
+			key, value, found := strings.Cut(parts[2], "=")
+			if found && parts[0] != "" && parts[1] != "" && key != "" {
+				overrides = append(overrides, grantParameter{role: parts[0], grant: parts[1], key: key, value: value})
+				continue
+			}
+		}
+		return nil, fault.New(fault.Usage, fmt.Sprintf("--grant %q is not of the form ROLE:NAME:KEY=VALUE", text),
+			"For example --grant hostsfile:replace-file:path=/etc/hosts.")
+	}
+	return overrides, nil
+}
+
+// grantsFor returns what the owner grants: what the manifest wants, with the parameters that were set on the command line.
+func grantsFor(manifest *rolev1.Manifest, overrides []grantParameter) ([]*clusterv1.RoleGrants, error) {
+	var grants []*clusterv1.RoleGrants
+	for _, role := range manifest.GetRoles() {
+		of := &clusterv1.RoleGrants{Role: role.GetName()}
+		for _, wanted := range role.GetGrants() {
+			grant := &rolev1.Grant{Name: wanted.GetName(), Parameters: make(map[string]string)}
+			for key, value := range wanted.GetParameters() {
+				grant.Parameters[key] = value
+			}
+			for i, override := range overrides {
+				if override.role == role.GetName() && override.grant == wanted.GetName() {
+					grant.Parameters[override.key] = override.value
+					overrides[i].used = true
+				}
+			}
+			of.Grants = append(of.Grants, grant)
+		}
+		if len(of.Grants) > 0 {
+			grants = append(grants, of)
+		}
+	}
+	for _, override := range overrides {
+		if !override.used {
+			return nil, fault.New(fault.Usage,
+				fmt.Sprintf("plugin %s does not want grant %s for a role %s", manifest.GetName(), override.grant, override.role),
+				"Only the parameters of grants that its manifest wants can be set.")
+		}
+	}
+	return grants, nil
+}

@@ -1,0 +1,156 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+)
+
+// Environment is all that a command uses of the process that it runs in.
+type Environment struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// StdoutIsTerminal says that people look at Stdout.
+	StdoutIsTerminal bool
+	// Width is that of the terminal which Stderr is, in columns; 0: it is none.
+	Width int
+	Now   func() time.Time
+	// Name is how reeve was called: in the advice that it gives.
+	Name string
+	// Executable is the file of reeve: reeved and the built-in plugins lie beside it.
+	Executable string
+	Version    string
+	Places     dev.Places
+}
+
+// Run runs a command line, without the name of the program, and returns the exit code. It ends early when ctx does.
+func Run(ctx context.Context, environment Environment, arguments []string) fault.Code {
+	c := &commands{Environment: environment, format: output.Table}
+	root := c.root()
+	root.SetArgs(arguments)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		_, _ = fmt.Fprintf(environment.Stderr, "reeve: %v\n", err)
+	}
+	return fault.CodeOf(err)
+}
+
+// commands is what all commands share.
+type commands struct {
+	Environment
+	format  output.Format
+	options target.Options
+}
+
+func (c *commands) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "reeve",
+		Short: "Run roles on the machines of a cluster",
+		Long: `reeve runs roles on the machines of a cluster.
+
+A command finds its cluster by a dev directory (--dir; ./var/dev if it exists), or by the address of a curator with the CA's certificates and
+the owner's key.
+
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not found, 4 refused, 5 out of reach.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          showHelp,
+	}
+	root.SetIn(c.Stdin)
+	root.SetOut(c.Stdout)
+	root.SetErr(c.Stderr)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	flags := root.PersistentFlags()
+	flags.VarP(&c.format, "output", "o", "how to print the result")
+	flags.StringVar(&c.options.Dir, "dir", "", "the dev directory of the cluster (default "+target.DefaultDirectory+")")
+	flags.StringVar(&c.options.Address, "address", "", "host:port of a curator of the cluster, in place of --dir")
+	flags.StringVar(&c.options.CAFile, "ca", "", "file with the certificates of the cluster's CA, with --address")
+	flags.StringVar(&c.options.OwnerKeyFile, "owner-key", "", "file with the owner's private key (default D/owner.key with --dir D)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(fault.Usage, err.Error(), "See `"+cmd.CommandPath()+" --help`.")
+	})
+	root.AddCommand(c.status(), c.node(), c.plugin(), c.logs(), c.dev(), c.version())
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: showHelp}
+	command.AddCommand(commands...)
+	return command
+}
+
+// showHelp is what a command does that only holds others: arguments are the name of one that it does not hold.
+func showHelp(cmd *cobra.Command, arguments []string) error {
+	if len(arguments) > 0 {
+		return fault.New(fault.Usage, fmt.Sprintf("%s has no command %q", cmd.CommandPath(), arguments[0]), "See `"+cmd.CommandPath()+" --help`.")
+	}
+	return cmd.Help()
+}
+
+// arguments checks how many arguments a command has. The error shows the names in its usage line.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) >= least && len(given) <= most {
+			return nil
+		}
+		_, names, _ := strings.Cut(cmd.Use, " ")
+		if names == "" {
+			names = "no arguments"
+		}
+		return fault.New(fault.Usage, fmt.Sprintf("%s takes %s", cmd.CommandPath(), names), "See `"+cmd.CommandPath()+" --help`.")
+	}
+}
+
+// withTarget runs do with the cluster of the command line.
+func (c *commands) withTarget(ctx context.Context, do func(*target.Target) error) error {
+	cluster, err := target.Open(ctx, c.options)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(cluster), cluster.Close())
+}
+
+func (c *commands) print(document output.Document) error {
+	return output.Print(c.Stdout, c.format, document, c.Now())
+}
+
+func (c *commands) say(line string) {
+	_, _ = fmt.Fprintln(c.Stderr, line)
+}
+
+// beside returns the path of a file that lies in the same directory as reeve.
+func (c *commands) beside(name string) string {
+	executable := c.Executable
+	if resolved, err := filepath.EvalSymlinks(executable); err == nil {
+		executable = resolved
+	}
+	return filepath.Join(filepath.Dir(executable), name)
+}
+
+// advice is how the reader would call reeve for the same cluster.
+func (c *commands) advice(dir string) string {
+	call := c.Name
+	same := func(a, b string) bool {
+		one, err1 := os.Stat(a)
+		other, err2 := os.Stat(b)
+		return err1 == nil && err2 == nil && os.SameFile(one, other)
+	}
+	if dir != "" && !same(dir, target.DefaultDirectory) {
+		call += " --dir " + dir
+	}
+	return call
+}

@@ -1,0 +1,245 @@
+package command_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/cli/command"
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/internal/fakecluster"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(withoutLeaks{m}, map[string]func(){
+		"reeve":  reeve,
+		"reeved": func() { os.Exit(fakecluster.Reeved(os.Args[1:])) },
+	})
+}
+
+// withoutLeaks fails if a goroutine is left after the tests.
+type withoutLeaks struct{ m *testing.M }
+
+func (w withoutLeaks) Run() int {
+	code := w.m.Run()
+	if err := goleak.Find(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// reeve is the program under test, at a time that stands still.
+func reeve() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	executable, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(int(command.Run(ctx, command.Environment{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		StdoutIsTerminal: os.Getenv("STDOUT_IS_TERMINAL") != "",
+		Now:              func() time.Time { return fakecluster.Began.Add(90 * time.Second) },
+		Name:             "reeve", Executable: executable, Version: "1.2.3-test",
+		Places: dev.Places{State: os.Getenv("STATE_PLACE"), Run: os.Getenv("RUN_PLACE")},
+	}, os.Args[1:])))
+}
+
+// workRoot is a directory that every user can search, with a short path, as those of sockets need it.
+func workRoot(t *testing.T) string {
+	root, err := os.MkdirTemp("/tmp", "rv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	if err := os.Chmod(root, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func TestScripts(t *testing.T) {
+	root := workRoot(t)
+	var mu sync.Mutex
+	places := 0
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		WorkdirRoot:   root,
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			mu.Lock()
+			places++
+			place := filepath.Join(root, fmt.Sprint(places))
+			mu.Unlock()
+			if err := os.Mkdir(place, 0o755); err != nil {
+				return err
+			}
+			env.Setenv("STATE_PLACE", filepath.Join(place, "state"))
+			env.Setenv("RUN_PLACE", filepath.Join(place, "run"))
+			return setup(env, place)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"fake": fake, "exits": exits, "killnode": killNode, "waitup": waitUp,
+		},
+	})
+}
+
+const (
+	nodeA = "reeve-aaaa0000000000000000000000000000"
+	nodeB = "reeve-aabb0000000000000000000000000000"
+	nodeX = "reeve-cccc0000000000000000000000000000"
+)
+
+type clusterKey struct{}
+
+// setup makes a cluster of three nodes, the last of which shows another one's certificate, and the directory of the first one.
+func setup(env *testscript.Env, place string) error {
+	public, owner, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	cluster, err := fakecluster.New(public)
+	if err != nil {
+		return err
+	}
+	env.Defer(cluster.Close)
+	env.Values[clusterKey{}] = cluster
+	der, err := x509.MarshalPKCS8PrivateKey(owner)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(env.WorkDir, "d")
+	err = errors.Join(
+		cluster.AddNode(nodeA, nodeA), cluster.AddNode(nodeB, nodeB), cluster.AddNode(nodeX, nodeA),
+		os.Mkdir(dir, 0o755),
+		os.Symlink(place, filepath.Join(dir, "run")),
+		os.WriteFile(filepath.Join(dir, "owner.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600),
+		os.WriteFile(filepath.Join(dir, "ca.pem"), cluster.CA(), 0o644),
+		cluster.ServeLocal(filepath.Join(place, "node.sock")),
+	)
+	env.Setenv("CURATOR", cluster.Curator())
+	for _, name := range []string{"consensus", "hostsfile", "lighthouse"} {
+		cluster.AddPlugin(plugin(name))
+	}
+	for _, role := range []string{"consensus", "hostsfile"} {
+		if _, assignErr := cluster.Assign(nodeA, role, ""); assignErr != nil {
+			err = errors.Join(err, assignErr)
+		}
+	}
+	return err
+}
+
+func plugin(name string) *clusterv1.PluginRecord {
+	return &clusterv1.PluginRecord{
+		Name: name, Version: "0.1.0", Generation: 1, Digests: map[string]string{"linux/amd64": "sha256:00"},
+		Manifest: &rolev1.Manifest{Name: name, Version: "0.1.0", Roles: []*rolev1.RoleManifest{{Name: name, Summary: "The role " + name}}},
+	}
+}
+
+// exits runs reeve and expects an exit code: exits CODE ARGUMENT...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND ARGUMENT...")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit interface{ ExitCode() int }
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// fake changes the cluster.
+//
+//	fake outcome ROLE STATE[:REASON]...   what becomes of a role when it is assigned
+//	fake report ROLE STATE                what the first node says of a role
+//	fake watched                          wait until somebody watches a node
+//	fake membership STATE REASON
+//	fake curator stop|start
+func fake(ts *testscript.TestScript, _ bool, args []string) {
+	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
+	var err error
+	switch args[0] {
+	case "outcome":
+		var states []*clusterv1.InstanceStatus
+		for _, text := range args[2:] {
+			name, reason, _ := strings.Cut(text, ":")
+			states = append(states, &clusterv1.InstanceStatus{State: instanceState(name), Reason: reason})
+		}
+		cluster.Outcome(args[1], states...)
+	case "report":
+		err = cluster.Report(nodeA, args[1], &clusterv1.InstanceStatus{State: instanceState(args[2])})
+	case "watched":
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = cluster.UntilWatched(ctx)
+	case "membership":
+		state := hostv1.MembershipState_value["MEMBERSHIP_STATE_"+strings.ToUpper(args[1])]
+		cluster.SetMembership(hostv1.MembershipState(state), args[2])
+	case "curator":
+		if args[1] == "stop" {
+			cluster.StopCurator()
+		} else {
+			err = cluster.StartCurator()
+		}
+	default:
+		err = fmt.Errorf("unknown: fake %s", args[0])
+	}
+	ts.Check(err)
+}
+
+func instanceState(name string) hostv1.InstanceState {
+	return hostv1.InstanceState(hostv1.InstanceState_value["INSTANCE_STATE_"+strings.ToUpper(name)])
+}
+
+// waitUp waits until the node in a dev directory is up.
+func waitUp(ts *testscript.TestScript, _ bool, args []string) {
+	directory, err := dev.Find(ts.MkAbs(args[0]))
+	ts.Check(err)
+	follower, err := dev.Follow(directory, nil, func(line string) { ts.Logf("%s", line) })
+	ts.Check(err)
+	defer follower.Close()
+	ts.Check(follower.UntilUp(context.Background(), time.Minute))
+}
+
+// killNode kills the process that listens in a dev directory, and waits for its end.
+func killNode(ts *testscript.TestScript, _ bool, args []string) {
+	conn, pid, err := target.DialLocal(context.Background(), ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer func() { _ = conn.Close() }()
+	if pid == os.Getpid() {
+		ts.Fatalf("this is the test itself")
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	ts.Check(err)
+	defer func() { _ = unix.Close(pidfd) }()
+	ts.Check(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 10_000)
+	ts.Check(err)
+}

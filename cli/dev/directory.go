@@ -1,0 +1,198 @@
+package dev
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Directory is a dev directory.
+type Directory struct {
+	// Path is as it was asked for, absolute.
+	Path string
+	// State is where it really is.
+	State string
+	// Parameters are those of its reeved.
+	Parameters *nodev1.Parameters
+}
+
+// ParametersFile is the file with the parameters of reeved.
+func (d *Directory) ParametersFile() string { return filepath.Join(d.State, "reeved.yaml") }
+
+// LogFile is the file with the log of reeved.
+func (d *Directory) LogFile() string { return filepath.Join(d.State, "reeved.log") }
+
+// Roles returns the names of the roles with which the cluster was made.
+func (d *Directory) Roles() []string {
+	var roles []string
+	for _, role := range d.Parameters.GetBootstrap().GetRoles() {
+		roles = append(roles, role.GetRole())
+	}
+	return roles
+}
+
+// Find returns the dev directory at a path. The error is fs.ErrNotExist if there is none.
+func Find(path string) (*Directory, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	state, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Directory{Path: path, State: state}
+	d.Parameters, err = readParameters(d.ParametersFile())
+	return d, err
+}
+
+// Make returns the dev directory at a path, which it makes if it is not there. What was begun before and is not complete is completed; what is
+// there already is kept. The plan is only for what is made.
+func Make(path string, plan Plan, places Places) (*Directory, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	state, err := chooseState(path, places)
+	if err != nil {
+		return nil, makeFault(err, path)
+	}
+	d := &Directory{Path: path, State: state}
+	if err := d.fill(plan, places); err != nil {
+		return nil, makeFault(err, path)
+	}
+	return d, nil
+}
+
+func makeFault(err error, path string) error {
+	if fault.CodeOf(err) != fault.Failed {
+		return err
+	}
+	code := fault.Failed
+	if errors.Is(err, fs.ErrPermission) {
+		code = fault.Refused
+	}
+	return fault.Wrap(code, err, "the dev directory "+path+" cannot be made", "Give another one with --dir.")
+}
+
+func (d *Directory) fill(plan Plan, places Places) error {
+	owner, err := d.ownerKey()
+	if err != nil {
+		return err
+	}
+	parameters, err := readParameters(d.ParametersFile())
+	switch {
+	case err == nil:
+		if err := plan.fits(parameters); err != nil {
+			return err
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		if parameters, err = plan.parameters(d.State, filepath.Join(places.Run, short(d.State)), owner); err != nil {
+			return err
+		}
+		if plan.HostsFile == "" {
+			if err := createOnly(filepath.Join(d.State, "hosts"), []byte(initialHosts), 0o644); err != nil {
+				return err
+			}
+		}
+		if err := writeParameters(d.ParametersFile(), parameters); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	d.Parameters = parameters
+	return d.makeRun()
+}
+
+// initialHosts is what every hosts file has.
+const initialHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+// ownerKey returns the public half of the owner's key, which it makes if there is none.
+func (d *Directory) ownerKey() (ed25519.PublicKey, error) {
+	file := filepath.Join(d.State, "owner.key")
+	_, fresh, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(fresh)
+	if err != nil {
+		return nil, err
+	}
+	if err := createOnly(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if block, _ := pem.Decode(data); block != nil {
+		// The error of the parser could quote the key.
+		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
+			if owner, ok := key.(ed25519.PrivateKey); ok {
+				return owner.Public().(ed25519.PublicKey), nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s is not an Ed25519 key in PKCS #8", file)
+}
+
+// makeRun makes the run directory, which does not outlive the machine's run time, and the link to it.
+func (d *Directory) makeRun() error {
+	run := d.Parameters.GetDirectories().GetRun()
+	if len(run) > maxRun {
+		return fault.New(fault.Failed, fmt.Sprintf("the run directory %s is longer than %d bytes", run, maxRun),
+			"Set XDG_RUNTIME_DIR or TMPDIR to a shorter one.")
+	}
+	if err := errors.Join(makeOwn(filepath.Dir(run)), makeOwn(run)); err != nil {
+		return err
+	}
+	link := filepath.Join(d.State, "run")
+	if target, err := os.Readlink(link); err == nil && target == run {
+		return nil
+	}
+	// Made beside it and renamed, so that the link is there at any time.
+	fresh := filepath.Join(d.State, ".run.new")
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(run, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, link)
+}
+
+// createOnly makes a file with its content in one step, or leaves one that is there as it is.
+func createOnly(path string, content []byte, mode fs.FileMode) error {
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	directory, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = directory.Close() }()
+	// A draft beside it that is linked to the name once it is complete: whoever comes second finds the first one.
+	draft, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(draft.Name()) }()
+	_, err = draft.Write(content)
+	if err = errors.Join(err, draft.Chmod(mode), draft.Sync(), draft.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(draft.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return directory.Sync()
+}

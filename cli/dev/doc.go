@@ -1,0 +1,16 @@
+// Package dev makes dev directories and runs the node in one: a cluster of one node for developing and trying out, of which everything lies
+// below one directory.
+//
+//	D/owner.key     the owner's private key
+//	D/reeved.yaml   the parameters of reeved; written once, then only read
+//	D/reeved.log    what reeved wrote to its standard error
+//	D/hosts         the file that the role hostsfile manages
+//	D/system        the node's system directory
+//	D/data          the node's volume
+//	D/run           a link to the node's run directory, whose path has to be short
+//
+// As root every role has a user ID of its own and has to be able to search every directory above its own; where D lies below one that others
+// cannot search (/root, say), D is a link to a directory of its own in /var/lib/reeve/dev.
+//
+// The package owns the files that it makes and the reeved that it starts; it watches that process by a pidfd.
+package dev

@@ -1,0 +1,165 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Down stops the node that runs in a dev directory, and returns when reeved and all processes of its roles have ended. If none runs, the roles that a
+// dead one may have left are stopped. It fails after timeout and then says what still runs.
+func Down(ctx context.Context, path, reeved string, timeout time.Duration) (output.Down, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return output.Down{}, err
+	}
+	down := output.Down{Directory: absolute}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	node, err := holdNode(ctx, path)
+	switch {
+	case errors.Is(err, target.ErrNotRunning):
+		down.Reaped, err = reap(ctx, path, reeved)
+		return down, err
+	case errors.Is(err, fs.ErrPermission):
+		return down, fault.Wrap(fault.Refused, err, "the node in "+path+" belongs to another user", "Run reeve as that user, or as root.")
+	case err != nil:
+		return down, fault.Wrap(fault.Failed, err, "the node in "+path+" cannot be found", "")
+	}
+	defer node.close()
+	roles := holdRoles(ctx, path)
+	defer func() {
+		for _, role := range roles {
+			role.process.close()
+		}
+	}()
+	if err := node.signal(unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
+		return down, fault.Wrap(fault.Refused, err, "the node in "+path+" cannot be stopped", "Run reeve as the user whom it belongs to.")
+	}
+	if err := node.wait(ctx); err != nil {
+		return down, unfinished(path, timeout, node, roles)
+	}
+	down.Stopped = node.pid
+	for _, role := range roles {
+		if !role.process.ended() {
+			// It did not get to its end: killed by another, say.
+			down.Reaped, err = reap(ctx, path, reeved)
+			return down, err
+		}
+	}
+	return down, nil
+}
+
+// holdNode holds the process that serves the node's API in a directory.
+func holdNode(ctx context.Context, path string) (*process, error) {
+	for {
+		conn, pid, err := target.DialLocal(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		_ = conn.Close()
+		node, err := openProcess(pid)
+		if errors.Is(err, unix.ESRCH) {
+			continue // It ended in between.
+		}
+		if err != nil {
+			return nil, err
+		}
+		// That it still listens shows that the pidfd is of the process that listened before.
+		conn, again, err := target.DialLocal(ctx, path)
+		if err == nil {
+			_ = conn.Close()
+			if again == pid {
+				return node, nil
+			}
+		}
+		node.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+type heldRole struct {
+	role    string
+	process *process
+}
+
+// holdRoles holds the processes of the node's roles, as far as the node says which they are: it is only for telling what is left.
+func holdRoles(ctx context.Context, path string) []heldRole {
+	status, err := localStatus(ctx, path)
+	if err != nil {
+		return nil
+	}
+	var roles []heldRole
+	for _, instance := range status.GetNode().GetInstances() {
+		if instance.GetPid() == 0 {
+			continue
+		}
+		if process, err := openProcess(int(instance.GetPid())); err == nil {
+			roles = append(roles, heldRole{role: instance.GetRole(), process: process})
+		}
+	}
+	return roles
+}
+
+func localStatus(ctx context.Context, path string) (*nodev1.Status, error) {
+	// A node that hangs is still to be stopped.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	cluster, err := target.Open(ctx, target.Options{Dir: path})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cluster.Close() }()
+	return cluster.LocalStatus(ctx)
+}
+
+func unfinished(path string, timeout time.Duration, node *process, roles []heldRole) error {
+	left := []string{fmt.Sprintf("reeved (process %d)", node.pid)}
+	for _, role := range roles {
+		if !role.process.ended() {
+			left = append(left, fmt.Sprintf("role %s (process %d)", role.role, role.process.pid))
+		}
+	}
+	return fault.New(fault.Failed,
+		fmt.Sprintf("the node in %s was told to stop, and after %s there are left: %s", path, timeout, strings.Join(left, ", ")),
+		"Run the command again to wait longer, or kill reeved and run it then to stop the roles.")
+}
+
+// reap stops the roles that a dead core has left. It says whether there was a node of which to look for them.
+func reap(ctx context.Context, path, reeved string) (bool, error) {
+	directory, err := Find(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
+	}
+	if _, err := os.Stat(directory.Parameters.GetDirectories().GetRun()); errors.Is(err, fs.ErrNotExist) {
+		// It goes with the run time of the machine, and so did the roles.
+		return false, nil
+	}
+	command := exec.CommandContext(ctx, reeved, "reap", "--parameters", directory.ParametersFile())
+	command.Dir = "/"
+	text, err := command.CombinedOutput()
+	if err != nil {
+		return false, fault.New(fault.Failed,
+			fmt.Sprintf("the roles that the node in %s may have left cannot be stopped: reeved reap: %v: %s", path, err, strings.TrimSpace(string(text))),
+			"See "+directory.LogFile()+".")
+	}
+	return true, nil
+}

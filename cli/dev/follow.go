@@ -1,0 +1,226 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/rolewait"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Follower follows the node of a dev directory from before it runs, and says every change of it. End it with Close.
+type Follower struct {
+	directory *Directory
+	daemon    *Daemon
+	say       func(string)
+
+	statuses chan *nodev1.Status
+	// failed has the reason why the node cannot be followed any more.
+	failed chan error
+	// died is closed when the daemon has ended.
+	died   chan struct{}
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+
+	last *nodev1.Status
+}
+
+// Follow begins to follow. daemon is the one that was started for the directory; nil if another process did.
+func Follow(directory *Directory, daemon *Daemon, say func(string)) (*Follower, error) {
+	conn, err := target.NewLocalClient(directory.Path)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &Follower{
+		directory: directory, daemon: daemon, say: say,
+		statuses: make(chan *nodev1.Status), failed: make(chan error, 1), died: make(chan struct{}), cancel: cancel,
+	}
+	f.wait.Go(func() {
+		defer func() { _ = conn.Close() }()
+		f.failed <- f.watch(ctx, nodev1.NewNodeServiceClient(conn))
+	})
+	if daemon != nil {
+		f.wait.Go(func() {
+			if daemon.Wait(ctx) == nil {
+				close(f.died)
+			}
+		})
+	}
+	return f, nil
+}
+
+// Close ends following; it does not end the node.
+func (f *Follower) Close() {
+	f.cancel()
+	f.wait.Wait()
+}
+
+// Status returns what the node last said; nil if it has said nothing.
+func (f *Follower) Status() *nodev1.Status { return f.last }
+
+// watch passes every status on. It returns if the node refuses to be watched, or with ctx.
+func (f *Follower) watch(ctx context.Context, node nodev1.NodeServiceClient) error {
+	for {
+		err := f.watchOnce(ctx, node)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch status.Code(err) {
+		case codes.Unavailable, codes.Canceled, codes.Unknown:
+			// It stops, or has stopped; the next stream waits until it is there again.
+		default:
+			return fault.FromRPC(err, "the node in "+f.directory.Path+" cannot be watched", "See "+f.directory.LogFile()+".")
+		}
+	}
+}
+
+func (f *Follower) watchOnce(ctx context.Context, node nodev1.NodeServiceClient) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := node.WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	for {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case f.statuses <- response.GetStatus():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *Follower) see(status *nodev1.Status) {
+	for _, line := range Changes(f.last, status) {
+		f.say(line)
+	}
+	f.last = status
+}
+
+// retryRecord is how long after a failure the cluster is asked again for the node's record: it serves within moments of the node being Home.
+const retryRecord = 200 * time.Millisecond
+
+// UntilUp waits until the node is Home and the roles with which its cluster was made are Ready. It fails if reeved ends, if one of these roles is
+// Failed and stays so, or after timeout.
+func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	broken, retry := time.NewTimer(0), time.NewTimer(0)
+	broken.Stop()
+	retry.Stop()
+	defer broken.Stop()
+	defer retry.Stop()
+	var record *clusterv1.NodeRecord
+	var health Health
+	for {
+		select {
+		case status := <-f.statuses:
+			f.see(status)
+		case <-retry.C:
+		case <-broken.C:
+			return fault.New(fault.Failed, health.Broken,
+				"The logs of the roles are in "+filepath.Join(f.directory.State, "data", "logs")+", that of reeved is "+f.directory.LogFile()+".")
+		case err := <-f.failed:
+			return err
+		case <-f.died:
+			return f.daemon.Death()
+		case <-bounded.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if health.Missing == "" {
+				health.Missing = "it has not said anything"
+			}
+			return fault.New(fault.Failed, fmt.Sprintf("the node in %s is not up after %s: %s", f.directory.Path, timeout, health.Missing),
+				"See "+f.directory.LogFile()+".")
+		}
+		if record == nil && f.last.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_HOME {
+			if record = f.record(bounded); record == nil {
+				retry.Reset(retryRecord)
+			}
+		}
+		wasBroken := health.Broken != ""
+		health = Judge(f.last, f.directory.Roles(), record)
+		switch {
+		case health.Up:
+			return nil
+		case health.Broken == "":
+			broken.Stop()
+		case !wasBroken:
+			broken.Reset(rolewait.Settle)
+		}
+	}
+}
+
+// record asks the cluster for the node's record; nil if it does not answer.
+func (f *Follower) record(ctx context.Context) *clusterv1.NodeRecord {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cluster, err := target.Open(ctx, target.Options{Dir: f.directory.Path})
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = cluster.Close() }()
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return nil
+	}
+	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
+	if err != nil {
+		return nil
+	}
+	return response.GetNode().GetRecord()
+}
+
+// UntilEnd says every change of the node until ctx ends, which is no error, or reeved does.
+func (f *Follower) UntilEnd(ctx context.Context) error {
+	for {
+		select {
+		case status := <-f.statuses:
+			f.see(status)
+		case err := <-f.failed:
+			return err
+		case <-f.died:
+			return f.daemon.Death()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Stop ends the daemon within timeout while it says what changes.
+func (f *Follower) Stop(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	stopped := make(chan error, 1)
+	f.wait.Go(func() { stopped <- f.daemon.Stop(ctx) })
+	for {
+		select {
+		case status := <-f.statuses:
+			f.see(status)
+		case err := <-f.failed:
+			if !errors.Is(err, context.Canceled) {
+				f.say(err.Error())
+			}
+		case err := <-stopped:
+			return err
+		}
+	}
+}

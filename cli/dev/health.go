@@ -1,0 +1,96 @@
+package dev
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/reeveproject/reeve/cli/output"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Health is how near a node is to being up.
+type Health struct {
+	// Up says that the node is Home and that its default roles are Ready.
+	Up bool
+	// Missing says, where Up is false, what is not so yet.
+	Missing string
+	// Broken says, if not empty, that it will not be up by itself, and why.
+	Broken string
+}
+
+// Judge says how near a node is to being up. defaults are the roles with which its cluster was made; those of them that the cluster no longer
+// assigns to the node are left out, once the record of the node says so: it is nil as long as it is not known.
+func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecord) Health {
+	var health Health
+	missing := func(text string) {
+		if health.Missing == "" {
+			health.Missing = text
+		}
+	}
+	membership := status.GetMembership()
+	switch membership.GetState() {
+	case hostv1.MembershipState_MEMBERSHIP_STATE_HOME:
+		if record == nil {
+			missing("the cluster has not said which roles the node has")
+		}
+	case hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING:
+		health.Broken = "the node was removed from its cluster"
+	default:
+		missing(withReason("the node is "+output.State(membership.GetState()), membership.GetReason()))
+	}
+	for _, role := range defaults {
+		if record != nil && !slices.ContainsFunc(record.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role }) {
+			continue
+		}
+		i := slices.IndexFunc(status.GetNode().GetInstances(), func(i *clusterv1.InstanceStatus) bool { return i.GetRole() == role })
+		if i < 0 {
+			missing(fmt.Sprintf("role %s has not begun", role))
+			continue
+		}
+		instance := status.GetNode().GetInstances()[i]
+		switch instance.GetState() {
+		case hostv1.InstanceState_INSTANCE_STATE_READY:
+		case hostv1.InstanceState_INSTANCE_STATE_FAILED:
+			health.Broken = withReason("role "+role+" is Failed", instance.GetReason())
+		default:
+			missing(withReason("role "+role+" is "+output.State(instance.GetState()), instance.GetReason()))
+		}
+	}
+	health.Up = health.Missing == "" && health.Broken == ""
+	return health
+}
+
+// Changes says in lines, for people, what is different in a newer status.
+func Changes(old, new *nodev1.Status) []string {
+	var lines []string
+	was, is := old.GetMembership(), new.GetMembership()
+	if was.GetState() != is.GetState() || was.GetReason() != is.GetReason() {
+		lines = append(lines, withReason("node: "+output.State(is.GetState()), is.GetReason()))
+	}
+	before := make(map[string]*clusterv1.InstanceStatus)
+	for _, instance := range old.GetNode().GetInstances() {
+		before[instance.GetRole()] = instance
+	}
+	for _, instance := range new.GetNode().GetInstances() {
+		former := before[instance.GetRole()]
+		delete(before, instance.GetRole())
+		if former == nil || former.GetState() != instance.GetState() || former.GetReason() != instance.GetReason() {
+			lines = append(lines, withReason("role "+instance.GetRole()+": "+output.State(instance.GetState()), instance.GetReason()))
+		}
+	}
+	for _, instance := range old.GetNode().GetInstances() {
+		if before[instance.GetRole()] != nil {
+			lines = append(lines, "role "+instance.GetRole()+": gone")
+		}
+	}
+	return lines
+}
+
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + output.Clean(reason)
+}

@@ -1,0 +1,313 @@
+package fakecluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Began is when everything of the cluster has happened.
+var Began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// ClusterID is the ID of the cluster.
+const ClusterID = "5f0c"
+
+// Cluster is a cluster. Its first node is the local one, where it has a socket.
+type Cluster struct {
+	Owner ed25519.PublicKey
+
+	authority *authority
+	servers   []*grpc.Server
+	serving   sync.WaitGroup
+	// curator is the address of the cluster API.
+	curator       string
+	curatorServer *grpc.Server
+
+	mu      sync.Mutex
+	changed chan struct{}
+	nodes   []*clusterv1.Node
+	plugins []*clusterv1.PluginRecord
+	member  *hostv1.Membership
+	// watchers is how many watch a node.
+	watchers int
+	// outcomes is what becomes of a role on a node, state after state; absent: Starting, Ready.
+	outcomes map[string][]*clusterv1.InstanceStatus
+}
+
+// New makes a cluster for an owner, with a curator that serves.
+func New(owner ed25519.PublicKey) (*Cluster, error) {
+	domain := identity.TrustDomain(ClusterID)
+	authority, err := newAuthority(domain)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Owner: owner, authority: authority, changed: make(chan struct{}),
+		outcomes: make(map[string][]*clusterv1.InstanceStatus),
+		member: &hostv1.Membership{
+			State: hostv1.MembershipState_MEMBERSHIP_STATE_HOME, Since: timestamppb.New(Began), ClusterId: ClusterID, TrustDomain: domain,
+		},
+	}
+	return c, c.StartCurator()
+}
+
+// StartCurator serves the cluster API at an address of its own.
+func (c *Cluster) StartCurator() error {
+	certificate, err := c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
+	if err != nil {
+		return err
+	}
+	address, server, err := c.serveTLS(certificate, func(server *grpc.Server) {
+		clusterv1.RegisterManagementServiceServer(server, &management{cluster: c})
+	})
+	c.Update(func() { c.curator, c.curatorServer = address, server })
+	return err
+}
+
+// Curator is the address of the cluster API.
+func (c *Cluster) Curator() string { return c.curator }
+
+// CA is the certificate of the cluster's CA, PEM.
+func (c *Cluster) CA() []byte { return c.authority.PEM() }
+
+// AddNode adds a node with an API of its own, whose certificate is for the ID certified.
+func (c *Cluster) AddNode(id, certified string) error {
+	certificate, err := c.authority.server(identity.NodeURI(c.authority.domain, certified), "")
+	if err != nil {
+		return err
+	}
+	address, _, err := c.serveTLS(certificate, func(server *grpc.Server) {
+		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, id: id, owner: true})
+	})
+	if err != nil {
+		return err
+	}
+	c.Update(func() {
+		c.nodes = append(c.nodes, &clusterv1.Node{
+			Healthy: true,
+			Record: &clusterv1.NodeRecord{
+				Id: id, State: clusterv1.NodeState_NODE_STATE_UP, Labels: map[string]string{"zone": "a"}, Generation: 1, Created: timestamppb.New(Began),
+			},
+			Status: &clusterv1.NodeStatus{
+				NodeId: id, Addresses: []string{"127.0.0.1"}, ApiAddress: address, Isolation: clusterv1.Isolation_ISOLATION_OWN_UID,
+				Volume: "plain", Version: "0.1.0", Reported: timestamppb.New(Began),
+			},
+		})
+	})
+	return nil
+}
+
+// ServeLocal serves the own API of the first node on a socket.
+func (c *Cluster) ServeLocal(socket string) error {
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	c.serve(listener, insecure.NewCredentials(), func(server *grpc.Server) {
+		nodev1.RegisterNodeServiceServer(server, &node{cluster: c})
+	})
+	return nil
+}
+
+func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Server)) (string, *grpc.Server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := c.serve(listener, credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert,
+	}), register)
+	return listener.Addr().String(), server, nil
+}
+
+func (c *Cluster) serve(listener net.Listener, transport credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
+	server := grpc.NewServer(grpc.Creds(transport))
+	register(server)
+	c.servers = append(c.servers, server)
+	c.serving.Go(func() { _ = server.Serve(listener) })
+	return server
+}
+
+// StopCurator ends the curator and all of its streams.
+func (c *Cluster) StopCurator() { c.curatorServer.Stop() }
+
+// Close ends all servers.
+func (c *Cluster) Close() {
+	for _, server := range c.servers {
+		server.Stop()
+	}
+	c.serving.Wait()
+}
+
+// Update changes the cluster and wakes everybody who watches it.
+func (c *Cluster) Update(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// watch calls send with the present state, and after every change.
+func (c *Cluster) watch(ctx context.Context, send func() error) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		err := send()
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Cluster) find(id string) (*clusterv1.Node, error) {
+	for _, node := range c.nodes {
+		if node.GetRecord().GetId() == id {
+			return node, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "no node %s", id)
+}
+
+// checkOwner admits the holder of the owner key.
+func (c *Cluster) checkOwner(ctx context.Context) error {
+	caller, _ := peer.FromContext(ctx)
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) != 1 {
+		return status.Error(codes.Unauthenticated, "no certificate")
+	}
+	key, err := identity.PinnedKey(info.State.PeerCertificates[0])
+	if err != nil || !key.Equal(c.Owner) {
+		return status.Error(codes.PermissionDenied, "the caller is not the owner")
+	}
+	return nil
+}
+
+// SetMembership sets the membership of the first node.
+func (c *Cluster) SetMembership(state hostv1.MembershipState, reason string) {
+	c.Update(func() {
+		c.member = proto.CloneOf(c.member)
+		c.member.State, c.member.Reason = state, reason
+	})
+}
+
+// UntilWatched waits until somebody watches a node.
+func (c *Cluster) UntilWatched(ctx context.Context) error {
+	found := errors.New("found")
+	err := c.watch(ctx, func() error {
+		if c.watchers > 0 {
+			return found
+		}
+		return nil
+	})
+	if errors.Is(err, found) {
+		return nil
+	}
+	return err
+}
+
+// Report replaces what a node says of a role, with the configuration that it has now; nil: it no longer says anything of it.
+func (c *Cluster) Report(id, role string, instance *clusterv1.InstanceStatus) error {
+	var err error
+	c.Update(func() { err = c.report(id, role, instance) })
+	return err
+}
+
+func (c *Cluster) report(id, role string, instance *clusterv1.InstanceStatus) error {
+	node, err := c.find(id)
+	if err != nil {
+		return err
+	}
+	reported := proto.CloneOf(node.GetStatus())
+	reported.Instances = nil
+	for _, other := range node.GetStatus().GetInstances() {
+		if other.GetRole() != role {
+			reported.Instances = append(reported.Instances, other)
+		}
+	}
+	if instance != nil {
+		instance = proto.CloneOf(instance)
+		instance.Role, instance.Since = role, timestamppb.New(Began)
+		for _, assignment := range node.GetRecord().GetRoles() {
+			if assignment.GetRole() == role {
+				instance.ConfigurationGeneration = assignment.GetGeneration()
+			}
+		}
+		reported.Instances = append(reported.Instances, instance)
+	}
+	node.Status = reported
+	return nil
+}
+
+// Assign gives a role to a node and lets become of it what its outcome says.
+func (c *Cluster) Assign(id, role, configuration string) (*clusterv1.NodeRecord, error) {
+	c.mu.Lock()
+	node, err := c.find(id)
+	if err != nil {
+		c.mu.Unlock()
+		return nil, err
+	}
+	record := proto.CloneOf(node.GetRecord())
+	record.Generation++
+	var assignment *clusterv1.RoleAssignment
+	for _, candidate := range record.GetRoles() {
+		if candidate.GetRole() == role {
+			assignment = candidate
+		}
+	}
+	if assignment == nil {
+		assignment = &clusterv1.RoleAssignment{Role: role}
+		record.Roles = append(record.Roles, assignment)
+	}
+	assignment.Configuration, assignment.Generation = configuration, record.GetGeneration()
+	node.Record = record
+	states, ok := c.outcomes[role]
+	c.mu.Unlock()
+	if !ok {
+		states = []*clusterv1.InstanceStatus{
+			{State: hostv1.InstanceState_INSTANCE_STATE_STARTING},
+			{State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 4711},
+		}
+	}
+	for _, state := range states {
+		state = proto.CloneOf(state)
+		state.InstanceId = fmt.Sprintf("%s/%s/%d", id, role, assignment.GetGeneration())
+		err = errors.Join(err, c.Report(id, role, state))
+	}
+	return record, err
+}
+
+// Outcome sets what becomes of a role when it is assigned.
+func (c *Cluster) Outcome(role string, states ...*clusterv1.InstanceStatus) {
+	c.Update(func() { c.outcomes[role] = states })
+}
+
+// AddPlugin puts a plugin into the catalog.
+func (c *Cluster) AddPlugin(plugin *clusterv1.PluginRecord) {
+	c.Update(func() { c.plugins = append(c.plugins, plugin) })
+}

@@ -1,0 +1,100 @@
+package fakecluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// BehaviourVariable is the environment variable that says how a Reeved behaves: "" as it should, "die" ends at once, "broken" has a role
+// that is Failed, "stuck" never comes Home, "deaf" does not stop.
+const BehaviourVariable = "FAKE_REEVED"
+
+// NodeID is the ID of the node that Reeved runs.
+const NodeID = "reeve-00112233445566778899aabbccddeeff"
+
+// Reeved is a program that behaves as reeved does to the one who starts it. It returns its exit code.
+func Reeved(arguments []string) int {
+	if err := reeved(arguments); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "fake reeved:", err)
+		return 1
+	}
+	return 0
+}
+
+func reeved(arguments []string) error {
+	reap := len(arguments) > 0 && arguments[0] == "reap"
+	if reap {
+		arguments = arguments[1:]
+	}
+	if len(arguments) != 2 || arguments[0] != "--parameters" {
+		return fmt.Errorf("unexpected arguments %q", arguments)
+	}
+	text, err := os.ReadFile(arguments[1])
+	if err != nil {
+		return err
+	}
+	document, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	parameters := &nodev1.Parameters{}
+	if err := protojson.Unmarshal(document, parameters); err != nil {
+		return err
+	}
+	if reap {
+		return os.WriteFile(filepath.Join(filepath.Dir(arguments[1]), ".reaped"), nil, 0o600)
+	}
+	behaviour := os.Getenv(BehaviourVariable)
+	if behaviour == "die" {
+		return fmt.Errorf("the disk is on fire")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return run(ctx, parameters, behaviour)
+}
+
+func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) error {
+	cluster, err := New(ed25519.PublicKey(parameters.GetBootstrap().GetOwnerPublicKey()))
+	if err != nil {
+		return err
+	}
+	defer cluster.Close()
+	if err := cluster.AddNode(NodeID, NodeID); err != nil {
+		return err
+	}
+	cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, "making a new cluster")
+	socket := filepath.Join(parameters.GetDirectories().GetRun(), "node.sock")
+	_ = os.Remove(socket)
+	if err := cluster.ServeLocal(socket); err != nil {
+		return err
+	}
+	if behaviour == "broken" {
+		cluster.Outcome("curator", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "port 80 is in use"})
+	}
+	for _, role := range parameters.GetBootstrap().GetRoles() {
+		if _, err := cluster.Assign(NodeID, role.GetRole(), role.GetConfiguration()); err != nil {
+			return err
+		}
+	}
+	if behaviour == "" || behaviour == "deaf" {
+		cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
+	}
+	<-ctx.Done()
+	if behaviour == "deaf" {
+		// Until it is killed.
+		select {}
+	}
+	return nil
+}

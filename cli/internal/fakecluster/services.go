@@ -1,0 +1,255 @@
+package fakecluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// management is the cluster API.
+type management struct {
+	clusterv1.UnimplementedManagementServiceServer
+	cluster *Cluster
+}
+
+func (m *management) ListNodes(ctx context.Context, _ *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	response := &clusterv1.ListNodesResponse{}
+	for _, node := range m.cluster.nodes {
+		response.Nodes = append(response.Nodes, proto.CloneOf(node))
+	}
+	return response, nil
+}
+
+func (m *management) GetNode(ctx context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	node, err := m.cluster.find(request.GetNodeId())
+	return &clusterv1.GetNodeResponse{Node: proto.CloneOf(node)}, err
+}
+
+func (m *management) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.ServerStreamingServer[clusterv1.WatchNodeResponse]) error {
+	if err := m.cluster.checkOwner(stream.Context()); err != nil {
+		return err
+	}
+	m.cluster.Update(func() { m.cluster.watchers++ })
+	defer m.cluster.Update(func() { m.cluster.watchers-- })
+	return m.cluster.watch(stream.Context(), func() error {
+		node, err := m.cluster.find(request.GetNodeId())
+		if err != nil {
+			return err
+		}
+		return stream.Send(&clusterv1.WatchNodeResponse{Node: proto.CloneOf(node)})
+	})
+}
+
+func (m *management) known(role string) bool {
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	for _, plugin := range m.cluster.plugins {
+		for _, offered := range plugin.GetManifest().GetRoles() {
+			if offered.GetName() == role {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *management) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	if !m.known(request.GetRole()) {
+		return nil, status.Errorf(codes.NotFound, "no plugin of the catalog offers role %s", request.GetRole())
+	}
+	if strings.Contains(request.GetConfiguration(), "wrong") {
+		return nil, status.Error(codes.InvalidArgument, "/wrong: is not allowed")
+	}
+	record, err := m.cluster.Assign(request.GetNodeId(), request.GetRole(), request.GetConfiguration())
+	return &clusterv1.AddRoleResponse{Node: record}, err
+}
+
+func (m *management) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	if request.GetRole() == "curator" {
+		return nil, status.Error(codes.FailedPrecondition, "it is the last role that provides reeve.cluster.v1")
+	}
+	var record *clusterv1.NodeRecord
+	err := status.Errorf(codes.NotFound, "node %s does not have role %s", request.GetNodeId(), request.GetRole())
+	m.cluster.Update(func() {
+		node, findErr := m.cluster.find(request.GetNodeId())
+		if findErr != nil {
+			err = findErr
+			return
+		}
+		record = proto.CloneOf(node.GetRecord())
+		record.Roles = nil
+		for _, role := range node.GetRecord().GetRoles() {
+			if role.GetRole() == request.GetRole() {
+				err = nil
+			} else {
+				record.Roles = append(record.Roles, role)
+			}
+		}
+		node.Record = record
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.RemoveRoleResponse{Node: record}, m.cluster.Report(request.GetNodeId(), request.GetRole(), nil)
+}
+
+func (m *management) AddPlugin(ctx context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	plugin := &clusterv1.PluginRecord{
+		Name: request.GetManifest().GetName(), Version: request.GetManifest().GetVersion(), Digests: request.GetDigests(),
+		Manifest: request.GetManifest(), Generation: 1, Added: timestamppb.New(Began),
+	}
+	for _, role := range request.GetManifest().GetRoles() {
+		grants := &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()}
+		for _, asked := range request.GetGrants() {
+			if asked.GetRole() == role.GetName() {
+				grants.Grants = asked.GetGrants()
+			}
+		}
+		plugin.Grants = append(plugin.Grants, grants)
+	}
+	m.cluster.AddPlugin(plugin)
+	return &clusterv1.AddPluginResponse{Plugin: plugin}, nil
+}
+
+func (m *management) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
+	if err := m.cluster.checkOwner(ctx); err != nil {
+		return nil, err
+	}
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	response := &clusterv1.ListPluginsResponse{}
+	for _, plugin := range m.cluster.plugins {
+		response.Plugins = append(response.Plugins, proto.CloneOf(plugin))
+	}
+	return response, nil
+}
+
+// node is the own API of a node.
+type node struct {
+	nodev1.UnimplementedNodeServiceServer
+	cluster *Cluster
+	// id is that of the node; empty: the first one.
+	id string
+	// owner says that only the owner is admitted.
+	owner bool
+}
+
+func (n *node) check(ctx context.Context) error {
+	if n.owner {
+		return n.cluster.checkOwner(ctx)
+	}
+	return nil
+}
+
+func (n *node) status() *nodev1.Status {
+	s := &nodev1.Status{
+		Membership: proto.CloneOf(n.cluster.member),
+		Cluster: &nodev1.ClusterAccess{
+			ClusterId: ClusterID, CaCertificates: [][]byte{n.cluster.authority.certificate.Raw}, Curators: []string{n.cluster.curator},
+		},
+		CoreStart: Began.UnixNano(),
+	}
+	for i, node := range n.cluster.nodes {
+		if node.GetRecord().GetId() == n.id || (n.id == "" && i == 0) {
+			s.NodeId = node.GetRecord().GetId()
+			s.Node = proto.CloneOf(node.GetStatus())
+		}
+	}
+	return s
+}
+
+func (n *node) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
+	if err := n.check(ctx); err != nil {
+		return nil, err
+	}
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	return &nodev1.GetStatusResponse{Status: n.status()}, nil
+}
+
+func (n *node) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStreamingServer[nodev1.WatchStatusResponse]) error {
+	if err := n.check(stream.Context()); err != nil {
+		return err
+	}
+	return n.cluster.watch(stream.Context(), func() error {
+		return stream.Send(&nodev1.WatchStatusResponse{Status: n.status()})
+	})
+}
+
+// ImportPlugin takes everything that begins with "plugin " for one of the name that follows.
+func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPluginRequest, nodev1.ImportPluginResponse]) error {
+	if err := n.check(stream.Context()); err != nil {
+		return err
+	}
+	var data []byte
+	for {
+		request, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		data = append(data, request.GetData()...)
+	}
+	fields := strings.Fields(string(data[:min(len(data), 100)]))
+	if len(fields) < 2 || fields[0] != "plugin" {
+		return status.Error(codes.InvalidArgument, "it is not a plugin: it ended before the handshake")
+	}
+	return stream.SendAndClose(&nodev1.ImportPluginResponse{
+		Digest: fmt.Sprintf("sha256:%06d", len(data)), Platform: "linux/amd64",
+		Manifest: &rolev1.Manifest{
+			Name: fields[1], Version: "0.1.0", Protocols: []string{"reeve.role.v1"},
+			Roles: []*rolev1.RoleManifest{{
+				Name: fields[1], Summary: "A role for tests", ConsensusUser: fields[1],
+				Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/" + fields[1]}}},
+			}},
+		},
+	})
+}
+
+func (n *node) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogResponse]) error {
+	if err := n.check(stream.Context()); err != nil {
+		return err
+	}
+	if request.GetRole() == "nothing" {
+		return status.Error(codes.NotFound, "role nothing has no log")
+	}
+	lines := [][]byte{[]byte("one\n"), []byte("two\n"), []byte("three \x1b[2J<&>\n")}
+	if tail := int(request.GetTail()); tail > 0 && tail < len(lines) {
+		lines = lines[len(lines)-tail:]
+	}
+	return stream.Send(&nodev1.ReadLogResponse{Data: bytes.Join(lines, nil)})
+}

@@ -1,0 +1,79 @@
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Format is how a command prints its document.
+type Format string
+
+// The formats.
+const (
+	// Table is for people and may change from version to version.
+	Table Format = "table"
+	// JSON is for programs: fields are only ever added.
+	JSON Format = "json"
+)
+
+// Set implements the value of a flag.
+func (f *Format) Set(text string) error {
+	switch Format(text) {
+	case Table, JSON:
+		*f = Format(text)
+		return nil
+	default:
+		return fmt.Errorf("%q is not a format: it is table or json", text)
+	}
+}
+
+// String implements the value of a flag.
+func (f *Format) String() string { return string(*f) }
+
+// Type implements the value of a flag.
+func (f *Format) Type() string { return "table|json" }
+
+// Document is what a command prints.
+type Document interface {
+	// table writes the document for people, columns separated by tabs.
+	table(w io.Writer, now time.Time)
+}
+
+// Print writes a document. now is what the ages in tables are counted from.
+func Print(w io.Writer, format Format, document Document, now time.Time) error {
+	if format == JSON {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(document)
+	}
+	columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.StripEscape)
+	document.table(columns, now)
+	return columns.Flush()
+}
+
+// row writes the cells of a line, "-" for those that are empty. Text from elsewhere must not break the lines or columns, or reach the
+// terminal as a control sequence.
+func row(w io.Writer, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = Clean(cell)
+		if cells[i] == "" {
+			cells[i] = "-"
+		}
+	}
+	_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
+}
+
+// Clean returns text with every control character replaced by a space: what a role says of itself is shown, and must not move the cursor.
+func Clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || (r >= 0x7f && r < 0xa0) {
+			return ' '
+		}
+		return r
+	}, text)
+}

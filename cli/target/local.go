@@ -1,0 +1,113 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/reeveproject/reeve/cli/fault"
+)
+
+// ErrNotRunning says that no node serves its API in a dev directory.
+var ErrNotRunning = errors.New("no node runs there")
+
+// DialLocal connects to the socket of the node's own API in a dev directory and returns the process that listens there. The process is root's,
+// the caller's or that of the directory's owner: another one could only be there to deceive. If nobody listens the error is ErrNotRunning.
+func DialLocal(ctx context.Context, dir string) (net.Conn, int, error) {
+	// D/run is a link, because D itself may be too long for the path of a socket.
+	run, err := filepath.EvalSymlinks(filepath.Join(dir, "run"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, ErrNotRunning
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(run, "node.sock"))
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, 0, ErrNotRunning
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	pid, err := checkListener(conn, dir)
+	if err != nil {
+		_ = conn.Close()
+		return nil, 0, err
+	}
+	return conn, pid, nil
+}
+
+func checkListener(conn net.Conn, dir string) (int, error) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *unix.Ucred
+	var peerErr error
+	if err := raw.Control(func(fd uintptr) {
+		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if peerErr != nil {
+		return 0, fmt.Errorf("who listens on the node's socket: %w", peerErr)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() && (!ok || peer.Uid != owner.Uid) {
+		return 0, fmt.Errorf("user %d listens on the node's socket, who is not the owner of the directory", peer.Uid)
+	}
+	return int(peer.Pid), nil
+}
+
+// connectLocal makes the connection to the node of a dev directory, and tries it once so that the reason of a failure is known.
+func connectLocal(ctx context.Context, dir string) (*grpc.ClientConn, error) {
+	probe, _, err := DialLocal(ctx, dir)
+	if err != nil {
+		return nil, localFault(err, dir)
+	}
+	_ = probe.Close()
+	return NewLocalClient(dir)
+}
+
+// NewLocalClient returns a connection to the node of a dev directory that is made when it is needed, and again after it is lost. It may be had before
+// the node runs.
+func NewLocalClient(dir string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///node.sock",
+		// The kernel is the channel, and has said who listens.
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// To try a socket costs nothing, and somebody waits for the node to start.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, _, err := DialLocal(ctx, dir)
+			return conn, err
+		}))
+}
+
+func localFault(err error, dir string) error {
+	switch {
+	case errors.Is(err, ErrNotRunning):
+		return fault.New(fault.Unreachable, "no node runs in "+dir, "Run `reeve dev up --dir "+dir+"` to start it.")
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Wrap(fault.Refused, err, "the node in "+dir+" belongs to another user", "Run reeve as that user, or as root.")
+	default:
+		return fault.Wrap(fault.Unreachable, err, "the node in "+dir+" does not answer", "See "+filepath.Join(dir, "reeved.log")+".")
+	}
+}
