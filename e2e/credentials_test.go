@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// caFile writes the certificates of the cluster's CA to a file, as the node's own API gives them to whoever may open its socket.
+func caFile(t *testing.T, c *devcluster.Cluster) string {
+	t.Helper()
+	run, err := filepath.EvalSymlinks(c.Path("run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("unix://"+filepath.Join(run, "node.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer, err := nodev1.NewNodeServiceClient(conn).GetStatus(t.Context(), &nodev1.GetStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	for _, certificate := range answer.GetStatus().GetCluster().GetCaCertificates() {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})...)
+	}
+	if len(text) == 0 {
+		t.Fatal("the node does not know the cluster's CA")
+	}
+	file := filepath.Join(filepath.Dir(c.Directory), "ca.pem")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// writeKey writes a new key to a file that everybody can read.
+func writeKey(t *testing.T, file string) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readKey reads the owner's key of a cluster.
+func readKey(t *testing.T, c *devcluster.Cluster) ed25519.PrivateKey {
+	t.Helper()
+	text, err := os.ReadFile(c.Path("owner.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatal("owner.key holds no PEM block")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.(ed25519.PrivateKey)
+}
+
+// listen takes a free port of the loopback interface until the test ends or close is called.
+func listen(t *testing.T) (address string, close func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String(), func() { _ = listener.Close() }
+}

@@ -1,0 +1,8 @@
+// Package e2e tests the whole of Reeve by its real programs: every test starts them as a user would, looks at them from outside (the command
+// line, the processes of the machine, files, sockets) and imports nothing of them but the protocol.
+//
+// The programs are built once. A test has a cluster of its own in a directory of its own, kills only processes that it has found to be that
+// cluster's, and fails if any of them is left when it ends. Most tests run as root and as an ordinary user; those that need root say so when
+// they are skipped. The pieces of the harness are in internal: build makes the programs, roleplugin makes plugins as a third party
+// would, devcluster is a cluster as its operator has it, procfs are the processes of the machine, and eventually waits.
+package e2e

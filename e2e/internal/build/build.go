@@ -1,0 +1,82 @@
+// Package build makes the programs that the tests run, out of the workspace, as `make build` does.
+package build
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// module is what the import paths of all of ours begin with.
+const module = "github.com/reeveproject/reeve/"
+
+// Programs are the built programs, laid out as in bin/.
+type Programs struct {
+	// Workspace is the directory of go.work.
+	Workspace string
+	// Directory is where the programs are.
+	Directory string
+}
+
+// All builds every program of the workspace into a directory. workspace is the directory of go.work.
+func All(ctx context.Context, workspace, directory string) (*Programs, error) {
+	p := &Programs{Workspace: workspace, Directory: directory}
+	for _, group := range []struct {
+		into     string
+		packages []string
+	}{
+		{directory, []string{"core/cmd/reeved", "cli/cmd/reeve"}},
+		{p.Plugins(), []string{"plugins/consensus", "plugins/curator", "plugins/hostsfile"}},
+		{filepath.Join(directory, "examples"), []string{"examples/lighthouse"}},
+	} {
+		if err := os.MkdirAll(group.into, 0o755); err != nil {
+			return nil, err
+		}
+		arguments := []string{"build", "-o", group.into + "/"}
+		for _, name := range group.packages {
+			arguments = append(arguments, module+name)
+		}
+		if err := Go(ctx, workspace, nil, arguments...); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Reeve is the command line.
+func (p *Programs) Reeve() string { return filepath.Join(p.Directory, "reeve") }
+
+// Reeved is the core.
+func (p *Programs) Reeved() string { return filepath.Join(p.Directory, "reeved") }
+
+// Plugins is the directory of the built-in plugins.
+func (p *Programs) Plugins() string { return filepath.Join(p.Directory, "plugins") }
+
+// Plugin is a built-in plugin.
+func (p *Programs) Plugin(name string) string { return filepath.Join(p.Plugins(), name) }
+
+// Lighthouse is the third party's example.
+func (p *Programs) Lighthouse() string { return filepath.Join(p.Directory, "examples", "lighthouse") }
+
+// Go runs the go command in a directory, with further variables in its environment.
+func Go(ctx context.Context, directory string, environment []string, arguments ...string) error {
+	_, err := Output(ctx, directory, environment, arguments...)
+	return err
+}
+
+// Output is Go, and returns what the command printed on its standard output.
+func Output(ctx context.Context, directory string, environment []string, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Dir = directory
+	// The programs are static, so that a role needs nothing of the machine's libraries.
+	command.Env = append(append(os.Environ(), "CGO_ENABLED=0"), environment...)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("go %s in %s: %w\n%s", strings.Join(arguments, " "), directory, err, stderr.String())
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,175 @@
+// Package devcluster is a cluster of one node in a dev directory, as its operator has it: the command line, the files and the processes.
+//
+// A Cluster belongs to one test. When the test ends the node is stopped, and the test fails if any process of it is left. Processes are only ever
+// killed if they are the cluster's: by the file that they run, by the instance that their environment names, or by their user ID.
+package devcluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/build"
+)
+
+// User is an ordinary user.
+type User struct{ UID, GID int }
+
+// Options say what cluster it is.
+type Options struct {
+	Programs *build.Programs
+	// Base is a directory that everybody can pass through, with a short path.
+	Base string
+	// User runs the cluster; nil: the user of the test. Another one than that needs root.
+	User *User
+}
+
+// Cluster is a cluster of one node.
+type Cluster struct {
+	Programs *build.Programs
+	// Directory is the dev directory.
+	Directory string
+
+	user     *User
+	home     string
+	commands sync.WaitGroup
+
+	mu      sync.Mutex
+	nodeIDs map[string]bool
+}
+
+// New returns a cluster that does not exist yet: Up makes it.
+func New(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	home, err := makeHome(options.Base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{
+		Programs: options.Programs, Directory: filepath.Join(home, "d"), user: options.User, home: home, nodeIDs: make(map[string]bool),
+	}
+	if err := os.Chmod(home, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if c.user != nil {
+		if err := os.Chown(home, c.user.UID, c.user.GID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { c.end(t) })
+	return c
+}
+
+// makeHome makes a directory with a name that is as short as can be: the path of a user's run directory has to fit into that of a socket.
+func makeHome(base string) (string, error) {
+	for n := 0; ; n++ {
+		home := filepath.Join(base, strconv.Itoa(n))
+		if err := os.Mkdir(home, 0o711); !errors.Is(err, fs.ErrExist) {
+			return home, err
+		}
+	}
+}
+
+// Path returns a path below the dev directory.
+func (c *Cluster) Path(elements ...string) string {
+	return filepath.Join(append([]string{c.Directory}, elements...)...)
+}
+
+// Up makes the cluster if there is none, starts its node in the background and waits until it is up.
+func (c *Cluster) Up(t testing.TB) Status {
+	t.Helper()
+	c.MustReeve(t, "dev", "up", "--detach")
+	return c.Status(t)
+}
+
+// Down stops the node and everything that it runs.
+func (c *Cluster) Down(t testing.TB) {
+	t.Helper()
+	c.MustReeve(t, "dev", "down")
+	c.NoProcesses(t)
+}
+
+// environment is what every login has.
+func (c *Cluster) environment() []string {
+	environment := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}
+	if c.uid() == 0 {
+		return append(environment, "HOME=/root")
+	}
+	return append(environment, "HOME="+c.home, "XDG_RUNTIME_DIR="+c.home)
+}
+
+func (c *Cluster) uid() int {
+	if c.user != nil {
+		return c.user.UID
+	}
+	return os.Geteuid()
+}
+
+func (c *Cluster) credential() *syscall.Credential {
+	if c.user == nil {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(c.user.UID), Gid: uint32(c.user.GID)}
+}
+
+// end stops everything, and fails the test for what should not have been left.
+func (c *Cluster) end(t testing.TB) {
+	if t.Failed() {
+		c.showLogs(t)
+	}
+	if _, err := os.Stat(c.Path("reeved.yaml")); err == nil {
+		down := c.start(t, c.Programs.Reeve(), "dev", "down", "--dir", c.Directory)
+		if result := down.Wait(t, commandTimeout+time.Second); result.Code != 0 && !t.Failed() {
+			t.Error(result)
+		}
+	}
+	for _, stray := range c.Processes(t) {
+		t.Errorf("left at the end: %s", stray)
+		c.kill(t, stray)
+	}
+	c.commands.Wait()
+	// As root the run directory is not below home.
+	if run, err := filepath.EvalSymlinks(c.Path("run")); err == nil {
+		c.remove(t, run)
+	}
+	if keep, _ := strconv.ParseBool(os.Getenv("REEVE_E2E_KEEP")); keep && t.Failed() {
+		t.Logf("the files are kept in %s", c.home)
+		return
+	}
+	c.remove(t, c.home)
+}
+
+func (c *Cluster) remove(t testing.TB, path string) {
+	if err := os.RemoveAll(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// showLogs shows what the node and its roles wrote.
+func (c *Cluster) showLogs(t testing.TB) {
+	files, _ := filepath.Glob(c.Path("data", "logs", "*.log"))
+	for _, file := range append([]string{c.Path("reeved.log")}, files...) {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		const most = 12 << 10
+		if len(content) > most {
+			content = append([]byte("…\n"), content[len(content)-most:]...)
+		}
+		t.Logf("--- %s\n%s", file, content)
+	}
+	if content, err := os.ReadFile(c.Path("reeved.yaml")); err == nil {
+		t.Logf("--- parameters\n%s", content)
+	}
+	for _, process := range c.Processes(t) {
+		t.Log(fmt.Sprint(process))
+	}
+}

@@ -1,0 +1,151 @@
+package devcluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+)
+
+// Status is what `reeve status -o json` promises, as somebody reads it who has only the documentation.
+type Status struct {
+	Node struct {
+		ID         string   `json:"id"`
+		Addresses  []string `json:"addresses"`
+		APIAddress string   `json:"api_address"`
+		Isolation  string   `json:"isolation"`
+		Volume     string   `json:"volume"`
+	} `json:"node"`
+	Cluster struct {
+		ID       string   `json:"id"`
+		Curators []string `json:"curators"`
+	} `json:"cluster"`
+	Membership struct {
+		State  string `json:"state"`
+		Reason string `json:"reason"`
+	} `json:"membership"`
+	Roles []Role `json:"roles"`
+}
+
+// Role is a role on the node.
+type Role struct {
+	Role       string            `json:"role"`
+	State      string            `json:"state"`
+	Reason     string            `json:"reason"`
+	PID        int               `json:"pid"`
+	Restarts   int               `json:"restarts"`
+	InstanceID string            `json:"instance_id"`
+	Endpoints  []Endpoint        `json:"endpoints"`
+	Values     map[string]string `json:"values"`
+}
+
+// Endpoint is an address that an instance serves.
+type Endpoint struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Role returns the role of a name; the zero Role if the node does not have it.
+func (s Status) Role(name string) Role {
+	for _, role := range s.Roles {
+		if role.Role == name {
+			return role
+		}
+	}
+	return Role{}
+}
+
+// Up says whether the node is Home and these roles are Ready.
+func (s Status) Up(roles ...string) bool {
+	for _, role := range roles {
+		if s.Role(role).State != "Ready" {
+			return false
+		}
+	}
+	return s.Membership.State == "Home"
+}
+
+// PIDs returns the process of each role that has one.
+func (s Status) PIDs() map[string]int {
+	pids := make(map[string]int)
+	for _, role := range s.Roles {
+		if role.PID != 0 {
+			pids[role.Role] = role.PID
+		}
+	}
+	return pids
+}
+
+// String is the status for people who look at a failed test.
+func (s Status) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s (%s)", s.Node.ID, s.Membership.State, s.Membership.Reason)
+	for _, role := range s.Roles {
+		fmt.Fprintf(&text, "\n\t%s %s (%s) pid %d, restarts %d", role.Role, role.State, role.Reason, role.PID, role.Restarts)
+	}
+	return text.String()
+}
+
+// Endpoint returns the address of an endpoint; empty if there is none.
+func (r Role) Endpoint(name string) string {
+	for _, endpoint := range r.Endpoints {
+		if endpoint.Name == name {
+			return endpoint.Address
+		}
+	}
+	return ""
+}
+
+// URL returns the endpoint "http" as the beginning of a URL, without a slash at its end; empty if there is none.
+func (r Role) URL() string {
+	address := r.Endpoint("http")
+	if address != "" && !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	return strings.TrimSuffix(address, "/")
+}
+
+// Status returns the node's status.
+func (c *Cluster) Status(t testing.TB) Status {
+	t.Helper()
+	status, err := parseStatus(c.MustReeve(t, "status", "-o", "json").Stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+func parseStatus(document string) (Status, error) {
+	var status Status
+	if err := json.Unmarshal([]byte(document), &status); err != nil {
+		return status, fmt.Errorf("reeve status -o json: %w\n%s", err, document)
+	}
+	return status, nil
+}
+
+// Await waits for a status that is as it should be, and returns it.
+func (c *Cluster) Await(t testing.TB, timeout time.Duration, what string, ok func(Status) bool) Status {
+	t.Helper()
+	var status Status
+	eventually.True(t, timeout, what, func() (bool, string) {
+		result := c.Reeve(t, "status", "-o", "json")
+		if result.Code != 0 {
+			return false, result.String()
+		}
+		var err error
+		if status, err = parseStatus(result.Stdout); err != nil {
+			return false, err.Error()
+		}
+		return ok(status), status.String()
+	})
+	return status
+}
+
+// AwaitUp waits until the node is Home and these roles are Ready.
+func (c *Cluster) AwaitUp(t testing.TB, timeout time.Duration, roles ...string) Status {
+	t.Helper()
+	return c.Await(t, timeout, "the node Home and Ready: "+strings.Join(roles, ", "), func(s Status) bool { return s.Up(roles...) })
+}

@@ -1,0 +1,39 @@
+// Package eventually waits for what a test cannot be told of: it looks again and again, in short steps, until it is so or the time is up.
+package eventually
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// step is the pause between two looks. It is long enough that a look which starts a process does not starve what it looks at.
+const step = 50 * time.Millisecond
+
+// True waits until look returns true, and otherwise fails the test after timeout with what look last said.
+func True(t testing.TB, timeout time.Duration, what string, look func() (ok bool, seen string)) {
+	t.Helper()
+	if seen, ok := Try(t.Context(), timeout, step, look); !ok {
+		t.Fatalf("not within %s: %s; last seen: %s", timeout, what, seen)
+	}
+}
+
+// Try is True for the caller to judge, with a step of its own.
+func Try(ctx context.Context, timeout, step time.Duration, look func() (ok bool, seen string)) (seen string, ok bool) {
+	deadline := time.Now().Add(timeout)
+	ticker := time.NewTicker(step)
+	defer ticker.Stop()
+	for {
+		if ok, seen = look(); ok {
+			return seen, true
+		}
+		if time.Now().After(deadline) {
+			return seen, false
+		}
+		select {
+		case <-ctx.Done():
+			return seen, false
+		case <-ticker.C:
+		}
+	}
+}

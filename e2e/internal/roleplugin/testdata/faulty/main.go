@@ -1,0 +1,72 @@
+// The faulty plugin: roles that do what no role should.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+func main() {
+	role.Serve(role.Plugin{
+		Name:    "faulty",
+		Version: "0.1.0",
+		Roles: []role.Role{
+			{Name: "crasher", Summary: "Ends at once", Run: func(context.Context, *role.Host) error {
+				return errors.New("the lamp is broken")
+			}},
+			{Name: "panicker", Summary: "Panics at once", Run: func(context.Context, *role.Host) error {
+				panic("the lamp has burst")
+			}},
+			{Name: "quitter", Summary: "Ends at once, without an error", Run: func(context.Context, *role.Host) error {
+				return nil
+			}},
+			{Name: "needy", Summary: "Requires a role", Requires: []string{"crasher"}, Run: idle},
+			{Name: "orphan", Summary: "Requires what nobody provides", Requires: []string{"example.lens.v1"}, Run: idle},
+			{Name: "noisy", Summary: "Writes what nobody asked for", Run: noisy},
+			{Name: "stubborn", Summary: "Does not stop, and has a child that does not either", Run: stubborn},
+			{Name: "fading", Summary: "Says that it has seen better days", Run: fading},
+		},
+	})
+}
+
+func idle(ctx context.Context, host *role.Host) error {
+	host.Ready()
+	<-ctx.Done()
+	return nil
+}
+
+// noisy writes more than any pipe holds, and lines that are poison for whoever parses them.
+func noisy(ctx context.Context, host *role.Host) error {
+	for _, line := range []string{`{"@message": 5}`, `{"@level": [], "@message": {}}`, `{`, "\x00\xff\x1b[31m", strings.Repeat("x", 200<<10)} {
+		fmt.Fprintln(os.Stderr, line)
+		fmt.Fprintln(os.Stdout, line)
+	}
+	host.Logger().Info("the fog horn is on", "times", 7)
+	return idle(ctx, host)
+}
+
+func stubborn(_ context.Context, host *role.Host) error {
+	signal.Ignore(syscall.SIGTERM)
+	child := exec.Command("/bin/sleep", "1000")
+	if err := child.Start(); err != nil {
+		return err
+	}
+	host.SetValue("child", strconv.Itoa(child.Process.Pid))
+	host.Ready()
+	select {}
+}
+
+func fading(ctx context.Context, host *role.Host) error {
+	host.Degraded("the oil is low")
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/e2e/internal/build"
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
+)
+
+// suite is what all tests share. It is set before the first of them.
+var suite struct {
+	// base is a directory that roles of every user can pass through, with a short path: socket paths end at 107 bytes.
+	base     string
+	programs *build.Programs
+}
+
+// ordinary is a user whom nobody else is, for the tests that run as root.
+var ordinary = &devcluster.User{UID: 61001, GID: 61001}
+
+func TestMain(m *testing.M) {
+	if err := setUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if code == 0 || os.Getenv("REEVE_E2E_KEEP") == "" {
+			_ = os.RemoveAll(suite.base)
+		}
+		os.Exit(code)
+	}))
+}
+
+func setUp() error {
+	workspace, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
+	if suite.base, err = os.MkdirTemp("", "re"); err != nil {
+		return err
+	}
+	if err := os.Chmod(suite.base, 0o755); err != nil {
+		return err
+	}
+	suite.programs, err = build.All(context.Background(), workspace, filepath.Join(suite.base, "bin"))
+	return err
+}
+
+func isRoot() bool { return os.Geteuid() == 0 }
+
+// newCluster returns a cluster of the test's own user.
+func newCluster(t *testing.T) *devcluster.Cluster {
+	t.Helper()
+	return devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
+}
+
+// asEveryUser runs a test as root and as an ordinary user, as far as the test's own user can.
+func asEveryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+	if !isRoot() {
+		test(t, newCluster(t))
+		return
+	}
+	t.Run("root", func(t *testing.T) {
+		t.Parallel()
+		test(t, newCluster(t))
+	})
+	t.Run("ordinary user", func(t *testing.T) {
+		t.Parallel()
+		test(t, devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base, User: ordinary}))
+	})
+}
+
+// plugins are the plugins that were built for the tests. A test that needs one waits until it is there.
+var plugins struct {
+	mu    sync.Mutex
+	built map[string]func() (string, error)
+}
+
+// buildPlugin returns the executable of a plugin that is made on the spot. The same one is made once.
+func buildPlugin(t *testing.T, source string, variables map[string]string) string {
+	t.Helper()
+	key := fmt.Sprint(source, variables)
+	plugins.mu.Lock()
+	if plugins.built == nil {
+		plugins.built = make(map[string]func() (string, error))
+	}
+	if plugins.built[key] == nil {
+		plugins.built[key] = sync.OnceValues(func() (string, error) {
+			return roleplugin.Build(context.Background(), suite.programs.Workspace, suite.base, source, variables)
+		})
+	}
+	built := plugins.built[key]
+	plugins.mu.Unlock()
+	executable, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return executable
+}
