@@ -35,6 +35,16 @@ type displacedError struct {
 func (e *displacedError) Error() string { return fmt.Sprintf("left as %s: %v", e.temporary, e.err) }
 func (e *displacedError) Unwrap() error { return e.err }
 
+// unguardedError says that others than the core's user may put files into a directory.
+type unguardedError struct {
+	uid  uint32
+	mode uint32 // 0: the owner alone is the reason
+}
+
+func (e *unguardedError) Error() string {
+	return fmt.Sprintf("directory of user %d with mode %04o", e.uid, e.mode)
+}
+
 // fileError is a refusal to read or to replace a file, with a sentence that says what to do. It never carries content.
 type fileError struct {
 	code    codes.Code
@@ -59,7 +69,14 @@ func explain(err error, doing, path string) error {
 func explanation(err error, doing, path string) *fileError {
 	var owner *ownerError
 	var displaced *displacedError
+	var unguarded *unguardedError
 	switch {
+	case errors.As(err, &unguarded) && unguarded.mode != 0:
+		return refuse(codes.FailedPrecondition, doing, path, "others may write its directory (mode %04o), and could lead the core to any other file: take that right away (chmod go-w), or grant another path",
+			unguarded.mode)
+	case errors.As(err, &unguarded):
+		return refuse(codes.FailedPrecondition, doing, path, "its directory belongs to user %d and the file does not, so that this user could lead the core to any other file: give the directory to the core's user, or the file to that one",
+			unguarded.uid)
 	case errors.As(err, &displaced):
 		return refuse(codes.Internal, doing, path, "somebody else changed it at the same time, and what they wrote could not be put back: it is beside it as %s (%v)",
 			displaced.temporary, displaced.err)
@@ -73,7 +90,7 @@ func explanation(err error, doing, path string) *fileError {
 	case errors.Is(err, errNotRegular):
 		return refuse(codes.FailedPrecondition, doing, path, "it is not a regular file: grant the path of one")
 	case errors.Is(err, errLinked):
-		return refuse(codes.FailedPrecondition, doing, path, "the file has other names (hard links), so that another file would change with it: remove them or make it a copy")
+		return refuse(codes.FailedPrecondition, doing, path, "the file has other names (hard links), under which it would stay as it is: remove them or make it a copy")
 	case errors.Is(err, errSetID):
 		return refuse(codes.FailedPrecondition, doing, path, "it is set-user-ID or set-group-ID, and a role may not write what runs as another user: take that mode away, or grant another path")
 	case errors.Is(err, errTooLarge):

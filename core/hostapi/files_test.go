@@ -145,6 +145,17 @@ func TestFilesThatAreRefused(t *testing.T) {
 			return errors.Join(os.WriteFile(path, []byte("below"), 0o644), os.WriteFile(filepath.Join(dir, "above"), []byte("content"), 0o644),
 				unix.Mount(filepath.Join(dir, "above"), path, "", unix.MS_BIND, ""))
 		}, codes.OK, codes.FailedPrecondition, "mounted", true},
+		"a directory that everybody may write": {func(dir, path string) error {
+			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), os.Chmod(dir, 0o777|os.ModeSticky))
+		}, codes.FailedPrecondition, codes.FailedPrecondition, "chmod", false},
+		"another user's directory": {func(dir, path string) error {
+			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), os.Chown(dir, otherUser, otherUser))
+		}, codes.FailedPrecondition, codes.FailedPrecondition, "belongs to user 65531", true},
+		"nothing in another user's directory": {func(dir, _ string) error { return os.Chown(dir, otherUser, otherUser) },
+			codes.FailedPrecondition, codes.FailedPrecondition, "belongs to user 65531", true},
+		"another user's directory and file": {func(dir, path string) error {
+			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), os.Chown(dir, otherUser, otherUser), os.Chown(path, otherUser, otherUser))
+		}, codes.OK, codes.OK, "", true},
 		"a directory that may not be written": {func(dir, path string) error {
 			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), readOnly(dir))
 		}, codes.OK, codes.PermissionDenied, "root", false},
@@ -172,11 +183,14 @@ func TestFilesThatAreRefused(t *testing.T) {
 			}
 			for _, expected := range []string{digestOf("content"), ""} {
 				err := replace(t, client, path, expected, "new")
-				if expected == "" && test.read == codes.OK {
+				switch {
+				case expected == "" && test.read == codes.OK:
 					mustRefuse(t, err, codes.Aborted)
-					continue
+				case test.replace == codes.OK:
+					mustRefuse(t, err, codes.OK)
+				default:
+					mustRefuse(t, err, test.replace, path, test.says)
 				}
-				mustRefuse(t, err, test.replace, path, test.says)
 			}
 			mustHold(t, victim, "content")
 			mustHaveOnly(t, dir, before...)
@@ -302,10 +316,15 @@ func TestNoUpdateIsLost(t *testing.T) {
 // The other is never read and never written.
 func TestRaces(t *testing.T) {
 	// As many calls as it takes to get past the swapping a good few times, and never more than these.
-	const rounds, enough = 5000, 60
+	const rounds, enough = 5000, 40
 	for name, swap := range map[string]func(dir, victims string) error{
-		"the file":                  swapFile(os.Symlink),
-		"the file with a hard link": swapFile(os.Link),
+		"the file": func(dir, victims string) error {
+			sub := filepath.Join(dir, "sub")
+			file, bad, good := filepath.Join(sub, "file"), filepath.Join(sub, "bad"), filepath.Join(sub, "good")
+			return errors.Join(
+				os.WriteFile(good, nil, 0o644), os.Symlink(filepath.Join(victims, "file"), bad),
+				os.Rename(bad, file), os.Rename(good, file))
+		},
 		"its content": func(dir, _ string) error {
 			return os.WriteFile(filepath.Join(dir, "sub", "file"), []byte("own"), 0o644)
 		},
@@ -378,16 +397,5 @@ func TestRaces(t *testing.T) {
 			}
 			t.Logf("outcomes: %v", outcomes)
 		})
-	}
-}
-
-// swapFile puts a link to the victim in the place of the file and at once a file again.
-func swapFile(link func(string, string) error) func(dir, victims string) error {
-	return func(dir, victims string) error {
-		sub := filepath.Join(dir, "sub")
-		file, bad, good := filepath.Join(sub, "file"), filepath.Join(sub, "bad"), filepath.Join(sub, "good")
-		return errors.Join(
-			os.WriteFile(good, []byte("own"), 0o644), link(filepath.Join(victims, "file"), bad),
-			os.Rename(bad, file), os.Rename(good, file))
 	}
 }

@@ -65,6 +65,28 @@ func isSymlink(directory int, name string) bool {
 	return err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
+// guarded returns nil if nobody can put a file of somebody else's choice into the directory while the core looks: a link to any file of the
+// file system would do, and that it is one cannot be told for sure while others may rename. So only the core's user and root may write
+// the directory. Where the owner is another user, this user's own files are all that can be had there (see acceptable).
+func guarded(directory *os.File) (owner uint32, err error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(directory.Fd()), &stat); err != nil {
+		return 0, err
+	}
+	others := uint32(0o022)
+	if os.Geteuid() != 0 {
+		// The user's own group is often the user alone, and a core that is not root reads nothing that its roles, of the same user, could not.
+		others = 0o002
+	}
+	if stat.Mode&others != 0 {
+		return 0, &unguardedError{uid: stat.Uid, mode: stat.Mode & 0o7777}
+	}
+	return stat.Uid, nil
+}
+
+// trusted reports whether a user could do whatever the core does without asking it.
+func trusted(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
+
 // regular is an open regular file and what it held when it was opened.
 type regular struct {
 	file    *os.File
@@ -75,9 +97,17 @@ type regular struct {
 // openRegular opens a regular file of the directory and reads it. The file is looked at before it is opened: opening a device or a pipe can
 // have effects of its own.
 func openRegular(directory *os.File, name string) (*regular, error) {
+	owner, err := guarded(directory)
+	if err != nil {
+		return nil, err
+	}
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(int(directory.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
+	if errors.Is(err, unix.ENOENT) && !trusted(owner) {
+		// A file that the core makes there would be the core's, and refused from then on.
+		return nil, &unguardedError{uid: owner}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +116,7 @@ func openRegular(directory *os.File, name string) (*regular, error) {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, err
 	}
-	if err := acceptable(&stat); err != nil {
+	if err := acceptable(&stat, owner); err != nil {
 		return nil, err
 	}
 	// By way of /proc the very file is opened that was looked at, whatever has its name now.
@@ -108,8 +138,8 @@ func openRegular(directory *os.File, name string) (*regular, error) {
 	return &regular{file: file, stat: stat, content: content}, nil
 }
 
-// acceptable returns nil for a file that a role may be given to read and to replace.
-func acceptable(stat *unix.Stat_t) error {
+// acceptable returns nil for a file that a role may be given to read and to replace, in a directory of this owner.
+func acceptable(stat *unix.Stat_t, owner uint32) error {
 	switch {
 	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return unix.ELOOP
@@ -118,8 +148,10 @@ func acceptable(stat *unix.Stat_t) error {
 	case stat.Nlink == 0:
 		return errChanged
 	case stat.Nlink > 1:
-		// Whoever may write the directory could otherwise have the core read, or give away the owner and mode of, any file of the file system.
+		// The file is known under another name too, which would keep the old content.
 		return errLinked
+	case !trusted(owner) && stat.Uid != owner:
+		return &unguardedError{uid: owner}
 	case stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return errSetID
 	case stat.Size > maxFileSize:

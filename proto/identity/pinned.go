@@ -19,8 +19,7 @@ const selfSignedLifetime = 2 * time.Hour
 // SelfSigned makes a short-lived certificate by which the holder of key proves, in a TLS handshake, that it holds it. Nothing in it but the
 // key says who the holder is.
 func SelfSigned(key ed25519.PrivateKey, now time.Time) (tls.Certificate, error) {
-	public, ok := key.Public().(ed25519.PublicKey)
-	if !ok || len(key) != ed25519.PrivateKeySize {
+	if len(key) != ed25519.PrivateKeySize {
 		return tls.Certificate{}, errors.New("identity: not an Ed25519 private key")
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
@@ -36,7 +35,7 @@ func SelfSigned(key ed25519.PrivateKey, now time.Time) (tls.Certificate, error) 
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("identity: self-signed certificate: %w", err)
 	}

@@ -49,7 +49,8 @@ type HostServiceClient interface {
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
-	// allows. Aborted if the file is not what the caller last read.
+	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
+	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
 	ReplaceFile(ctx context.Context, in *ReplaceFileRequest, opts ...grpc.CallOption) (*ReplaceFileResponse, error)
 }
 
@@ -174,7 +175,8 @@ type HostServiceServer interface {
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
-	// allows. Aborted if the file is not what the caller last read.
+	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
+	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
 	ReplaceFile(context.Context, *ReplaceFileRequest) (*ReplaceFileResponse, error)
 	mustEmbedUnimplementedHostServiceServer()
 }
