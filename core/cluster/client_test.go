@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/tls"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -98,22 +97,18 @@ func TestTheConnectionFollowsTheEndpoint(t *testing.T) {
 }
 
 func TestACuratorThatReturnsToItsPortIsFoundAndToldAgain(t *testing.T) {
-	n := newNode(t, nil)
-	c := newCurator(n.ca.curatorCertificate())
-	c.view.Set(n.response(7))
-	listener, address := listenTCP(t)
-	stop := c.serve(t, listener)
-	n.curatorAt("i1", address)
-	n.status.Set(reported("1"))
-	t.Cleanup(n.run())
-	await(t, &c.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 1 })
-	stop()
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.serve(t, listener))
-	await(t, &c.reports, func(r []*clusterv1.NodeStatus) bool { return slices.Equal(versions(r), []string{"1", "1"}) })
+	onFakeClock(t, func(t *testing.T, s *scene) {
+		down := s.up("a:1")
+		s.curatorAt("i1", "a:1")
+		s.status.Set(reported("1"))
+		await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 1 })
+		synctest.Wait() // until its answer has arrived: a report without one is repeated in any case
+		down()
+		time.Sleep(time.Second)
+		defer s.up("a:1")()
+		await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return slices.Equal(versions(r), []string{"1", "1"}) })
+		s.contact(true)
+	})
 }
 
 func TestOnlyChangesAreReportedOneAtATime(t *testing.T) {

@@ -97,8 +97,9 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		return nil
 	}
 	if before := s.last.GetRevision(); response.GetRevision() < before {
-		// Curators read from the store's quorum, so only a store that was restored from a copy leads here; then it is to be followed.
-		s.config.Log.Warn("the cluster went back in time: was its store restored?", "revision", response.GetRevision(), "before", before)
+		// It is followed all the same: the curator sees to it that the node's own record is not an older one, and a store that was
+		// restored from a copy is the truth.
+		s.config.Log.Info("the curator's view is older than the last one", "revision", response.GetRevision(), "before", before)
 	}
 	s.last = response
 	directory := response.GetDirectory()

@@ -51,7 +51,7 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 		"outside":  {nil, plugin.ErrHandshake, ""},
 		"tcp":      {nil, plugin.ErrHandshake, ""},
 		"netrpc":   {nil, plugin.ErrHandshake, ""},
-		"silent":   {nil, plugin.ErrHandshakeTimeout, ""},
+		"silent":   {nil, nil, ""},
 		"deaf":     {nil, nil, ""},
 		"foreign":  {nil, plugin.ErrPeer, ""},
 	} {
@@ -97,6 +97,22 @@ func TestDescribeNewerPlugin(t *testing.T) {
 	variant.Before = "newer"
 	var version *plugin.VersionError
 	if _, err := node.launcher.Describe(t.Context(), node.add(t, variant)); !errors.As(err, &version) || !version.UpgradeCore || version.Theirs != "2" {
+		t.Errorf("error %v", err)
+	}
+	node.nothingLeft(t)
+}
+
+func TestLaunchWaitsForTheHandshake(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	variant := everything
+	variant.Before = "silent"
+	s := spec(node.add(t, variant), variant, plugintest.Configuration{})
+	remit, err := node.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.launcher.Launch(t.Context(), remit, s, "/nowhere"); !errors.Is(err, plugin.ErrHandshakeTimeout) {
 		t.Errorf("error %v", err)
 	}
 	node.nothingLeft(t)

@@ -126,7 +126,7 @@ func TestEnds(t *testing.T) {
 	}{
 		"fails":   {plugintest.Configuration{Do: "fail"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, "I give up"},
 		"returns": {plugintest.Configuration{Do: "return"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, ""},
-		"exits":   {plugintest.Configuration{Do: "exit", Log: []string{"so long"}}, 0, 3, "exited with status 3: so long"},
+		"exits":   {plugintest.Configuration{Do: "ready", After: 200, Log: []string{"so long"}}, 0, 4, "exited with status 4: so long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			instance := node.launch(t, test.configuration)

@@ -30,12 +30,18 @@ func main() {
 			}
 		}
 	}
-	if len(os.Args) == 2 && os.Args[1] == "sleep" {
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-		select {}
+	if len(os.Args) == 2 && os.Args[1] == "child" {
+		hang()
 	}
 	misbehave(variant)
 	serve(variant)
+}
+
+// hang is for ever, in a way that the Go runtime does not take for a deadlock.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 func fail(format string, arguments ...any) {
@@ -53,7 +59,7 @@ func misbehave(variant plugintest.Variant) {
 		os.Exit(7)
 	case "garbage":
 		fmt.Println("hello, world")
-		select {}
+		hang()
 	case "flood":
 		chunk := []byte(strings.Repeat("x", 1<<20))
 		for {
@@ -63,28 +69,28 @@ func misbehave(variant plugintest.Variant) {
 		}
 	case "silent":
 		signal.Ignore(syscall.SIGTERM)
-		select {}
+		hang()
 	case "close":
 		_ = os.Stdout.Close()
-		select {}
+		hang()
 	case "newer":
 		fmt.Println("1|2|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
-		select {}
+		hang()
 	case "outside":
 		fmt.Println("1|1|unix|/run/plugin1|grpc|")
-		select {}
+		hang()
 	case "tcp":
 		fmt.Println("1|1|tcp|127.0.0.1:1|grpc|")
-		select {}
+		hang()
 	case "netrpc":
 		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|netrpc|")
-		select {}
+		hang()
 	case "deaf":
 		if _, err := net.Listen("unix", filepath.Join(directory, "plugin1")); err != nil {
 			fail("listen: %v", err)
 		}
 		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
-		select {}
+		hang()
 	case "foreign":
 		// A socket of somebody else, behind a path that looks like one's own.
 		link := filepath.Join(directory, "plugin1")
@@ -92,7 +98,7 @@ func misbehave(variant plugintest.Variant) {
 			fail("symlink: %v", err)
 		}
 		fmt.Println("1|1|unix|" + link + "|grpc|")
-		select {}
+		hang()
 	default:
 		fail("no such variant %q", variant.Before)
 	}
@@ -153,7 +159,7 @@ func run(ctx context.Context, host *role.Host) error {
 	case "stubborn":
 		host.Ready()
 		signal.Ignore(syscall.SIGTERM)
-		select {}
+		hang()
 	default:
 		return fmt.Errorf("no such thing to do: %q", c.Do)
 	}
@@ -172,7 +178,7 @@ func run(ctx context.Context, host *role.Host) error {
 // child starts a process that outlives this one if nobody ends it: in the same group, in a session of its own, or in one with an empty
 // environment.
 func child(where string) error {
-	cmd := exec.Command("/proc/self/exe", "sleep")
+	cmd := exec.Command("/proc/self/exe", "child")
 	switch where {
 	case "group":
 	case "session":

@@ -1,0 +1,188 @@
+package plugin_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+)
+
+// startCore runs a core as a process of its own, and returns what kills it and what waits for a line of its output.
+func (n *testNode) startCore(t *testing.T) (kill func(), wait func(line string)) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(n.dir, "digest"), []byte(n.add(t, everything)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), coreVariable+"="+n.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	killed := false
+	kill = func() {
+		if killed {
+			return
+		}
+		killed = true
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	t.Cleanup(kill)
+	return kill, func(line string) {
+		t.Helper()
+		for lines.Scan() {
+			if lines.Text() == line {
+				return
+			}
+			t.Log(lines.Text())
+		}
+		t.Fatalf("the core ended before it said %q", line)
+	}
+}
+
+// bystander is a process that carries the mark of another node, and must survive whatever is done to this one.
+func bystander(t *testing.T) (alive func() bool) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{plugin.InstanceVariable + "=reeve-another/one/1"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	return func() bool {
+		select {
+		case <-ended:
+			return false
+		case <-time.After(10 * time.Millisecond):
+			return true
+		}
+	}
+}
+
+func TestInstancesOutliveTheCoreAndAreReaped(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	alive := bystander(t)
+	kill, wait := node.startCore(t)
+	wait("ready")
+	kill()
+	before := node.processes(t)
+	if len(before) < 6 {
+		t.Fatalf("only %v outlived the core", before)
+	}
+	if records := node.entries(t, "run", "instances"); len(records) != 2 {
+		t.Fatalf("records %v", records)
+	}
+	next, err := openNode(node.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.launcher.StopRecorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	node.nothingLeft(t)
+	if !alive() {
+		t.Error("a process of another node was killed")
+	}
+	// Another time there is nothing to do.
+	if err := next.launcher.StopRecorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The numbers go on where the dead core left them.
+	if instance := next.launch(t, plugintest.Configuration{Do: "ready"}); instance.Remit().Name != "one.2" {
+		t.Errorf("the next instance is %s", instance.Remit().Name)
+	}
+}
+
+func TestReapFindsWhatNoRecordNames(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(path string) error{
+		"malformed":       func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"unknown version": func(path string) error { return os.WriteFile(path, []byte(`{"version":99,"pid":1}`), 0o600) },
+		"absent":          os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := newNode(t)
+			kill, wait := node.startCore(t)
+			wait("ready")
+			kill()
+			records, err := filepath.Glob(filepath.Join(node.dir, "run", "instances", "*.json"))
+			if err != nil || len(records) != 2 {
+				t.Fatalf("records %v, %v", records, err)
+			}
+			for _, record := range records {
+				if err := spoil(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next, err := openNode(node.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := next.launcher.StopRecorded(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var left []string
+			for _, process := range node.processes(t) {
+				left = append(left, process)
+			}
+			if len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+			if name != "absent" {
+				next.log.wait(t, func(l logged) bool { return strings.Contains(l.message, "record of an instance is not readable") })
+			}
+		})
+	}
+}
+
+// A core may be killed at any moment of a launch. The moments are spread over what one takes.
+func TestReapAfterEveryMoment(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	for moment := range 12 {
+		kill, wait := node.startCore(t)
+		wait("begins")
+		timer := time.NewTimer(time.Duration(moment*moment) * 2 * time.Millisecond)
+		<-timer.C
+		kill()
+		next, err := openNode(node.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := next.launcher.StopRecorded(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		node.nothingLeft(t)
+		if t.Failed() {
+			t.Fatalf("killed at moment %d", moment)
+		}
+	}
+}

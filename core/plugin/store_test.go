@@ -1,0 +1,154 @@
+package plugin_test
+
+import (
+	gocontext "context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/plugin"
+)
+
+func openStore(t *testing.T) (*plugin.Store, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "plugins")
+	store, err := plugin.OpenStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, dir
+}
+
+func TestStoreKeepsByDigest(t *testing.T) {
+	t.Parallel()
+	store, dir := openStore(t)
+	const content, want = "hello", "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+	for range 2 {
+		digest, err := store.Import(t.Context(), strings.NewReader(content))
+		if err != nil || digest != want {
+			t.Fatalf("digest %s, %v", digest, err)
+		}
+	}
+	path, err := store.Path(want)
+	if err != nil || path != filepath.Join(dir, "sha256-"+strings.TrimPrefix(want, "sha256:")) {
+		t.Fatalf("path %s, %v", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o555 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("entries %v, %v", entries, err)
+	}
+}
+
+func TestStoreRefusesWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(path string) error{
+		"content": func(path string) error {
+			if err := os.Chmod(path, 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(path, []byte("hellO"), 0o755)
+		},
+		"writable":             func(path string) error { return os.Chmod(path, 0o777) },
+		"no longer executable": func(path string) error { return os.Chmod(path, 0o444) },
+		"link": func(path string) error {
+			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
+		},
+		"directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o755)) },
+		"gone":      os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, _ := openStore(t)
+			digest, err := store.Import(t.Context(), strings.NewReader("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, err := store.Path(digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := change(path); err != nil {
+				t.Fatal(err)
+			}
+			var missing *plugin.MissingError
+			if path, err := store.Path(digest); !errors.As(err, &missing) || missing.Digest != digest {
+				t.Errorf("path %s, error %v", path, err)
+			}
+			if name == "directory" {
+				return
+			}
+			if _, err := store.Import(t.Context(), strings.NewReader("hello")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Path(digest); err != nil {
+				t.Errorf("imported again: %v", err)
+			}
+		})
+	}
+}
+
+func TestStoreImportsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	store, dir := openStore(t)
+	boom := errors.New("boom")
+	if _, err := store.Import(t.Context(), io.MultiReader(strings.NewReader("half"), failing{boom})); !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := store.Import(t.Context(), strings.NewReader("")); err == nil {
+		t.Error("nothing was imported")
+	}
+	ctx, cancel := gocontext.WithCancel(t.Context())
+	cancel()
+	if _, err := store.Import(ctx, strings.NewReader("late")); !errors.Is(err, gocontext.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("entries %v, %v", entries, err)
+	}
+	// What a core that was killed left is removed by the next.
+	if err := os.WriteFile(filepath.Join(dir, ".import-123"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plugin.OpenStore(dir); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("entries %v, %v", entries, err)
+	}
+}
+
+func TestStoreRefusesWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("writes a gigabyte")
+	}
+	store, _ := openStore(t)
+	if _, err := store.Import(t.Context(), endless{}); err == nil {
+		t.Error("it was imported")
+	}
+}
+
+func TestStorePathIsNoPath(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	for _, digest := range []string{"", "sha256:", "sha256:../../../../etc/passwd", "md5:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 63) + "/"} {
+		var missing *plugin.MissingError
+		if _, err := store.Path(digest); !errors.As(err, &missing) {
+			t.Errorf("%q: %v", digest, err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,154 @@
+package plugin_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+)
+
+// farRange is what the tests of the ranges file put in the way, so that they hand out IDs that nobody else uses.
+func ranges(t *testing.T) (file, dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has user IDs to give")
+	}
+	dir = plugintest.Dir(t)
+	return filepath.Join(dir, "ranges", "uid-ranges"), dir
+}
+
+func reserve(t *testing.T, file, dir, name string) *plugin.Users {
+	t.Helper()
+	owner := filepath.Join(dir, name)
+	if err := os.MkdirAll(owner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	users, err := plugin.ReserveUsers(file, filepath.Join(owner, "uids.json"), owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return users
+}
+
+func uidOf(t *testing.T, users *plugin.Users, role string) uint32 {
+	t.Helper()
+	uid, gid, err := users.Of(role)
+	if err != nil || uid != gid {
+		t.Fatalf("user %d, group %d: %v", uid, gid, err)
+	}
+	return uid
+}
+
+func TestUsersAreKept(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	a, b := reserve(t, file, dir, "a"), reserve(t, file, dir, "b")
+	one, two := uidOf(t, a, "one"), uidOf(t, a, "two")
+	if one == two || one < 1879048192 || uidOf(t, b, "one")-one < 1024 && one-uidOf(t, b, "one") < 1024 {
+		t.Errorf("users %d, %d, and %d of another node", one, two, uidOf(t, b, "one"))
+	}
+	again := reserve(t, file, dir, "a")
+	if uidOf(t, again, "two") != two || uidOf(t, again, "one") != one {
+		t.Error("a role has another user than before")
+	}
+	if three := uidOf(t, again, "three"); three == one || three == two {
+		t.Errorf("a user was given twice: %d", three)
+	}
+	for n := range 1020 {
+		uidOf(t, again, "role-"+strings.Repeat("x", n%20)+string(rune('a'+n%26))+"-"+strings.Repeat("y", n/26))
+	}
+	if _, _, err := again.Of("one-too-many"); err == nil {
+		t.Error("more users were given than the range has")
+	}
+}
+
+func TestRangesOfGoneOwnersAreReused(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	gone, kept := reserve(t, file, dir, "gone"), reserve(t, file, dir, "kept")
+	uid := uidOf(t, gone, "one")
+	cmd := exec.Command("sleep", "1000")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	early := reserve(t, file, dir, "early")
+	if uidOf(t, early, "one") == uid {
+		t.Error("a range was given away while a process used it")
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	late := reserve(t, file, dir, "late")
+	if got := uidOf(t, late, "one"); got == uidOf(t, early, "one") || got == uidOf(t, kept, "one") {
+		t.Errorf("user %d belongs to two nodes", got)
+	}
+}
+
+func TestRangesAreReservedOneAtATime(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	seen := make(map[uint32]bool)
+	for _, name := range strings.Split("abcdefgh", "") {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			users, err := plugin.ReserveUsers(file, filepath.Join(dir, name, "uids.json"), filepath.Join(dir, name))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			uid, _, err := users.Of("one")
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil || seen[uid] {
+				t.Errorf("user %d again (%v)", uid, err)
+			}
+			seen[uid] = true
+		})
+	}
+	group.Wait()
+}
+
+func TestRangesFileIsNotGuessedAt(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	reserve(t, file, dir, "a")
+	for _, content := range []string{"", "{", `{"version":2,"ranges":[]}`} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plugin.ReserveUsers(file, filepath.Join(dir, "a", "uids.json"), filepath.Join(dir, "a")); err == nil {
+			t.Errorf("%q was accepted", content)
+		}
+		if now, err := os.ReadFile(file); err != nil || string(now) != content {
+			t.Errorf("%q was replaced by %q", content, now)
+		}
+	}
+}
+
+func TestOrdinaryUsersShare(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("this is root")
+	}
+	users, err := plugin.ReserveUsers("/nonexistent/ranges", "/nonexistent/uids", "/nonexistent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := func() uint32 { uid, _, _ := users.Of("one"); return uid }(); !users.Shared() || uid != uint32(os.Geteuid()) {
+		t.Errorf("user %d", uid)
+	}
+}

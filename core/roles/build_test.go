@@ -1,0 +1,73 @@
+package roles_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+)
+
+// built is the test plugin, made by the first test that needs it in a directory that TestMain removes.
+var built struct {
+	once       sync.Once
+	dir        string
+	executable *plugintest.Executable
+	err        error
+}
+
+func cleanup(code int) {
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+func executable(t *testing.T) *plugintest.Executable {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("/tmp", "rv"); built.err == nil {
+			if built.err = os.Chmod(built.dir, 0o711); built.err == nil {
+				built.executable, built.err = plugintest.Build(built.dir)
+			}
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.executable
+}
+
+// TestAsOrdinaryUser runs the tests with real plugins once more, as a user who is nobody in particular.
+func TestAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("this is an ordinary user")
+	}
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(plugintest.Dir(t), "tests")
+	if err := os.WriteFile(copied, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	syscall.ForkLock.Lock() // waits for children that have the file open for writing
+	//lint:ignore SA2001 the empty section is the point.
+	syscall.ForkLock.Unlock()
+	tests := exec.CommandContext(t.Context(), copied, "-test.v", "-test.run=^TestReal", "-test.timeout=5m")
+	tests.Dir = "/"
+	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path()}
+	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61235, Gid: 61235, Groups: []uint32{}}}
+	output, err := tests.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}

@@ -1,0 +1,213 @@
+package roles_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/roles"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// noHosts serves nothing: the test plugin calls nothing.
+type noHosts struct{}
+
+func (noHosts) Open(*plugin.Remit) (string, func(), error) { return "/nowhere", func() {}, nil }
+
+// realNode is a reconciler over real processes.
+type realNode struct {
+	*roles.Reconciler
+	dir     string
+	desired *event.Value[roles.Desired]
+	store   *plugin.Store
+	stop    func() error
+}
+
+func newRealNode(t *testing.T) *realNode {
+	t.Helper()
+	dir := plugintest.Dir(t)
+	data := filepath.Join(dir, "data")
+	for _, path := range []string{data, filepath.Join(dir, "run")} {
+		if err := os.Mkdir(path, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := plugin.OpenStore(filepath.Join(data, "plugins"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher, err := plugin.NewLauncher(plugin.Config{
+		Log: hclog.NewNullLogger(), Store: store, Users: users,
+		RunDir: filepath.Join(dir, "run"), DataDir: data, NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store}
+	n.Reconciler = roles.New(roles.Config{
+		Log: hclog.NewNullLogger(), Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- n.Run(ctx) }()
+	stopped := false
+	n.stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-result
+	}
+	t.Cleanup(func() {
+		if err := n.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// add stores a plugin and returns its catalog record.
+func (n *realNode) add(t *testing.T, variant plugintest.Variant) *clusterv1.PluginRecord {
+	t.Helper()
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Write(executable(t).Bytes(t, variant)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Seek(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := n.store.Import(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plugintest.Record(digest, variant)
+}
+
+func (n *realNode) desire(record *clusterv1.PluginRecord, generation uint64, what plugintest.Configuration, names ...string) {
+	var desired roles.Desired
+	for _, name := range names {
+		desired.Roles = append(desired.Roles, roles.DesiredRole{
+			Assignment: &clusterv1.RoleAssignment{Role: name, Configuration: what.String(), Generation: generation},
+			Plugin:     record,
+		})
+	}
+	n.desired.Set(desired)
+}
+
+// wait returns the state of a role once it is as accept wants.
+func (n *realNode) wait(t *testing.T, name string, accept func(*clusterv1.InstanceStatus) bool) *clusterv1.InstanceStatus {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var found *clusterv1.InstanceStatus
+	_, err := n.Instances().Wait(ctx, func(now roles.Instances) bool {
+		found = nil
+		for _, instance := range now {
+			if instance.Status.GetRole() == name {
+				found = instance.Status
+			}
+		}
+		return accept(found)
+	})
+	if err != nil {
+		t.Fatalf("role %s is %v: %v", name, found, err)
+	}
+	return found
+}
+
+func in(state hostv1.InstanceState) func(*clusterv1.InstanceStatus) bool {
+	return func(s *clusterv1.InstanceStatus) bool { return s.GetState() == state }
+}
+
+var pair = plugintest.Variant{Name: "pair", Roles: []plugintest.Role{
+	{Name: "store", Provides: []string{"test.store.v1"}},
+	{Name: "app", Requires: []string{"test.store.v1"}},
+}}
+
+func TestRealRolesComeBack(t *testing.T) {
+	t.Parallel()
+	n := newRealNode(t)
+	record := n.add(t, pair)
+	n.desire(record, 1, plugintest.Configuration{Do: "ready"}, "app", "store")
+	app, store := n.wait(t, "app", in(ready)), n.wait(t, "store", in(ready))
+	if len(store.GetEndpoints()) != 1 || store.GetDigest() == "" || store.GetPid() == 0 {
+		t.Errorf("status %v", store)
+	}
+	// Its services are called on its own connection.
+	now, _ := n.Capabilities().Get()
+	described, err := rolev1.NewRoleServiceClient(now["test.store.v1"].Conn).Describe(t.Context(), &rolev1.DescribeRequest{})
+	if err != nil || described.GetManifest().GetName() != "pair" {
+		t.Errorf("manifest %v, %v", described, err)
+	}
+	if err := syscall.Kill(int(store.GetPid()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	again := n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool { return s.GetState() == ready && s.GetPid() != store.GetPid() })
+	if again.GetRestarts() != 1 || again.GetInstanceId() == store.GetInstanceId() {
+		t.Errorf("status %v", again)
+	}
+	if still := n.wait(t, "app", in(ready)); still.GetPid() != app.GetPid() {
+		t.Error("the other role was restarted too")
+	}
+	n.desire(record, 2, plugintest.Configuration{Do: "degraded"}, "store")
+	n.wait(t, "app", func(s *clusterv1.InstanceStatus) bool { return s == nil })
+	n.wait(t, "store", in(degraded))
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"instances", "plugin"} {
+		if left, err := os.ReadDir(filepath.Join(n.dir, "run", part)); err != nil || len(left) > 0 {
+			t.Errorf("run/%s: %v, %v", part, left, err)
+		}
+	}
+}
+
+func TestRealFailures(t *testing.T) {
+	t.Parallel()
+	n := newRealNode(t)
+	record := n.add(t, pair)
+	n.desire(record, 1, plugintest.Configuration{Do: "panic"}, "store")
+	fallen := n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool { return s.GetState() == backoff && s.GetRestarts() > 0 })
+	if fallen.GetReason() == "" || fallen.GetPid() != 0 || fallen.GetNextTry() == nil {
+		t.Errorf("status %v", fallen)
+	}
+	t.Log(fallen.GetReason())
+	n.desire(record, 2, plugintest.Configuration{Do: "ready"}, "store")
+	n.wait(t, "store", in(ready))
+
+	n.desired.Set(roles.Desired{Roles: []roles.DesiredRole{{
+		Assignment: &clusterv1.RoleAssignment{Role: "store", Configuration: `{"colour":"red"}`, Generation: 3}, Plugin: record,
+	}}})
+	refused := n.wait(t, "store", in(failed))
+	if !strings.HasPrefix(refused.GetReason(), "refuses its configuration: /colour: ") {
+		t.Errorf("reason %q", refused.GetReason())
+	}
+
+	broken := pair
+	broken.Before = "exit"
+	n.desire(n.add(t, broken), 4, plugintest.Configuration{}, "store")
+	exited := n.wait(t, "store", in(backoff))
+	if want := "the launch failed: it ended before it was started: exited with status 7; it last wrote: cannot find my own feet"; exited.GetReason() != want {
+		t.Errorf("reason %q", exited.GetReason())
+	}
+}
