@@ -19,7 +19,8 @@ const (
 	perSecond = 100
 )
 
-// New returns a zap logger that writes to log. An entry of level fatal panics in place of ending the process, so that whoever started what
+// New returns a zap logger that writes to log. Entries of level debug are left out whatever log's level is: there etcd writes several for every
+// request, with the keys in them, and a role's logger lets everything through for the core to choose from. An entry of level fatal panics in place of ending the process, so that whoever started what
 // failed can say so; a panic that nobody recovers ends the process all the same, with its cause on standard error.
 func New(log hclog.Logger) *zap.Logger {
 	bounded := zapcore.NewSamplerWithOptions(&core{log: log}, time.Second, perSecond, perSecond)
@@ -43,7 +44,7 @@ var _ zapcore.Core = (*core)(nil)
 func (c *core) Enabled(level zapcore.Level) bool {
 	switch {
 	case level <= zapcore.DebugLevel:
-		return c.log.IsDebug()
+		return false
 	case level == zapcore.InfoLevel:
 		return c.log.IsInfo()
 	case level == zapcore.WarnLevel:
@@ -68,9 +69,7 @@ func (c *core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	message := clip(entry.Message)
 	arguments := c.arguments(entry, fields)
 	switch {
-	case entry.Level <= zapcore.DebugLevel:
-		c.log.Debug(message, arguments...)
-	case entry.Level == zapcore.InfoLevel:
+	case entry.Level <= zapcore.InfoLevel:
 		c.log.Info(message, arguments...)
 	case entry.Level == zapcore.WarnLevel:
 		c.log.Warn(message, arguments...)

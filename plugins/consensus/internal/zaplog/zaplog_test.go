@@ -41,8 +41,8 @@ func TestLevels(t *testing.T) {
 		log.Error("e")
 	}
 	for level, want := range map[hclog.Level]string{
-		hclog.Trace: "debug d,info i,warn w,error e",
-		hclog.Debug: "debug d,info i,warn w,error e",
+		hclog.Trace: "info i,warn w,error e",
+		hclog.Debug: "info i,warn w,error e",
 		hclog.Info:  "info i,warn w,error e",
 		hclog.Warn:  "warn w,error e",
 		hclog.Error: "error e",
