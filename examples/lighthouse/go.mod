@@ -10,7 +10,6 @@ replace github.com/reeveproject/reeve/sdk/consensus => ../../sdk/consensus
 
 require (
 	github.com/hashicorp/go-hclog v1.6.3
-	github.com/reeveproject/reeve/proto v0.0.0
 	github.com/reeveproject/reeve/sdk v0.0.0
 	github.com/reeveproject/reeve/sdk/consensus v0.0.0
 	go.etcd.io/etcd/api/v3 v3.7.3
@@ -31,6 +30,7 @@ require (
 	github.com/mattn/go-colorable v0.1.12 // indirect
 	github.com/mattn/go-isatty v0.0.17 // indirect
 	github.com/oklog/run v1.1.0 // indirect
+	github.com/reeveproject/reeve/proto v0.0.0 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect

@@ -20,8 +20,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
@@ -63,7 +61,7 @@ type transaction struct {
 
 func (t *transaction) If(comparisons ...clientv3.Cmp) clientv3.Txn {
 	comparison := comparisons[0]
-	t.revision = comparison.GetModRevision()
+	t.revision = comparison.GetCompare().GetModRevision()
 	return t
 }
 
@@ -158,13 +156,11 @@ func launch(t *testing.T) *roletest.Process {
 // The role serves, with an error that says why, though the store is away, and ends in order.
 func TestStoreIsAway(t *testing.T) {
 	host, process := roletest.NewHost(t), launch(t)
-	host.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Open{Open: &hostv1.ConsensusOpen{
-		Socket: host.Socket() + ".none", ConsensusUser: "lighthouse", Prefix: "/reeve/users/lighthouse/",
-	}}})
+	host.OpenStore(host.Socket()+".none", "lighthouse")
 	if err := process.Start(host, "lighthouse", ""); err != nil {
 		t.Fatal(err)
 	}
-	now := process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	now := process.AwaitReady()
 	if len(now.GetEndpoints()) != 1 || now.GetEndpoints()[0].GetName() != "http" {
 		t.Fatalf("endpoints %v", now.GetEndpoints())
 	}
@@ -189,13 +185,11 @@ func TestStoreIsAway(t *testing.T) {
 
 func TestNoStore(t *testing.T) {
 	host, process := roletest.NewHost(t), launch(t)
-	host.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Unavailable{Unavailable: &hostv1.ConsensusUnavailable{
-		Reason: hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS,
-	}}})
+	host.NoStore()
 	if err := process.Start(host, "lighthouse", ""); err != nil {
 		t.Fatal(err)
 	}
-	if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED); !strings.Contains(now.GetReason(), "no consensus store") {
+	if now := process.AwaitFailed(); !strings.Contains(now.GetReason(), "no consensus store") {
 		t.Errorf("reason %q", now.GetReason())
 	}
 }
@@ -213,11 +207,11 @@ func TestPortInUse(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	host, process := roletest.NewHost(t), launch(t)
-	host.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Open{Open: &hostv1.ConsensusOpen{Socket: "/none", Prefix: "/"}}})
+	host.OpenStore(host.Socket()+".none", "lighthouse")
 	if err := process.Start(host, "lighthouse", fmt.Sprintf(`{"listen": %q}`, server.Listener.Addr())); err != nil {
 		t.Fatal(err)
 	}
-	if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED); !strings.Contains(now.GetReason(), "address already in use") {
+	if now := process.AwaitFailed(); !strings.Contains(now.GetReason(), "address already in use") {
 		t.Errorf("reason %q", now.GetReason())
 	}
 }

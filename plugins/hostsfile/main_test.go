@@ -49,7 +49,7 @@ func TestHostsfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Directory.Set(directory("192.0.2.1"))
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 	if got := string(host.File("/srv/hosts")); !strings.HasPrefix(got, before+"\n# BEGIN reeve\n") ||
 		!strings.Contains(got, "\n192.0.2.1\treeve-01 reeve-01.node.reeve\n") {
 		t.Errorf("the file holds %q", got)
@@ -57,12 +57,12 @@ func TestHostsfile(t *testing.T) {
 
 	host.RefuseFile("/srv/hosts", status.Error(codes.Internal, "the disk is full"))
 	host.Directory.Set(directory("192.0.2.2"))
-	now := process.AwaitState(rolev1.RoleState_ROLE_STATE_DEGRADED)
+	now := process.AwaitDegraded()
 	if !strings.Contains(now.GetReason(), "the disk is full") {
 		t.Errorf("reason %q", now.GetReason())
 	}
 	host.RefuseFile("/srv/hosts", nil)
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 	if got := string(host.File("/srv/hosts")); !strings.Contains(got, "\n192.0.2.2\treeve-01") || strings.Contains(got, "192.0.2.1") {
 		t.Errorf("the file holds %q", got)
 	}

@@ -8,11 +8,15 @@ import (
 
 	"google.golang.org/grpc"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	_ "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/rpcoption"
 )
 
@@ -103,6 +107,46 @@ func TestPermissionsAreDeclared(t *testing.T) {
 		if got := declared[method].GetCallers(); !slices.Equal(got, []clusterv1.Caller{want}) {
 			t.Errorf("%s: callers %v, want %s", method, got, want)
 		}
+	}
+}
+
+// demands is which option the RPCs of each package must declare; nil: none, since only the core of the node is let in at all.
+var demands = map[protoreflect.FullName]protoreflect.ExtensionType{
+	"reeve.host.v1":      hostv1.E_Access,
+	"reeve.cluster.v1":   clusterv1.E_Permission,
+	"reeve.node.v1":      clusterv1.E_Permission,
+	"reeve.role.v1":      nil,
+	"reeve.consensus.v1": nil,
+}
+
+// No service is forgotten: a new package has to say here what its RPCs declare, and a new service of a package declares it.
+func TestEveryService(t *testing.T) {
+	services := 0
+	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+		if !strings.HasPrefix(string(file.Package()), "reeve.") {
+			return true
+		}
+		for n := range file.Services().Len() {
+			service := file.Services().Get(n)
+			services++
+			if !strings.HasSuffix(string(service.Name()), "Service") {
+				t.Errorf("the name of %s does not end in Service", service.FullName())
+			}
+			option, known := demands[file.Package()]
+			if !known {
+				t.Errorf("%s: nobody has said what the RPCs of %s declare", service.FullName(), file.Package())
+			}
+			for m := range service.Methods().Len() {
+				method := service.Methods().Get(m)
+				if option != nil && !proto.HasExtension(method.Options(), option) {
+					t.Errorf("%s declares no option %s", method.FullName(), option.TypeDescriptor().FullName())
+				}
+			}
+		}
+		return true
+	})
+	if services < 7 {
+		t.Errorf("only %d services were looked at", services)
 	}
 }
 

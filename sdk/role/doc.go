@@ -15,7 +15,7 @@
 //     Host works until it has returned. The process ends with status 0.
 //
 // The core may die and come back in the middle of it. The role does not notice: the values of Host keep what they hold and follow
-// the new core when it is there, and calls wait for it as long as their context lets them.
+// the new core when it is there, and calls wait for it as long as their context lets them; only a role that is being stopped does not wait.
 //
 // The package owns the process's signals (SIGTERM stops, SIGINT and SIGPIPE are ignored), its standard output and the plugin connection. It
 // watches the host socket; it publishes the role's status to the core.

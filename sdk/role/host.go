@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,7 +47,8 @@ type Host struct {
 	once       struct{ membership, directory, network sync.Once }
 }
 
-func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger) (*Host, error) {
+// newHost makes the host of an instance that stops when stopping is closed.
+func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger, stopping <-chan struct{}) (*Host, error) {
 	socket, core := request.GetHostSocket(), request.GetCoreUid()
 	dialer := &net.Dialer{}
 	conn, err := grpc.NewClient("passthrough:///host",
@@ -66,6 +68,12 @@ func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger
 		}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true),
 			grpc.MaxCallRecvMsgSize(MaxMessageSize), grpc.MaxCallSendMsgSize(MaxMessageSize)),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+			return invoke(ctx, method, request, reply, conn, patience(stopping, options)...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+			return open(ctx, description, conn, method, patience(stopping, options)...)
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("host socket %s: %w", socket, err)
@@ -73,6 +81,17 @@ func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger
 	host := &Host{request: request, log: log, status: status, conn: conn, client: hostv1.NewHostServiceClient(conn)}
 	host.ctx, host.cancel = context.WithCancel(context.Background())
 	return host, nil
+}
+
+// patience lets a call wait for a core that is away, but not while the role stops: a core that comes back does not serve an instance that is
+// about to end, and the time that the role has is short.
+func patience(stopping <-chan struct{}, options []grpc.CallOption) []grpc.CallOption {
+	select {
+	case <-stopping:
+		return append(slices.Clip(options), grpc.WaitForReady(false))
+	default:
+		return options
+	}
 }
 
 // close ends what the host does for the role and waits for it.
@@ -136,6 +155,6 @@ func (h *Host) SetValue(name, value string) {
 	}
 }
 
-// Client is the raw protocol of the host, on a connection that finds a restarted core again. Calls wait for the core as long as their
-// context lets them.
+// Client is the raw protocol of the host, on a connection that finds a restarted core again. Calls wait for a core that is away as long as
+// their context lets them; while the role stops they fail at once.
 func (h *Host) Client() hostv1.HostServiceClient { return h.client }

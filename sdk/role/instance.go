@@ -41,13 +41,15 @@ func newInstance(role Role, request *rolev1.StartRequest, log hclog.Logger) (*in
 	i := &instance{
 		id: request.GetInstanceId(), role: role, log: log, status: newStatus(request), done: make(chan struct{}),
 	}
-	host, err := newHost(request, i.status, log)
+	i.running, i.stopRunning = context.WithCancel(context.Background())
+	i.serving, i.endCalled = context.WithCancel(context.Background())
+	host, err := newHost(request, i.status, log, i.running.Done())
 	if err != nil {
+		i.stopRunning()
+		i.endCalled()
 		return nil, err
 	}
 	i.host = host
-	i.running, i.stopRunning = context.WithCancel(context.Background())
-	i.serving, i.endCalled = context.WithCancel(context.Background())
 	return i, nil
 }
 

@@ -1,19 +1,15 @@
 package role_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -80,11 +76,11 @@ func TestHello(t *testing.T) {
 	if err := process.Start(roletest.NewHost(t), "hello", ""); err != nil {
 		t.Fatal(err)
 	}
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 	if err := process.Stop(10 * time.Second); err != nil {
 		t.Error(err)
 	}
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+	process.AwaitStopped()
 	wantExit(t, process, 0)
 }
 
@@ -157,14 +153,14 @@ func TestConfigurationIsRefused(t *testing.T) {
 	if err := process.Start(host, "other", " {} "); err != nil {
 		t.Fatal(err)
 	}
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 }
 
 func TestWhatARoleIsTold(t *testing.T) {
 	host := roletest.NewHost(t)
 	process := start(t, host, "probe", `{"do": "tell"}`)
 	request := process.Request(host, "probe", "")
-	now := process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	now := process.AwaitReady()
 	want := strings.Join([]string{
 		request.GetInstanceId(), request.GetNodeId(), "probe", request.GetDataDirectory(), request.GetRuntimeDirectory(),
 	}, " ")
@@ -178,7 +174,7 @@ func TestWhatARoleIsTold(t *testing.T) {
 
 func TestLargeConfiguration(t *testing.T) {
 	process := start(t, roletest.NewHost(t), "probe", `{"filler": ["`+strings.Repeat("x", 5<<20)+`"]}`)
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 }
 
 func TestRunThatEndsEarlyHasFailed(t *testing.T) {
@@ -190,7 +186,7 @@ func TestRunThatEndsEarlyHasFailed(t *testing.T) {
 	} {
 		t.Run(do, func(t *testing.T) {
 			process := start(t, roletest.NewHost(t), "probe", fmt.Sprintf(`{"do": %q}`, do))
-			if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED); now.GetReason() != reason {
+			if now := process.AwaitFailed(); now.GetReason() != reason {
 				t.Errorf("reason %q, want %q", now.GetReason(), reason)
 			}
 			wantExit(t, process, 1)
@@ -214,11 +210,11 @@ func TestStop(t *testing.T) {
 		host := roletest.NewHost(t)
 		host.SetFile(file, []byte("dirty"))
 		process := start(t, host, "probe", `{"do": "clean"}`)
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.AwaitReady()
 		if err := process.Stop(20 * time.Second); err != nil {
 			t.Error(err)
 		}
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+		process.AwaitStopped()
 		wantExit(t, process, 0)
 		if got := string(host.File(file)); got != "clean" {
 			t.Errorf("the file holds %q", got)
@@ -226,32 +222,32 @@ func TestStop(t *testing.T) {
 	})
 	t.Run("an error at the end", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", `{"do": "fail-late"}`)
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.AwaitReady()
 		if err := process.Stop(20 * time.Second); err != nil {
 			t.Error(err)
 		}
-		if now := process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED); now.GetReason() != "could not clean up" {
+		if now := process.AwaitStopped(); now.GetReason() != "could not clean up" {
 			t.Errorf("reason %q", now.GetReason())
 		}
 		wantExit(t, process, 0)
 	})
 	t.Run("a role that stays", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", `{"do": "stay"}`)
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.AwaitReady()
 		wantCode(t, "Stop", process.Stop(50*time.Millisecond), codes.DeadlineExceeded)
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_FAILED)
+		process.AwaitFailed()
 		wantExit(t, process, 1)
 	})
 	t.Run("SIGTERM", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", "")
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.AwaitReady()
 		process.Signal(syscall.SIGTERM)
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+		process.AwaitStopped()
 		wantExit(t, process, 0)
 	})
 	t.Run("SIGINT does nothing", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", "")
-		process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+		process.AwaitReady()
 		process.Signal(syscall.SIGINT)
 		// Signals of the same process are taken in the order of their numbers: SIGINT is done with when SIGTERM is.
 		process.Signal(syscall.SIGTERM)
@@ -261,7 +257,7 @@ func TestStop(t *testing.T) {
 
 func TestOutputGoesToTheLog(t *testing.T) {
 	process := start(t, roletest.NewHost(t), "probe", `{"do": "shout"}`)
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 	for _, line := range []string{"end of output", "end of errors", "end of println"} {
 		if !strings.Contains(process.Log(), line+"\n") {
 			t.Errorf("%q is not in the log", line)
@@ -321,11 +317,24 @@ func TestHostIsFoundAgain(t *testing.T) {
 	wantExit(t, process, 0)
 }
 
+// A role that is stopped while its core is away does not wait for it.
+func TestStopWithoutHostThatIsNeeded(t *testing.T) {
+	host := roletest.NewHost(t)
+	process := start(t, host, "probe", `{"do": "clean"}`)
+	process.AwaitReady()
+	host.Stop()
+	process.Signal(syscall.SIGTERM)
+	if now := process.AwaitStopped(); !strings.Contains(now.GetReason(), "host: read "+file) {
+		t.Errorf("reason %q", now.GetReason())
+	}
+	wantExit(t, process, 0)
+}
+
 // A role can be stopped while its core is away.
 func TestStopWithoutHost(t *testing.T) {
 	host := roletest.NewHost(t)
 	process := start(t, host, "probe", `{"do": "follow"}`)
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_READY)
+	process.AwaitReady()
 	host.Stop()
 	process.Signal(syscall.SIGTERM)
 	wantExit(t, process, 0)
@@ -352,116 +361,4 @@ func TestStartedByHand(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Environment variables of the processes that stand in for a core and for a stranger.
-const (
-	socketVariable   = "REEVE_TEST_SOCKET"
-	hostVariable     = "REEVE_TEST_HOST"
-	instanceVariable = "REEVE_TEST_INSTANCE"
-)
-
-// beCore is the main function of a core that starts the role "tied" and then does nothing more.
-func beCore() {
-	conn, err := grpc.NewClient("unix:"+os.Getenv(socketVariable), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err == nil {
-		_, err = rolev1.NewRoleServiceClient(conn).Start(context.Background(), &rolev1.StartRequest{
-			InstanceId: os.Getenv(instanceVariable), Role: "tied", HostSocket: os.Getenv(hostVariable), CoreUid: uint32(os.Getuid()),
-		})
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("started")
-	select {}
-}
-
-// beStranger is the main function of a process of another user that tries to call the plugin.
-func beStranger() {
-	conn, err := grpc.NewClient("unix:"+os.Getenv(socketVariable), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err == nil {
-		_, err = rolev1.NewRoleServiceClient(conn).Describe(context.Background(), &rolev1.DescribeRequest{})
-	}
-	fmt.Println(status.Code(err))
-	os.Exit(0)
-}
-
-func helper(t *testing.T, kind string, process *roletest.Process) *exec.Cmd {
-	t.Helper()
-	executable, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command(executable)
-	command.Env = []string{asPlugin + "=" + kind, socketVariable + "=" + strings.TrimPrefix(process.Conn().Target(), "unix:")}
-	return command
-}
-
-func TestEndsWithCore(t *testing.T) {
-	host, process := roletest.NewHost(t), launch(t, "probe")
-	core := helper(t, "core", process)
-	core.Env = append(core.Env, hostVariable+"="+host.Socket(), instanceVariable+"=n/tied/1")
-	output, err := core.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := core.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var line string
-	_, err = fmt.Fscanln(output, &line)
-	if err != nil || line != "started" {
-		t.Errorf("the core could not start the role: %q, %v", line, err)
-	}
-	_ = core.Process.Kill()
-	_ = core.Wait()
-	wantExit(t, process, 0)
-}
-
-func TestStrangersAreRefused(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root, to be another user")
-	}
-	process := launch(t, "probe")
-	socket := strings.TrimPrefix(process.Conn().Target(), "unix:")
-	// The directory is what keeps strangers away; here it does not, to see the check behind it.
-	for path, mode := range map[string]os.FileMode{socket: 0o777, filepath.Dir(socket): 0o711, filepath.Dir(filepath.Dir(socket)): 0o711} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := process.Service().Describe(t.Context(), &rolev1.DescribeRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	stranger := helper(t, "stranger", process)
-	executable := copyExecutable(t, filepath.Dir(filepath.Dir(socket)))
-	stranger.Path, stranger.Args = executable, []string{executable}
-	stranger.Dir = "/"
-	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	output, err := stranger.CombinedOutput()
-	if err != nil || string(output) != "Unavailable\n" {
-		t.Errorf("want Unavailable, got %q, %v", output, err)
-	}
-	if !strings.Contains(process.Log(), "does not come from the core") {
-		t.Errorf("the log does not tell of it:\n%s", process.Log())
-	}
-}
-
-// copyExecutable puts the test's binary where another user can execute it.
-func copyExecutable(t *testing.T, directory string) string {
-	t.Helper()
-	executable, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(executable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(directory, "copy")
-	if err := os.WriteFile(path, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

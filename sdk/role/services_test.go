@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
@@ -74,7 +73,7 @@ func TestStreamsEndWithTheRole(t *testing.T) {
 	if err := process.Stop(20 * time.Second); err != nil {
 		t.Error(err)
 	}
-	process.AwaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+	process.AwaitStopped()
 	if _, err := stream.Recv(); err == nil {
 		t.Error("the stream goes on after Stop")
 	}

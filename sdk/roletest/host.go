@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/role"
 
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -99,6 +100,20 @@ func (h *Host) Stop() {
 	h.mu.Unlock()
 	server.Stop()
 	<-served
+}
+
+// OpenStore lets the role have its part of the consensus store, whose API is served on a Unix socket.
+func (h *Host) OpenStore(socket, consensusUser string) {
+	h.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Open{Open: &hostv1.ConsensusOpen{
+		Socket: socket, ConsensusUser: consensusUser, Prefix: consensusv1.UserPrefix(consensusUser),
+	}}})
+}
+
+// NoStore lets the role find that the node runs no consensus store.
+func (h *Host) NoStore() {
+	h.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Unavailable{Unavailable: &hostv1.ConsensusUnavailable{
+		Reason: hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS,
+	}}})
 }
 
 // SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it.

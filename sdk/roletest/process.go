@@ -173,8 +173,31 @@ func (p *Process) Await(what string, accept func(*rolev1.WatchResponse) bool) *r
 	return now
 }
 
-// AwaitState waits for a state, and fails the test if it does not come.
-func (p *Process) AwaitState(state rolev1.RoleState) *rolev1.WatchResponse {
+// AwaitReady waits until the role is Ready, and fails the test if it does not come to that.
+func (p *Process) AwaitReady() *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.awaitState(rolev1.RoleState_ROLE_STATE_READY)
+}
+
+// AwaitDegraded waits until the role is Degraded, and fails the test if it does not come to that.
+func (p *Process) AwaitDegraded() *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.awaitState(rolev1.RoleState_ROLE_STATE_DEGRADED)
+}
+
+// AwaitFailed waits until the role has Failed, and fails the test if it does not come to that.
+func (p *Process) AwaitFailed() *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.awaitState(rolev1.RoleState_ROLE_STATE_FAILED)
+}
+
+// AwaitStopped waits until the role has Stopped, and fails the test if it does not come to that.
+func (p *Process) AwaitStopped() *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.awaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
+}
+
+func (p *Process) awaitState(state rolev1.RoleState) *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.Await(state.String(), func(now *rolev1.WatchResponse) bool { return now.GetState() == state })
 }

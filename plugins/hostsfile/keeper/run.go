@@ -29,7 +29,8 @@ const (
 	// firstRetry and lastRetry bound the wait after an attempt that failed; it doubles in between.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
-	// removeTime bounds the removal of the block when the role is stopped, below the 10 s that a role has by default.
+	// removeTime bounds the removal of the block when the role is stopped, below the 10 s that a role has by default. It takes milliseconds; a
+	// core that is dead is not waited for, and the role that the next one starts takes the block over.
 	removeTime = 8 * time.Second
 )
 

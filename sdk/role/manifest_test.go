@@ -1,0 +1,74 @@
+package role_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+func TestManifestProblems(t *testing.T) {
+	good := func() role.Plugin {
+		return role.Plugin{Name: "p", Version: "1.0.0", Roles: []role.Role{{Name: "r", Run: wait}}}
+	}
+	if _, err := good().Manifest(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*role.Plugin){
+		`plugin name "P"`:           func(p *role.Plugin) { p.Name = "P" },
+		`plugin name ""`:            func(p *role.Plugin) { p.Name = "" },
+		`version "1.0"`:             func(p *role.Plugin) { p.Version = "1.0" },
+		`version "v1.0.0"`:          func(p *role.Plugin) { p.Version = "v1.0.0" },
+		`no roles`:                  func(p *role.Plugin) { p.Roles = nil },
+		`role "r" is there twice`:   func(p *role.Plugin) { p.Roles = append(p.Roles, p.Roles[0]) },
+		`role "a/b": name`:          func(p *role.Plugin) { p.Roles[0].Name = "a/b" },
+		`role "r": no Run function`: func(p *role.Plugin) { p.Roles[0].Run = nil },
+		`summary: want one line`:    func(p *role.Plugin) { p.Roles[0].Summary = "a\nb" },
+		`ConsensusUser "root/"`:     func(p *role.Plugin) { p.Roles[0].ConsensusUser = "root/" },
+		`ConsensusUser "u" belongs to one role only`: func(p *role.Plugin) {
+			p.Roles[0].ConsensusUser = "u"
+			p.Roles = append(p.Roles, p.Roles[0])
+			p.Roles[1].Name = "s"
+		},
+		`requires "reeve consensus"`: func(p *role.Plugin) { p.Roles[0].Requires = []string{"ok", "ok.v1", "reeve consensus"} },
+		`provides "http"`:            func(p *role.Plugin) { p.Roles[0].Provides = []string{"ok.v1", "http"} },
+		`grant "Replace"`:            func(p *role.Plugin) { p.Roles[0].Grants = []role.Grant{{Name: "Replace"}} },
+		`parameter "a"`: func(p *role.Plugin) {
+			p.Roles[0].Grants = []role.Grant{{Name: "g", Parameters: map[string]string{"a": "\xff"}}}
+		},
+		`port "" tcp/1`:              func(p *role.Plugin) { p.Roles[0].Ports = []role.Port{{Protocol: "tcp", Number: 1}} },
+		`port "x" sctp/1`:            func(p *role.Plugin) { p.Roles[0].Ports = []role.Port{{Name: "x", Protocol: "sctp", Number: 1}} },
+		`port "x" tcp/0`:             func(p *role.Plugin) { p.Roles[0].Ports = []role.Port{{Name: "x", Protocol: "tcp"}} },
+		`configuration schema: want`: func(p *role.Plugin) { p.Roles[0].ConfigurationSchema = "{" },
+		`configuration schema: 30000`: func(p *role.Plugin) {
+			p.Roles[0].ConfigurationSchema = `{"a": "` + strings.Repeat("x", 300000-9) + `"}`
+		},
+		`InSplit 7`: func(p *role.Plugin) { p.Roles[0].InSplit = 7 },
+	} {
+		plugin := good()
+		change(&plugin)
+		if _, err := plugin.Manifest(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got: %v", want, err)
+		}
+	}
+}
+
+// Everything that is wrong is said at once.
+func TestManifestTellsAll(t *testing.T) {
+	_, err := role.Plugin{Name: "-", Version: "one", Roles: []role.Role{{Name: "r"}, {Name: "S", Run: wait}}}.Manifest()
+	if err == nil || strings.Count(err.Error(), "\n") != 3 {
+		t.Errorf("got: %v", err)
+	}
+}
+
+// The hello world of the documentation is a whole plugin in at most 30 lines.
+func TestHelloIsShort(t *testing.T) {
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(string(source), "\n"); lines > 30 {
+		t.Errorf("it has %d lines", lines)
+	}
+}
