@@ -244,7 +244,9 @@ func newStore(t *testing.T, configure func(*store)) *store {
 	t.Cleanup(func() {
 		_ = s.conn.Close()
 		s.server.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
 	})
 	return s
 }

@@ -35,8 +35,8 @@ type Config struct {
 	Log   hclog.Logger
 	Store *Store
 	Users *Users
-	// RunDir is the node's run directory, at most 48 bytes long, on a tmpfs; DataDir is where its volume is mounted. Both must exist. As root every
-	// directory above them must be searchable by everybody, and they are made so.
+	// RunDir is the node's run directory, at most 48 bytes long, on a tmpfs; DataDir is where its volume is mounted. They are given mode 0711 as root
+	// and 0700 otherwise. The directories above them must exist, and as root be searchable by everybody.
 	RunDir, DataDir string
 	NodeID          string
 	// CoreStart is when this core started.
@@ -50,6 +50,7 @@ type Launcher struct {
 	users           *Users
 	runDir, dataDir string
 	nodeID, bootID  string
+	coreStart       time.Time
 	counters        *counters
 	describing      sync.Mutex
 }
@@ -78,15 +79,19 @@ func NewLauncher(c Config) (*Launcher, error) {
 	}
 	l := &Launcher{
 		log: c.Log, store: c.Store, users: c.Users,
-		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID,
+		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
 	}
-	// Roles pass through what is 0711 to reach what is theirs, and cannot list it.
+	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
+	passage := os.FileMode(0o711)
+	if c.Users.Shared() {
+		passage = 0o700
+	}
 	for _, d := range []struct {
 		path string
 		mode os.FileMode
 	}{
-		{l.runDir, 0o711}, {l.pluginDir(), 0o711}, {l.instancesDir(), 0o700},
-		{l.dataDir, 0o711}, {filepath.Join(l.dataDir, "roles"), 0o711}, {filepath.Join(l.dataDir, "logs"), 0o700},
+		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700},
+		{l.dataDir, passage}, {filepath.Join(l.dataDir, "roles"), passage}, {filepath.Join(l.dataDir, "logs"), 0o700},
 	} {
 		if err := makeDirectory(d.path, d.mode); err != nil {
 			return nil, fmt.Errorf("plugin: directories of instances: %w", err)

@@ -212,6 +212,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this is an ordinary user")
 	}
+	t.Parallel()
 	dir := plugintest.Dir(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -228,7 +229,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	syscall.ForkLock.Lock() // waits for children that have the file open for writing
 	//lint:ignore SA2001 the empty section is the point.
 	syscall.ForkLock.Unlock()
-	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.timeout=5m")
+	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=5m")
 	tests.Dir = "/"
 	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH")}
 	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}

@@ -14,7 +14,7 @@ import (
 //
 // What belongs to the node is known three ways, so that there is no moment at which a core may die without its instances being found
 // again: by the records, whose processes are known by PID and start time, with their process groups; as root by user ID, since the range
-// of the node is nobody else's; and as an ordinary user by the instance ID in the environment of every process of an instance. Processes are
+// of the node is nobody else's; and as an ordinary user by the instance ID in their environment, or in that of their group's leader. Processes are
 // held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
 //
 // A record that cannot be read is reported in the log and removed like the others. A *SurvivorsError names processes that did not end.
@@ -74,8 +74,14 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 	if !l.users.shared {
 		return func(pid int) bool { return hasUID(pid, l.users.ids.holds) || ofRecord(pid) }
 	}
+	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
 	return func(pid int) bool {
-		return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") || ofRecord(pid)
+		if marked(pid) || ofRecord(pid) {
+			return true
+		}
+		// A role's child may have another environment, but not easily another group.
+		s, err := readStat(pid)
+		return err == nil && s.pgrp > 1 && marked(s.pgrp)
 	}
 }
 

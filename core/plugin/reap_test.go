@@ -149,11 +149,7 @@ func TestReapFindsWhatNoRecordNames(t *testing.T) {
 			if err := next.launcher.StopRecorded(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			var left []string
-			for _, process := range node.processes(t) {
-				left = append(left, process)
-			}
-			if len(left) > 0 {
+			if left := node.processes(t); len(left) > 0 {
 				t.Errorf("processes are left: %v", left)
 			}
 			if name != "absent" {

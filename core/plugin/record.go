@@ -21,6 +21,8 @@ type record struct {
 	PID    int    `json:"pid,omitempty"`
 	Start  uint64 `json:"start,omitempty"`
 	Digest string `json:"digest"`
+	// CoreStart is when the core that launched it started, in nanoseconds of the Unix epoch: for people who compare it with a log.
+	CoreStart int64 `json:"coreStart"`
 	// Socket is the plugin's; empty until it is known.
 	Socket string `json:"socket,omitempty"`
 }
@@ -32,7 +34,7 @@ func (l *Launcher) recordPath(name string) string {
 }
 
 func (l *Launcher) writeRecord(name string, r record) error {
-	r.Version, r.BootID = formatVersion, l.bootID
+	r.Version, r.BootID, r.CoreStart = formatVersion, l.bootID, l.coreStart.UnixNano()
 	return writeJSON(l.recordPath(name), r, 0o600)
 }
 

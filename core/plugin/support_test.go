@@ -87,7 +87,7 @@ func (l *logSink) wait(t testing.TB, match func(logged) bool) logged {
 	}
 }
 
-// processes lists the live processes that belong to the instances of a node: by their environment or, as root, their user.
+// processes lists the live processes that belong to the instances of a node: by their executable, their environment or, as root, their user.
 func (n *testNode) processes(t testing.TB) []string {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*")
@@ -112,6 +112,8 @@ func (n *testNode) processes(t testing.TB) []string {
 		}
 		environment, _ := os.ReadFile(filepath.Join(name, "environ"))
 		marked := bytes.Contains(environment, []byte(plugin.InstanceVariable+"=reeve-"+filepath.Base(n.dir)+"/"))
+		executable, _ := os.Readlink(filepath.Join(name, "exe"))
+		marked = marked || strings.HasPrefix(executable, n.dir+"/")
 		var uid string
 		for line := range strings.Lines(string(status)) {
 			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -17,16 +18,15 @@ const (
 // sweep ends every process that matches, and those that they bring forth meanwhile: SIGTERM first and SIGKILL after grace, or SIGKILL at
 // once if grace is 0 or the context ends. It returns when no matching process is left.
 func sweep(ctx context.Context, what string, grace time.Duration, match func(pid int) bool) error {
-	if grace > 0 {
-		if err := terminate(ctx, grace, match); err != nil {
-			return fmt.Errorf("end processes of %s: %w", what, err)
-		}
+	found, err := find(match)
+	if err == nil && grace > 0 {
+		terminate(ctx, grace, found)
 	}
 	// From here on it goes on after the context's end: a process that is left costs more than a short wait.
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), killGrace)
 	defer cancel()
-	for {
-		found, err := find(match)
+	// What was found first is killed even if it matches no longer: that may have hung on another process, which has ended by now.
+	for err == nil && len(found) > 0 {
 		var left []int
 		for _, h := range found {
 			if h.signal(syscall.SIGKILL) != nil || h.wait(deadline) != nil {
@@ -34,24 +34,21 @@ func sweep(ctx context.Context, what string, grace time.Duration, match func(pid
 			}
 		}
 		closeAll(found)
-		switch {
-		case err != nil:
-			return fmt.Errorf("end processes of %s: %w", what, err)
-		case len(left) > 0:
+		if len(left) > 0 {
+			slices.Sort(left)
 			return &SurvivorsError{What: what, PIDs: left}
-		case len(found) == 0:
-			return nil
 		}
+		found, err = find(match)
 	}
+	closeAll(found)
+	if err != nil {
+		return fmt.Errorf("end processes of %s: %w", what, err)
+	}
+	return nil
 }
 
-// terminate asks what matches to end, and returns when it has or the time is up.
-func terminate(ctx context.Context, grace time.Duration, match func(pid int) bool) error {
-	found, err := find(match)
-	defer closeAll(found)
-	if err != nil {
-		return err
-	}
+// terminate asks processes to end, and returns when they have or the time is up.
+func terminate(ctx context.Context, grace time.Duration, found []*handle) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for _, h := range found {
@@ -59,10 +56,9 @@ func terminate(ctx context.Context, grace time.Duration, match func(pid int) boo
 	}
 	for _, h := range found {
 		if h.wait(ctx) != nil {
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 func closeAll(handles []*handle) {

@@ -13,7 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
 
-// farRange is what the tests of the ranges file put in the way, so that they hand out IDs that nobody else uses.
+// ranges is a ranges file of the test's own, and a directory for owners. No process may run under the IDs that it hands out: they are others' too.
 func ranges(t *testing.T) (file, dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,7 +70,8 @@ func TestUsersAreKept(t *testing.T) {
 
 func TestRangesOfGoneOwnersAreReused(t *testing.T) {
 	t.Parallel()
-	file, dir := ranges(t)
+	_, dir := ranges(t)
+	file := rangesFile // a process runs under one of the IDs, so they must be nobody else's
 	gone, kept := reserve(t, file, dir, "gone"), reserve(t, file, dir, "kept")
 	uid := uidOf(t, gone, "one")
 	cmd := exec.Command("sleep", "1000")

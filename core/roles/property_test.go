@@ -53,14 +53,14 @@ func steps(rt *rapid.T) []step {
 	choices := rapid.Custom(func(rt *rapid.T) choice {
 		c := choice{name: rapid.SampledFrom(names).Draw(rt, "name"), generation: rapid.Uint64Range(1, 2).Draw(rt, "generation")}
 		for _, other := range names {
-			switch rapid.IntRange(0, 5).Draw(rt, "requires "+other) {
+			switch rapid.IntRange(0, 9).Draw(rt, "requires "+other) {
 			case 0:
 				c.requires = append(c.requires, other)
 			case 1:
 				c.requires = append(c.requires, "x."+other)
 			}
 		}
-		c.refused = rapid.IntRange(0, 7).Draw(rt, "refused") == 0
+		c.refused = rapid.IntRange(0, 3).Draw(rt, "refused") == 0
 		c.held = rapid.IntRange(0, 7).Draw(rt, "held") == 0
 		return c
 	})
@@ -82,36 +82,40 @@ func steps(rt *rapid.T) []step {
 // Whatever is desired and whatever ends: when nothing happens any more, exactly what may run runs, as it was last desired, and a shutdown leaves
 // nothing.
 func TestEverythingConverges(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		f := newFakes()
-		f.launchTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "launch")) * time.Millisecond
-		f.readyTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "ready")) * time.Millisecond
-		f.stopTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "stop")) * time.Millisecond
-		f.refuse = func(name, configuration string) error {
-			if configuration == "bad" {
-				return &plugin.ConfigurationError{Role: name, Problems: []plugin.ConfigurationProblem{{Message: "bad"}}}
-			}
-			return nil
+	for range 20 { // each is a hundred sequences
+		rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt) })
+	}
+}
+
+func checkSequence(t *testing.T, rt *rapid.T) {
+	f := newFakes()
+	f.launchTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "launch")) * time.Millisecond
+	f.readyTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "ready")) * time.Millisecond
+	f.stopTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "stop")) * time.Millisecond
+	f.refuse = func(name, configuration string) error {
+		if configuration == "bad" {
+			return &plugin.ConfigurationError{Role: name, Problems: []plugin.ConfigurationProblem{{Message: "bad"}}}
 		}
-		all := steps(rt)
-		var result error
-		synctest.Test(t, func(t *testing.T) {
-			x := run(t, f)
-			var last []choice
-			for _, s := range all {
-				x.take(s)
-				if s.change {
-					last = s.desired
-				}
-				pass(s.wait)
+		return nil
+	}
+	all := steps(rt)
+	var result error
+	synctest.Test(t, func(t *testing.T) {
+		x := run(t, f)
+		var last []choice
+		for _, s := range all {
+			x.take(s)
+			if s.change {
+				last = s.desired
 			}
-			pass(time.Hour)
-			result = errors.Join(x.converged(last), x.end())
-		})
-		if result != nil {
-			rt.Fatal(result)
+			pass(s.wait)
 		}
+		pass(time.Hour)
+		result = errors.Join(x.converged(last), x.end())
 	})
+	if result != nil {
+		rt.Fatal(result)
+	}
 }
 
 func (x *fixture) take(s step) {

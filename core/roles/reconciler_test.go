@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,9 +216,9 @@ func TestCirclesAreNamed(t *testing.T) {
 
 func TestFailuresForGood(t *testing.T) {
 	f := newFakes()
-	launches := 0
+	var launches atomic.Int32
 	f.refuse = func(_, configuration string) error {
-		launches++
+		launches.Add(1)
 		if configuration == "bad" {
 			return &plugin.ConfigurationError{Role: "app", Problems: []plugin.ConfigurationProblem{{Path: "/colour", Message: "no such field"}}}
 		}
@@ -228,8 +229,8 @@ func TestFailuresForGood(t *testing.T) {
 		x.expect(t, "app", failed, "refuses its configuration: /colour: no such field")
 		x.desire(configured(role("app"), "bad", 1), role("other"))
 		pass(time.Hour)
-		if launches != 2 { // app and other
-			t.Errorf("%d launches", launches)
+		if launches.Load() != 2 { // app and other
+			t.Errorf("%d launches", launches.Load())
 		}
 		x.desire(configured(role("app"), "good", 2))
 		x.expect(t, "app", ready, "")
@@ -321,19 +322,19 @@ func TestChangesOvertakeLaunches(t *testing.T) {
 
 func TestFailingRestartsLeakNothing(t *testing.T) {
 	f := newFakes()
-	launches := 0
+	var launches atomic.Int32
 	f.refuse = func(string, string) error {
-		launches++
+		launches.Add(1)
 		return errors.New("boom")
 	}
 	bubble(t, f, func(t *testing.T, x *fixture) {
 		x.desire(role("app"), role("behind", "app"))
-		for launches < 1000 {
+		for launches.Load() < 1000 {
 			pass(30 * time.Second)
 		}
 		x.expect(t, "app", backoff, "boom")
-		if restarts := x.of("app").GetRestarts(); int(restarts) != launches-1 {
-			t.Errorf("%d restarts after %d launches", restarts, launches)
+		if restarts := x.of("app").GetRestarts(); int32(restarts) != launches.Load()-1 {
+			t.Errorf("%d restarts after %d launches", restarts, launches.Load())
 		}
 		x.expect(t, "behind", blocked, "waits for app: role app is Backoff")
 		if err := x.leaks(); err != nil {

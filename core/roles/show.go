@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -23,7 +24,8 @@ type shown struct {
 func (a *actor) show(s shown) {
 	now := time.Now()
 	status := &clusterv1.InstanceStatus{
-		Role: a.role, State: s.state, Reason: s.reason, Restarts: a.restarts,
+		Role: a.role, State: s.state, Restarts: a.restarts,
+		Reason:    strings.ReplaceAll(s.reason, "\n", "; "), // joined errors have lines
 		Endpoints: s.status.GetEndpoints(), Values: s.status.GetValues(),
 		Since: timestamppb.New(now),
 	}

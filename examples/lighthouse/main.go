@@ -104,6 +104,8 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	<-ended
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }

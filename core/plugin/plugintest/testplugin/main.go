@@ -149,7 +149,7 @@ func run(ctx context.Context, host *role.Host) error {
 		host.Degraded("the sky is\ngrey")
 	case "starting":
 	case "fail":
-		return errors.New("I give up")
+		return errors.New("no strength left")
 	case "return":
 		return nil
 	case "panic":

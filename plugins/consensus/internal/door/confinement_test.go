@@ -144,7 +144,7 @@ func dialRoot(t *testing.T, s *store.Store) *grpc.ClientConn {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		server.Serve(listener)
+		_ = server.Serve(listener)
 	}()
 	connection, err := grpc.NewClient("passthrough:root", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))

@@ -78,7 +78,7 @@ func open(log hclog.Logger, server *grpc.Server, instance *consensusv1.AccessIns
 	}
 	go func() {
 		defer close(o.served)
-		server.Serve(o) // its error says that the listener was closed, by close or by the server's end
+		_ = server.Serve(o) // its error says that the listener was closed, by close or by the server's end
 	}()
 	return o, nil
 }

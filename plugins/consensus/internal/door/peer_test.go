@@ -136,8 +136,8 @@ func TestOnlyTheInstancesGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		leader.Process.Kill()
-		leader.Wait()
+		_ = leader.Process.Kill()
+		_ = leader.Wait()
 	}()
 	group := leader.Process.Pid
 	instance := n.instance(t, "ant.1", "ant")
@@ -190,7 +190,7 @@ func TestRefusedPeersLeaveNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		connection.SetDeadline(time.Now().Add(storetest.Bound))
+		_ = connection.SetDeadline(time.Now().Add(storetest.Bound))
 		if got, err := io.ReadAll(connection); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("a refused connection got %q, %v; want nothing but its end", got, err)
 		}

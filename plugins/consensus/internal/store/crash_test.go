@@ -118,8 +118,8 @@ func killWhen(t *testing.T, directory string, reached func(string) bool, after t
 	deadline := time.Now().Add(storetest.Bound)
 	for !reached(directory) { // as fast as it goes: the points are fractions of a millisecond apart
 		if time.Now().After(deadline) {
-			helper.Process.Kill()
-			helper.Wait()
+			_ = helper.Process.Kill()
+			_ = helper.Wait()
 			t.Fatalf("the point was never reached; output: %s", output.String())
 		}
 	}
