@@ -26,9 +26,11 @@ var (
 // consensusUser is where the cluster's state lies: it stays when the role is called otherwise.
 const consensusUser = "curator"
 
-func main() {
+func main() { role.Serve(plugin()) }
+
+func plugin() role.Plugin {
 	service := bootstrap.NewService(time.Now)
-	role.Serve(role.Plugin{
+	return role.Plugin{
 		Name: pluginName, Version: version,
 		Roles: []role.Role{{
 			Name:                roleName,
@@ -48,7 +50,7 @@ func main() {
 			},
 			Run: func(ctx context.Context, host *role.Host) error { return run(ctx, host, service) },
 		}},
-	})
+	}
 }
 
 func run(ctx context.Context, host *role.Host, service *bootstrap.Service) error {

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The curator must take its own plugin into the catalog.
+func TestManifest(t *testing.T) {
+	manifest, err := plugin().Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := rules.Manifest("manifest", manifest); len(problems) > 0 {
+		t.Error(problems)
+	}
+}
