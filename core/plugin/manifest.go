@@ -120,8 +120,8 @@ func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
 	if len(r.GetSummary()) > maxSummary || clean(r.GetSummary()) != r.GetSummary() {
 		c.add("%s.summary: want one line of at most %d bytes", at, maxSummary)
 	}
-	if user := r.GetConsensusUser(); user != "" && !identity.ValidName(user) {
-		c.add("%s.consensus_user: %q is not a name", at, user)
+	if user := r.GetConsensusUser(); user != "" && !identity.ValidConsensusUser(user) {
+		c.add("%s.consensus_user: %q is not a name that a ConsensusUser may have", at, user)
 	}
 	c.list(at+".requires", r.GetRequires(), func(name string) bool {
 		return identity.ValidName(name) || len(name) <= maxName && capabilityPattern.MatchString(name)

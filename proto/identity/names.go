@@ -40,6 +40,14 @@ func CuratorName(trustDomain string) string {
 // namePattern is the form of the names of plugins, roles and ConsensusUsers. They become parts of file names and store keys.
 var namePattern = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
+// StoreRoot is the consensus store's own all-powerful user, which acts in the store's process only.
+const StoreRoot = "root"
+
+// ValidConsensusUser reports whether name may be a ConsensusUser: a valid name that is not the store's own.
+func ValidConsensusUser(name string) bool {
+	return ValidName(name) && name != StoreRoot
+}
+
 // ValidName reports whether name may name a plugin, a role or a ConsensusUser: 1 to 32 of a-z, 0-9 and '-', a letter first and
 // no '-' last.
 func ValidName(name string) bool {

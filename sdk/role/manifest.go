@@ -98,8 +98,8 @@ func (r Role) problems() []error {
 	if strings.ContainsAny(r.Summary, "\r\n") || !utf8.ValidString(r.Summary) {
 		problem("summary: want one line of UTF-8")
 	}
-	if r.ConsensusUser != "" && !identity.ValidName(r.ConsensusUser) {
-		problem("ConsensusUser %q: %s", r.ConsensusUser, nameRule)
+	if r.ConsensusUser != "" && !identity.ValidConsensusUser(r.ConsensusUser) {
+		problem("ConsensusUser %q: %s, and %q is the store's own", r.ConsensusUser, nameRule, identity.StoreRoot)
 	}
 	for _, name := range r.Requires {
 		if !identity.ValidName(name) && !validCapability(name) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 
-	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -45,7 +45,7 @@ var _ net.Listener = (*opening)(nil)
 // problemOf says what is wrong with an instance by itself; empty: nothing.
 func problemOf(instance *consensusv1.AccessInstance) string {
 	switch {
-	case !store.ValidUser(instance.ConsensusUser):
+	case !identity.ValidConsensusUser(instance.ConsensusUser):
 		return fmt.Sprintf("%q cannot be a ConsensusUser", instance.ConsensusUser)
 	case !filepath.IsAbs(instance.Socket) || filepath.Clean(instance.Socket) != instance.Socket:
 		return fmt.Sprintf("the socket %q is not a clean absolute path", instance.Socket)

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -28,7 +28,7 @@ func Parse(content []byte) (*consensusv1.DesiredState, error) {
 	}
 	seen := make(map[string]string, len(desired.Users))
 	for n, user := range desired.Users {
-		if !store.ValidUser(user.GetConsensusUser()) {
+		if !identity.ValidConsensusUser(user.GetConsensusUser()) {
 			return nil, fmt.Errorf("users[%d]: %q cannot be a ConsensusUser", n, user.GetConsensusUser())
 		}
 		if role, twice := seen[user.ConsensusUser]; twice {

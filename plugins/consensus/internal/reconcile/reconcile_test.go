@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/reconcile"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -209,7 +210,7 @@ func FuzzParse(f *testing.F) {
 		}
 		seen := make(map[string]bool)
 		for _, user := range desired.Users {
-			if !store.ValidUser(user.ConsensusUser) || seen[user.ConsensusUser] {
+			if !identity.ValidConsensusUser(user.ConsensusUser) || seen[user.ConsensusUser] {
 				t.Fatalf("accepted the user %q", user.ConsensusUser)
 			}
 			seen[user.ConsensusUser] = true

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -117,7 +118,7 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 	switch {
 	case plan.ClusterID == "" || plan.NodeID == "":
 		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs a cluster ID and a node ID")
-	case !store.ValidUser(plan.ClusterUser):
+	case !identity.ValidConsensusUser(plan.ClusterUser):
 		return plan, status.Errorf(codes.InvalidArgument, "consensus: the cluster user %q cannot be a ConsensusUser", plan.ClusterUser)
 	case request.GetHow() == nil:
 		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs to know whether the store is new or existing")

@@ -9,10 +9,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/reeveproject/reeve/proto/identity"
 )
 
 // RootUser is etcd's all-powerful user. It has no password, and no connection is ever taken for it: it acts in process only.
-const RootUser = "root"
+const RootUser = identity.StoreRoot
 
 // Identity is what a connection's transport credentials say for etcd to take it for a user: the form of a verified client certificate, whose
 // common name is the user. Here the kernel's word about the peer stands in the place of the certificate.

@@ -18,11 +18,6 @@ import (
 // Of the user u etcd knows two things: the role u, which may read and write the prefix of u, and the user u, which has that role and no
 // other. Reading goes to the local member's tables, which costs nothing; changes go through raft.
 
-// ValidUser reports whether a name may be a ConsensusUser's. Root's may not.
-func ValidUser(name string) bool {
-	return identity.ValidName(name) && name != RootUser
-}
-
 // enableAuthorization makes root and turns authorization on. It can be run again at any point.
 func (s *Store) enableAuthorization(ctx context.Context) error {
 	if s.etcd.Server.AuthStore().IsAuthEnabled() {
@@ -57,7 +52,7 @@ func unless(done error) func(any, error) error {
 
 // EnsureUser makes a user and confines it to its prefix, whatever part of that is done already.
 func (s *Store) EnsureUser(ctx context.Context, user string) error {
-	if !ValidUser(user) {
+	if !identity.ValidConsensusUser(user) {
 		return fmt.Errorf("%q cannot be a ConsensusUser", user)
 	}
 	defer s.refreshUsers()
@@ -116,7 +111,7 @@ func (s *Store) ensureRole(root context.Context, user string) error {
 
 // RemoveUser takes a user's permissions and then what is left of it. Its keys stay. A user that is not there is no error.
 func (s *Store) RemoveUser(ctx context.Context, user string) error {
-	if !ValidUser(user) || user == s.plan.ClusterUser {
+	if !identity.ValidConsensusUser(user) || user == s.plan.ClusterUser {
 		return fmt.Errorf("the user %q is not to be removed", user)
 	}
 	defer s.refreshUsers()

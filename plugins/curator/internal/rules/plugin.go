@@ -10,15 +10,13 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // RoleProtocol is the protocol that every plugin of this version of Reeve must speak.
 const RoleProtocol = "reeve.role.v1"
-
-// storeRoot is etcd's user that may do everything. It must never become a role's.
-const storeRoot = "root"
 
 var (
 	digestPattern     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -68,8 +66,8 @@ func roleManifest(field string, role *rolev1.RoleManifest) (problems Problems) {
 	problems.text(field+".summary", role.GetSummary())
 	if role.GetConsensusUser() != "" {
 		problems.name(field+".consensus_user", "ConsensusUser", role.GetConsensusUser())
-		if role.GetConsensusUser() == storeRoot {
-			problems.add(field+".consensus_user", "%q is the store's own all-powerful user: choose another name", storeRoot)
+		if role.GetConsensusUser() == identity.StoreRoot {
+			problems.add(field+".consensus_user", "%q is the store's own all-powerful user: choose another name", identity.StoreRoot)
 		}
 	}
 	for _, list := range []struct {
