@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"google.golang.org/grpc"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // api is all of etcd's services, as one caller reaches them.
@@ -159,21 +160,73 @@ func dialRoot(t *testing.T, s *store.Store) *grpc.ClientConn {
 	return connection
 }
 
-// TestClaimsCountForNothing sends what etcd takes for a proof elsewhere: none of it may help.
-func TestClaimsCountForNothing(t *testing.T) {
+// TestTokensCountForNothing sends what etcd takes for a proof elsewhere, the token among them by which etcd acts as root itself.
+func TestTokensCountForNothing(t *testing.T) {
 	n := start(t, storetest.Directory(t))
 	n.ensure(t, "ant", "bee")
 	instance := n.instance(t, "ant.1", "ant")
 	n.open(t, instance)
 	confined := apiOf(rawConnection(t, instance.Socket))
-	for _, header := range []string{"token", "authorization", "grpcgateway-accept"} {
-		t.Run(header, func(t *testing.T) {
-			ctx := metadata.AppendToOutgoingContext(storetest.Context(t), header, "root")
-			_, err := confined.Range(ctx, &pb.RangeRequest{Key: []byte(foreignKey)})
-			allowed := []error{rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCInvalidAuthToken, rpctypes.ErrGRPCUserEmpty}
-			if !slices.ContainsFunc(allowed, func(want error) bool { return isStatus(err, want) }) {
-				t.Errorf("got %v, want a refusal", err)
+	internal, ok := metadata.FromIncomingContext(n.store.Server().AuthStore().WithRoot(storetest.Context(t)))
+	if !ok || len(internal.Get("token")) != 1 {
+		t.Fatalf("etcd gives itself no token: %v", internal)
+	}
+	for _, header := range []string{"token", "authorization"} {
+		for _, value := range []string{"root", internal.Get("token")[0], "Bearer " + internal.Get("token")[0]} {
+			ctx := metadata.AppendToOutgoingContext(storetest.Context(t), header, value)
+			if _, err := confined.Range(ctx, &pb.RangeRequest{Key: []byte(foreignKey)}); !isStatus(err, rpctypes.ErrGRPCPermissionDenied) {
+				t.Errorf("get with a %s: %v, want a refusal", header, err)
 			}
-		})
+			watch, err := confined.Watch(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			create := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte(foreignKey)}}}
+			if err := watch.Send(create); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := watch.Recv(); err != nil || !answer.GetCanceled() {
+				t.Errorf("watch with a %s: %v, %v, want a refusal", header, answer, err)
+			}
+		}
+	}
+}
+
+// TestLeasesEnd shows that etcd, with authorization on and no root connection anywhere, still ends leases by itself.
+func TestLeasesEnd(t *testing.T) {
+	n := start(t, storetest.Directory(t))
+	n.ensure(t, "ant")
+	instance := n.instance(t, "ant.1", "ant")
+	n.open(t, instance)
+	confined := apiOf(rawConnection(t, instance.Socket))
+	ctx := storetest.Context(t)
+	lease, err := confined.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := []byte(consensusv1.UserPrefix("ant") + "fleeting")
+	put, err := confined.Put(ctx, &pb.PutRequest{Key: key, Lease: lease.GetID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := confined.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := &pb.WatchCreateRequest{Key: key, StartRevision: put.GetHeader().GetRevision() + 1}
+	if err := watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		answer, err := watch.Recv()
+		if err != nil {
+			t.Fatalf("the key outlives its lease: %v", err)
+		}
+		if events := answer.GetEvents(); len(events) > 0 {
+			if events[0].Type != mvccpb.Event_DELETE {
+				t.Errorf("got %v, want the key's end", events[0])
+			}
+			return
+		}
 	}
 }

@@ -11,11 +11,13 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 )
 
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
 func newServer(etcd *etcdserver.EtcdServer) *grpc.Server {
-	return v3rpc.Server(etcd, nil, askAgain,
+	return v3rpc.Server(etcd, nil, unary,
+		grpc.ChainStreamInterceptor(stream),
 		grpc.Creds(transport{}),
 		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
@@ -28,12 +30,41 @@ func newServer(etcd *etcdserver.EtcdServer) *grpc.Server {
 	)
 }
 
+func unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return askAgain(withoutToken(ctx), request, handle)
+}
+
+func stream(server any, call grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(server, tokenless{ServerStream: call, ctx: withoutToken(call.Context())})
+}
+
+// tokenless is a streaming call in whose context there is no token.
+type tokenless struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (t tokenless) Context() context.Context { return t.ctx }
+
+// withoutToken takes etcd's tokens off a call. etcd would believe a token before the connection, so that one which got out, root's own among
+// them, would be worth something; here none is.
+func withoutToken(ctx context.Context) context.Context {
+	if len(metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)) == 0 &&
+		len(metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)) == 0 {
+		return ctx
+	}
+	sent, _ := metadata.FromIncomingContext(ctx) // a copy
+	delete(sent, rpctypes.TokenFieldNameGRPC)
+	delete(sent, rpctypes.TokenFieldNameSwagger)
+	return metadata.NewIncomingContext(ctx, sent)
+}
+
 // askAttempts bounds how often a call is repeated, should users be made and removed without a pause.
 const askAttempts = 16
 
 // askAgain repeats a call that etcd refused because its permissions changed between the call's arrival and its turn, whosever permissions they
 // were: making one role's user must not fail a call of another. etcd checks before it acts, so what was refused had no effect.
-func askAgain(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func askAgain(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {
 	answer, err := handle(ctx, request)
 	for range askAttempts {
 		if rpctypes.Error(err) != rpctypes.ErrAuthOldRevision {
