@@ -40,7 +40,7 @@ func caFile(t *testing.T, c *devcluster.Cluster) string {
 	if len(text) == 0 {
 		t.Fatal("the node does not know the cluster's CA")
 	}
-	file := filepath.Join(filepath.Dir(c.Directory), "ca.pem")
+	file := filepath.Join(c.Home, "ca.pem")
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +66,18 @@ func writeKey(t *testing.T, file string) {
 // readKey reads the owner's key of a cluster.
 func readKey(t *testing.T, c *devcluster.Cluster) ed25519.PrivateKey {
 	t.Helper()
-	text, err := os.ReadFile(c.Path("owner.key"))
+	return readKeyFile(t, c.Path("owner.key"))
+}
+
+func readKeyFile(t *testing.T, file string) ed25519.PrivateKey {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		t.Fatal("owner.key holds no PEM block")
+		t.Fatal(file + " holds no PEM block")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {

@@ -26,8 +26,12 @@ var suite struct {
 var ordinary = &devcluster.User{UID: 61001, GID: 61001}
 
 func TestMain(m *testing.M) {
+	if socket := os.Getenv(connectVariable); socket != "" {
+		connectAndExit(socket)
+	}
 	if err := setUp(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
+		_ = os.RemoveAll(suite.base)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {

@@ -133,7 +133,25 @@ func newcomersPath(t *testing.T, c *devcluster.Cluster) {
 		t.Error("the lighthouse has no log")
 	}
 	nodeList(t, c, again)
-	byAddress(t, c, again)
+	byAddress(t, c, again, 2)
+	defaultDirectory(t, c)
+}
+
+// defaultDirectory leaves out --dir: ./var/dev is meant, if there is one.
+func defaultDirectory(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	if result := c.Run(t, suite.programs.Reeve(), "status"); result.Code <= 0 || !strings.Contains(result.Stderr, "--dir") {
+		t.Errorf("without any cluster: want a refusal that names --dir: %s", result)
+	}
+	if err := os.Mkdir(filepath.Join(c.Home, "var"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(c.Directory, filepath.Join(c.Home, "var", "dev")); err != nil {
+		t.Fatal(err)
+	}
+	if result := c.Run(t, suite.programs.Reeve(), "node", "list"); result.Code != 0 {
+		t.Error(result)
+	}
 }
 
 // statusDocument checks the parts of the document that are promised, by their very names.
@@ -227,7 +245,7 @@ func hostsfileComesAndGoes(t *testing.T, c *devcluster.Cluster, node string) {
 // configuration writes a role's configuration to a file that the cluster's user can read.
 func configuration(t *testing.T, c *devcluster.Cluster, document string) string {
 	t.Helper()
-	file := filepath.Join(filepath.Dir(c.Directory), "configuration.json")
+	file := filepath.Join(c.Home, "configuration.json")
 	if err := os.WriteFile(file, []byte(document), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -260,8 +278,9 @@ func nodeList(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
 	}
 }
 
-// byAddress does an operator's work from afar: with the address of a curator, the CA and the owner's key, and without the directory.
-func byAddress(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
+// byAddress does an operator's work from afar: with the address of a curator, the CA and the owner's key, and without the directory. counted is
+// what the lighthouse has counted.
+func byAddress(t *testing.T, c *devcluster.Cluster, status devcluster.Status, counted int) {
 	t.Helper()
 	ca := caFile(t, c)
 	far := func(arguments ...string) devcluster.Result {
@@ -283,10 +302,10 @@ func byAddress(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
 	must("plugin", "add", suite.programs.Lighthouse())
 	must("node", "role", "add", status.Node.ID, "lighthouse")
 	must("logs", status.Node.ID, "lighthouse")
-	mustCount(t, http.MethodGet, c.Status(t).Role("lighthouse"), 2)
+	mustCount(t, http.MethodGet, c.Status(t).Role("lighthouse"), counted)
 
 	// Another key is nobody's.
-	other := c.Path("..", "other.key")
+	other := filepath.Join(c.Home, "other.key")
 	writeKey(t, other)
 	result := c.Run(t, suite.programs.Reeve(), "node", "list", "--address", status.Cluster.Curators[0], "--ca", ca, "--owner-key", other)
 	if result.Code == 0 {

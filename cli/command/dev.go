@@ -97,24 +97,24 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 	defer follower.Close()
 	if err := follower.UntilUp(ctx, options.timeout); err != nil {
 		if ctx.Err() != nil && !options.detach {
-			return c.stop(follower, nil)
+			return c.stop(follower, daemon, nil)
 		}
 		if ctx.Err() != nil {
 			err = fault.New(fault.Failed, "interrupted before the node was up", "")
 		}
-		return c.stop(follower, err)
+		return c.stop(follower, daemon, err)
 	}
 	if err := c.print(output.NewStatus(follower.Status())); err != nil {
-		return c.stop(follower, err)
+		return c.stop(follower, daemon, err)
 	}
 	c.say(c.nextCommands(dir, follower.Status().GetNodeId(), options.detach))
 	if options.detach {
 		return nil
 	}
 	if err := follower.UntilEnd(ctx); err != nil {
-		return c.stop(follower, err)
+		return c.stop(follower, daemon, err)
 	}
-	return c.stop(follower, nil)
+	return c.stop(follower, daemon, nil)
 }
 
 // awaitRunning waits until a node that others have started is up.
@@ -134,8 +134,11 @@ func (c *commands) awaitRunning(ctx context.Context, directory *dev.Directory, d
 	return nil
 }
 
-// stop stops the node and returns cause, with what went wrong in stopping.
-func (c *commands) stop(follower *dev.Follower, cause error) error {
+// stop stops the node, unless it has ended by itself, and returns cause, with what went wrong in stopping.
+func (c *commands) stop(follower *dev.Follower, daemon *dev.Daemon, cause error) error {
+	if daemon.Ended() {
+		return cause
+	}
 	c.say("Stopping the node and all of its roles.")
 	if err := follower.Stop(stopTimeout); err != nil {
 		return errors.Join(cause, err)

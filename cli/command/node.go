@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reeveproject/reeve/cli/fault"
@@ -81,8 +83,11 @@ NODE is a node's ID, an unambiguous beginning of it, or "self" for the node of t
 				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
 					response, err := management.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: nodeID, Role: given[1], Configuration: configuration})
 					if err != nil {
-						return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be given to node %s", given[1], nodeID),
-							"Run `reeve plugin list` to see the roles, `reeve plugin add` to add one.")
+						next := "Run `reeve plugin list` to see the roles, `reeve plugin add` to add one."
+						if status.Code(err) == codes.InvalidArgument {
+							next = "Correct the configuration and run the command again."
+						}
+						return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be given to node %s", given[1], nodeID), next)
 					}
 					for _, role := range response.GetNode().GetRoles() {
 						if role.GetRole() == given[1] {

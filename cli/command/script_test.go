@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -100,7 +102,7 @@ func TestScripts(t *testing.T) {
 			return setup(env, place)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fake": fake, "exits": exits, "killnode": killNode, "waitup": waitUp,
+			"fake": fake, "exits": exits, "killnode": killNode, "await": await,
 		},
 	})
 }
@@ -218,14 +220,28 @@ func instanceState(name string) hostv1.InstanceState {
 	return hostv1.InstanceState(hostv1.InstanceState_value["INSTANCE_STATE_"+strings.ToUpper(name)])
 }
 
-// waitUp waits until the node in a dev directory is up.
-func waitUp(ts *testscript.TestScript, _ bool, args []string) {
-	directory, err := dev.Find(ts.MkAbs(args[0]))
+// await reads a named pipe, to which a program in the background writes, until a line contains a text; what follows is thrown away.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	pipe, err := os.Open(ts.MkAbs(args[0]))
 	ts.Check(err)
-	follower, err := dev.Follow(directory, nil, func(line string) { ts.Logf("%s", line) })
-	ts.Check(err)
-	defer follower.Close()
-	ts.Check(follower.UntilUp(context.Background(), time.Minute))
+	lines := bufio.NewScanner(pipe)
+	for lines.Scan() {
+		ts.Logf("%s", lines.Text())
+		if strings.Contains(lines.Text(), args[1]) {
+			drained := make(chan struct{})
+			go func() {
+				defer close(drained)
+				_, _ = io.Copy(io.Discard, pipe)
+			}()
+			ts.Defer(func() {
+				<-drained
+				_ = pipe.Close()
+			})
+			return
+		}
+	}
+	_ = pipe.Close()
+	ts.Fatalf("%s ended without %q", args[0], args[1])
 }
 
 // killNode kills the process that listens in a dev directory, and waits for its end.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -86,23 +87,21 @@ func (d *Daemon) Release() {
 	d.process.close()
 }
 
-// Death explains how reeved ended, which it has: its exit status and the last lines of its log.
+// Ended says whether reeved has ended.
+func (d *Daemon) Ended() bool { return d.process.ended() }
+
+// Death explains how reeved ended, which it has.
 func (d *Daemon) Death() error {
-	err := d.command.Wait()
 	how := "with exit status 0"
-	if err != nil {
+	if err := d.command.Wait(); err != nil {
 		how = err.Error()
 	}
-	what := "reeved has ended by itself (" + how + ")"
-	if lines := d.lastLines(15); lines != "" {
-		what += "; its last words:\n" + lines
-	}
-	return fault.New(fault.Failed, what, "All of its log is in "+d.directory.LogFile()+
-		"; `reeve dev down --dir "+d.directory.Path+"` stops the roles that it may have left.")
+	return fault.New(fault.Failed, "reeved has ended by itself ("+how+")", "Its log is "+d.directory.LogFile()+
+		"; `reeve dev up --dir "+d.directory.Path+"` starts it again, `reeve dev down --dir "+d.directory.Path+"` stops the roles that it may have left.")
 }
 
-// lastLines returns the last lines that this daemon wrote to its log.
-func (d *Daemon) lastLines(count int) string {
+// LastLines returns the last lines that this daemon wrote to its log, each of them indented; empty if there are none.
+func (d *Daemon) LastLines(count int) string {
 	log, err := os.Open(d.directory.LogFile())
 	if err != nil {
 		return ""
@@ -122,9 +121,5 @@ func (d *Daemon) lastLines(count int) string {
 	if len(lines) > count {
 		lines = lines[len(lines)-count:]
 	}
-	text := ""
-	for _, line := range lines {
-		text += line + "\n"
-	}
-	return text
+	return strings.Join(lines, "\n")
 }

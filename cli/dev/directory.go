@@ -107,6 +107,10 @@ func (d *Directory) fill(plan Plan, places Places) error {
 		if err := writeParameters(d.ParametersFile(), parameters); err != nil {
 			return err
 		}
+		// Another one may have been faster.
+		if parameters, err = readParameters(d.ParametersFile()); err != nil {
+			return err
+		}
 	default:
 		return err
 	}
@@ -161,10 +165,12 @@ func (d *Directory) makeRun() error {
 		return nil
 	}
 	// Made beside it and renamed, so that the link is there at any time.
-	fresh := filepath.Join(d.State, ".run.new")
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	draft, err := os.MkdirTemp(d.State, ".run.*")
+	if err != nil {
 		return err
 	}
+	defer func() { _ = os.RemoveAll(draft) }()
+	fresh := filepath.Join(draft, "run")
 	if err := os.Symlink(run, fresh); err != nil {
 		return err
 	}

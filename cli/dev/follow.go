@@ -35,6 +35,8 @@ type Follower struct {
 	wait   sync.WaitGroup
 
 	last *nodev1.Status
+	// makes says that the node makes its cluster while it is followed.
+	makes bool
 }
 
 // Follow begins to follow. daemon is the one that was started for the directory; nil if another process did.
@@ -112,13 +114,17 @@ func (f *Follower) see(status *nodev1.Status) {
 		f.say(line)
 	}
 	f.last = status
+	if status.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING {
+		f.makes = true
+	}
 }
 
 // retryRecord is how long after a failure the cluster is asked again for the node's record: it serves within moments of the node being Home.
 const retryRecord = 200 * time.Millisecond
 
 // UntilUp waits until the node is Home and the roles with which its cluster was made are Ready. It fails if reeved ends, if one of these roles is
-// Failed and stays so, or after timeout.
+// Failed and stays so, or after timeout. A cluster that was made earlier is not given up because of such a role, once it can be managed: it
+// may have been configured wrongly since, and to set that right the node has to run. What is wrong is then said.
 func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -135,15 +141,27 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 			f.see(status)
 		case <-retry.C:
 		case <-broken.C:
-			return fault.New(fault.Failed, health.Broken,
+			what := health.Broken
+			if what == "" {
+				what = health.Ailing
+			}
+			if f.tolerates(health) {
+				f.tolerate(what)
+				return nil
+			}
+			return fault.New(fault.Failed, what,
 				"The logs of the roles are in "+filepath.Join(f.directory.State, "data", "logs")+", that of reeved is "+f.directory.LogFile()+".")
 		case err := <-f.failed:
 			return err
 		case <-f.died:
-			return f.daemon.Death()
+			return f.death()
 		case <-bounded.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
+			}
+			if f.tolerates(health) {
+				f.tolerate(health.Missing)
+				return nil
 			}
 			if health.Missing == "" {
 				health.Missing = "it has not said anything"
@@ -156,17 +174,30 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 				retry.Reset(retryRecord)
 			}
 		}
-		wasBroken := health.Broken != ""
+		wasDoubtful := f.doubtful(health)
 		health = Judge(f.last, f.directory.Roles(), record)
 		switch {
 		case health.Up:
 			return nil
-		case health.Broken == "":
+		case !f.doubtful(health):
 			broken.Stop()
-		case !wasBroken:
+		case !wasDoubtful:
 			broken.Reset(rolewait.Settle)
 		}
 	}
+}
+
+// doubtful says that there is no use in waiting much longer. A role of a new cluster may ail until what it needs is there.
+func (f *Follower) doubtful(health Health) bool {
+	return health.Broken != "" || (health.Ailing != "" && health.Manageable && !f.makes)
+}
+
+func (f *Follower) tolerates(health Health) bool {
+	return health.Manageable && f.daemon != nil && !f.makes
+}
+
+func (f *Follower) tolerate(what string) {
+	f.say("The node runs, but " + what + ". Set it right with `reeve node role add`, or take the role from the node with `reeve node role remove`.")
 }
 
 // record asks the cluster for the node's record; nil if it does not answer.
@@ -198,11 +229,21 @@ func (f *Follower) UntilEnd(ctx context.Context) error {
 		case err := <-f.failed:
 			return err
 		case <-f.died:
-			return f.daemon.Death()
+			return f.death()
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// lastWords is how many lines of its log explain the end of reeved: the reason is in the last one, and what led to it shortly before.
+const lastWords = 10
+
+func (f *Follower) death() error {
+	if lines := f.daemon.LastLines(lastWords); lines != "" {
+		f.say("The last lines of the log of reeved:\n" + lines)
+	}
+	return f.daemon.Death()
 }
 
 // Stop ends the daemon within timeout while it says what changes.

@@ -18,6 +18,10 @@ type Health struct {
 	Missing string
 	// Broken says, if not empty, that it will not be up by itself, and why.
 	Broken string
+	// Ailing says, if not empty, that a role runs badly or ends again and again, and why. It may recover.
+	Ailing string
+	// Manageable says that the node is Home and the cluster API answers: an operator can set right what is wrong with a role.
+	Manageable bool
 }
 
 // Judge says how near a node is to being up. defaults are the roles with which its cluster was made; those of them that the cluster no longer
@@ -32,6 +36,7 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 	membership := status.GetMembership()
 	switch membership.GetState() {
 	case hostv1.MembershipState_MEMBERSHIP_STATE_HOME:
+		health.Manageable = record != nil
 		if record == nil {
 			missing("the cluster has not said which roles the node has")
 		}
@@ -55,7 +60,12 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 		case hostv1.InstanceState_INSTANCE_STATE_FAILED:
 			health.Broken = withReason("role "+role+" is Failed", instance.GetReason())
 		default:
-			missing(withReason("role "+role+" is "+output.State(instance.GetState()), instance.GetReason()))
+			text := withReason("role "+role+" is "+output.State(instance.GetState()), instance.GetReason())
+			missing(text)
+			switch instance.GetState() {
+			case hostv1.InstanceState_INSTANCE_STATE_DEGRADED, hostv1.InstanceState_INSTANCE_STATE_BACKOFF:
+				health.Ailing = text
+			}
 		}
 	}
 	health.Up = health.Missing == "" && health.Broken == ""

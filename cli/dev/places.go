@@ -143,9 +143,10 @@ func chooseState(path string, places Places) (string, error) {
 		}
 	}
 	if reachable {
-		if err := makeOwn(path); err != nil {
+		if err := os.Mkdir(path, privateMode()); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err
 		}
+		// One that was there may have been made with another mode; only its owner can set it.
 		if err := os.Chmod(path, privateMode()); err != nil {
 			return "", err
 		}

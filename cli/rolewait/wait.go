@@ -80,7 +80,12 @@ func For(ctx context.Context, watcher Watcher, change Change, progress Progress)
 		case <-settled.C:
 			return nil, w.refusal()
 		case err := <-losses:
-			progress.Now(fmt.Sprintf("the cluster API is out of reach (%s)", fault.Message(err)))
+			// The command itself goes on: advice on what else to do would mislead.
+			text := err.Error()
+			if lost := (*fault.Error)(nil); errors.As(err, &lost) {
+				text = lost.What
+			}
+			progress.Now("the cluster API is out of reach: " + output.Clean(text))
 		case err := <-ended:
 			running = false
 			if ctx.Err() != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // BehaviourVariable is the environment variable that says how a Reeved behaves: "" as it should, "die" ends at once, "broken" has a role
-// that is Failed, "stuck" never comes Home, "deaf" does not stop.
+// that is Failed, "spoilt" is one whose cluster was made earlier and has a role that is Failed, "stuck" never comes Home, "deaf" does not stop.
 const BehaviourVariable = "FAKE_REEVED"
 
 // NodeID is the ID of the node that Reeved runs.
@@ -75,13 +75,16 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 		return err
 	}
 	cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, "making a new cluster")
+	if behaviour == "spoilt" {
+		cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
+	}
 	socket := filepath.Join(parameters.GetDirectories().GetRun(), "node.sock")
 	_ = os.Remove(socket)
 	if err := cluster.ServeLocal(socket); err != nil {
 		return err
 	}
-	if behaviour == "broken" {
-		cluster.Outcome("curator", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "port 80 is in use"})
+	if behaviour == "broken" || behaviour == "spoilt" {
+		cluster.Outcome("hostsfile", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "the path is a directory"})
 	}
 	for _, role := range parameters.GetBootstrap().GetRoles() {
 		if _, err := cluster.Assign(NodeID, role.GetRole(), role.GetConfiguration()); err != nil {

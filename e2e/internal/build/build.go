@@ -13,6 +13,9 @@ import (
 // module is what the import paths of all of ours begin with.
 const module = "github.com/reeveproject/reeve/"
 
+// Flags are those of `make build`: with others everything would be compiled a second time.
+var Flags = []string{"-trimpath", "-buildvcs=false"}
+
 // Programs are the built programs, laid out as in bin/.
 type Programs struct {
 	// Workspace is the directory of go.work.
@@ -35,11 +38,13 @@ func All(ctx context.Context, workspace, directory string) (*Programs, error) {
 		if err := os.MkdirAll(group.into, 0o755); err != nil {
 			return nil, err
 		}
-		arguments := []string{"build", "-o", group.into + "/"}
+		arguments := append([]string{"build"}, Flags...)
+		arguments = append(arguments, "-o", group.into+"/")
 		for _, name := range group.packages {
 			arguments = append(arguments, module+name)
 		}
-		if err := Go(ctx, workspace, nil, arguments...); err != nil {
+		// The tests of this module may run outside of the workspace; the programs are always those of the workspace.
+		if err := Go(ctx, workspace, []string{"GOWORK=" + filepath.Join(workspace, "go.work")}, arguments...); err != nil {
 			return nil, err
 		}
 	}

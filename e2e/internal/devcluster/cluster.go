@@ -29,16 +29,19 @@ type Options struct {
 	Base string
 	// User runs the cluster; nil: the user of the test. Another one than that needs root.
 	User *User
+	// Unreachable puts the dev directory into one that nobody else can pass through.
+	Unreachable bool
 }
 
 // Cluster is a cluster of one node.
 type Cluster struct {
 	Programs *build.Programs
+	// Home is the directory in which the commands run.
+	Home string
 	// Directory is the dev directory.
 	Directory string
 
 	user     *User
-	home     string
 	commands sync.WaitGroup
 
 	mu      sync.Mutex
@@ -53,7 +56,7 @@ func New(t testing.TB, options Options) *Cluster {
 		t.Fatal(err)
 	}
 	c := &Cluster{
-		Programs: options.Programs, Directory: filepath.Join(home, "d"), user: options.User, home: home, nodeIDs: make(map[string]bool),
+		Programs: options.Programs, Directory: filepath.Join(home, "d"), user: options.User, Home: home, nodeIDs: make(map[string]bool),
 	}
 	if err := os.Chmod(home, 0o711); err != nil {
 		t.Fatal(err)
@@ -63,8 +66,21 @@ func New(t testing.TB, options Options) *Cluster {
 			t.Fatal(err)
 		}
 	}
+	if options.Unreachable {
+		private := filepath.Join(home, "private")
+		if err := os.Mkdir(private, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c.Directory = filepath.Join(private, "d")
+	}
 	t.Cleanup(func() { c.end(t) })
 	return c
+}
+
+// Sibling returns another cluster of the same user.
+func (c *Cluster) Sibling(t testing.TB) *Cluster {
+	t.Helper()
+	return New(t, Options{Programs: c.Programs, Base: filepath.Dir(c.Home), User: c.user})
 }
 
 // makeHome makes a directory with a name that is as short as can be: the path of a user's run directory has to fit into that of a socket.
@@ -75,6 +91,14 @@ func makeHome(base string) (string, error) {
 			return home, err
 		}
 	}
+}
+
+// State is where the dev directory really is: as root it is elsewhere if the roles' users could not reach it.
+func (c *Cluster) State() string {
+	if state, err := filepath.EvalSymlinks(c.Directory); err == nil {
+		return state
+	}
+	return c.Directory
 }
 
 // Path returns a path below the dev directory.
@@ -102,7 +126,7 @@ func (c *Cluster) environment() []string {
 	if c.uid() == 0 {
 		return append(environment, "HOME=/root")
 	}
-	return append(environment, "HOME="+c.home, "XDG_RUNTIME_DIR="+c.home)
+	return append(environment, "HOME="+c.Home, "XDG_RUNTIME_DIR="+c.Home)
 }
 
 func (c *Cluster) uid() int {
@@ -135,15 +159,25 @@ func (c *Cluster) end(t testing.TB) {
 		c.kill(t, stray)
 	}
 	c.commands.Wait()
-	// As root the run directory is not below home.
-	if run, err := filepath.EvalSymlinks(c.Path("run")); err == nil {
+	// As root the run directory is not below home, and the dev directory need not be.
+	state := c.State()
+	if run, err := filepath.EvalSymlinks(filepath.Join(state, "run")); err == nil {
 		c.remove(t, run)
 	}
 	if keep, _ := strconv.ParseBool(os.Getenv("REEVE_E2E_KEEP")); keep && t.Failed() {
-		t.Logf("the files are kept in %s", c.home)
+		t.Logf("the files are kept in %s", c.Home)
 		return
 	}
-	c.remove(t, c.home)
+	// The empty directory stays until all tests have ended: its name is not used again, so that nothing of this cluster (a range of user IDs that is
+	// reserved for a path, say) is taken for the next one's.
+	entries, err := os.ReadDir(c.Home)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, entry := range entries {
+		c.remove(t, filepath.Join(c.Home, entry.Name()))
+	}
+	c.remove(t, state)
 }
 
 func (c *Cluster) remove(t testing.TB, path string) {

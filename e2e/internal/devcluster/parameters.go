@@ -82,7 +82,7 @@ func (c *Cluster) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 		Directories: &nodev1.Directories{
 			System: filepath.Join(c.Directory, "system"),
 			Data:   filepath.Join(c.Directory, "data"),
-			Run:    filepath.Join(c.home, "r"),
+			Run:    filepath.Join(c.Home, "r"),
 		},
 		Network: &nodev1.Network{Addresses: []string{"127.0.0.1"}, ApiListen: "127.0.0.1:0"},
 		Volume:  &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},

@@ -30,10 +30,10 @@ func (c *Cluster) Processes(t testing.TB) []procfs.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uids := c.uidRange()
+	state, uids := c.State()+"/", c.uidRange()
 	var found []procfs.Process
 	for _, p := range all {
-		if !p.Ended() && (c.isCore(p) || c.isInstance(p) || uids.holds(p.UID)) {
+		if !p.Ended() && (c.isCore(p) || c.isInstance(p, state) || uids.holds(p.UID)) {
 			found = append(found, p)
 		}
 	}
@@ -41,13 +41,14 @@ func (c *Cluster) Processes(t testing.TB) []procfs.Process {
 }
 
 func (c *Cluster) isCore(p procfs.Process) bool {
+	state := c.State() + "/"
 	return filepath.Base(p.Executable) == "reeved" && slices.ContainsFunc(p.Arguments, func(argument string) bool {
-		return strings.HasPrefix(argument, c.Directory+"/")
+		return strings.HasPrefix(argument, state)
 	})
 }
 
-func (c *Cluster) isInstance(p procfs.Process) bool {
-	if strings.HasPrefix(p.Executable, c.Directory+"/") {
+func (c *Cluster) isInstance(p procfs.Process, state string) bool {
+	if strings.HasPrefix(p.Executable, state) {
 		c.learn(p)
 		return true
 	}
@@ -85,8 +86,9 @@ func (c *Cluster) uidRange() uidRange {
 	if json.Unmarshal(content, &file) != nil {
 		return uidRange{}
 	}
+	state := c.State() + "/"
 	for _, r := range file.Ranges {
-		if strings.HasPrefix(r.Owner, c.Directory+"/") {
+		if strings.HasPrefix(r.Owner, state) {
 			return uidRange{r.Start}
 		}
 	}
@@ -126,6 +128,26 @@ func (c *Cluster) FindCore(t testing.TB) (procfs.Process, bool) {
 		}
 	}
 	return procfs.Process{}, false
+}
+
+// Signal sends a signal to a process of the cluster.
+func (c *Cluster) Signal(t testing.TB, pid int, signal unix.Signal) {
+	t.Helper()
+	for _, p := range c.Processes(t) {
+		if p.PID != pid {
+			continue
+		}
+		handle, err := procfs.Hold(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer handle.Close()
+		if err := handle.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("process %d is not one of this cluster's", pid)
 }
 
 // Kill kills a process of the cluster and returns when it has ended.

@@ -91,7 +91,7 @@ func (c *Cluster) start(t testing.TB, program string, arguments ...string) *Runn
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	command := exec.CommandContext(ctx, program, arguments...)
-	command.Dir = c.home
+	command.Dir = c.Home
 	command.Env = c.environment()
 	// A session of its own, so that a signal for its process group is for it and its children alone.
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.credential()}

@@ -32,14 +32,17 @@ type Status struct {
 
 // Role is a role on the node.
 type Role struct {
-	Role       string            `json:"role"`
-	State      string            `json:"state"`
-	Reason     string            `json:"reason"`
-	PID        int               `json:"pid"`
-	Restarts   int               `json:"restarts"`
-	InstanceID string            `json:"instance_id"`
-	Endpoints  []Endpoint        `json:"endpoints"`
-	Values     map[string]string `json:"values"`
+	Role       string `json:"role"`
+	State      string `json:"state"`
+	Reason     string `json:"reason"`
+	PID        int    `json:"pid"`
+	Restarts   int    `json:"restarts"`
+	InstanceID string `json:"instance_id"`
+	// PluginVersion and Digest are those of the executable.
+	PluginVersion string            `json:"plugin_version"`
+	Digest        string            `json:"digest"`
+	Endpoints     []Endpoint        `json:"endpoints"`
+	Values        map[string]string `json:"values"`
 }
 
 // Endpoint is an address that an instance serves.

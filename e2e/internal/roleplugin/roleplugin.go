@@ -32,12 +32,14 @@ func Build(ctx context.Context, workspace, directory, source string, variables m
 	if err := write(workspace, module, source); err != nil {
 		return "", fmt.Errorf("write the module of %s: %w", source, err)
 	}
-	arguments := []string{"build", "-o", source}
+	arguments := append(buildArguments(), "-o", source)
 	if flags := linkerFlags(variables); flags != "" {
 		arguments = append(arguments, "-ldflags", flags)
 	}
 	return filepath.Join(module, source), outside(ctx, module, append(arguments, ".")...)
 }
+
+func buildArguments() []string { return append([]string{"build"}, build.Flags...) }
 
 func linkerFlags(variables map[string]string) string {
 	var flags []string
@@ -93,5 +95,5 @@ func BuildExample(ctx context.Context, workspace, directory string) (string, err
 	}
 	module := filepath.Join(copies, "examples", "lighthouse")
 	executable := filepath.Join(copies, "lighthouse")
-	return executable, outside(ctx, module, "build", "-o", executable, ".")
+	return executable, outside(ctx, module, append(buildArguments(), "-o", executable, ".")...)
 }

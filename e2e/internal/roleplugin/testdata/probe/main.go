@@ -68,7 +68,34 @@ func probe(ctx context.Context, host *role.Host) error {
 		value, err := write(r.Context(), raw, kv, r.FormValue("value"))
 		answer(w, value, err)
 	})
+	mux.HandleFunc("POST /expire", func(w http.ResponseWriter, r *http.Request) {
+		took, err := expire(r.Context(), kv)
+		answer(w, took.String(), err)
+	})
 	return serve(ctx, host, mux)
+}
+
+// expire says how long it takes until a key on a lease of 2 s is gone by itself.
+func expire(ctx context.Context, kv *consensus.Client) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	lease, err := kv.Grant(ctx, 2)
+	if err != nil {
+		return 0, err
+	}
+	put, err := kv.Put(ctx, "candle", "lit", clientv3.WithLease(lease.ID))
+	if err != nil {
+		return 0, err
+	}
+	for response := range kv.Watch(ctx, "candle", clientv3.WithRev(put.Header.Revision+1)) {
+		for _, event := range response.Events {
+			if event.Type == clientv3.EventTypeDelete {
+				return time.Since(began), nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("the key is still there after %s", time.Since(began))
 }
 
 // open waits until the store is open to the instance and returns its socket.

@@ -1,0 +1,94 @@
+package dev_test
+
+import (
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node makes a status: roles are given as name and state.
+func node(membership hostv1.MembershipState, reason string, roles ...any) *nodev1.Status {
+	status := &nodev1.Status{Membership: &hostv1.Membership{State: membership, Reason: reason}, Node: &clusterv1.NodeStatus{}}
+	for i := 0; i < len(roles); i += 2 {
+		status.Node.Instances = append(status.Node.Instances, &clusterv1.InstanceStatus{
+			Role: roles[i].(string), State: roles[i+1].(hostv1.InstanceState), Reason: "why",
+		})
+	}
+	return status
+}
+
+func assigned(roles ...string) *clusterv1.NodeRecord {
+	record := &clusterv1.NodeRecord{}
+	for _, role := range roles {
+		record.Roles = append(record.Roles, &clusterv1.RoleAssignment{Role: role})
+	}
+	return record
+}
+
+const (
+	home      = hostv1.MembershipState_MEMBERSHIP_STATE_HOME
+	split     = hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT
+	disowning = hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING
+	ready     = hostv1.InstanceState_INSTANCE_STATE_READY
+	blocked   = hostv1.InstanceState_INSTANCE_STATE_BLOCKED
+	degraded  = hostv1.InstanceState_INSTANCE_STATE_DEGRADED
+	failed    = hostv1.InstanceState_INSTANCE_STATE_FAILED
+)
+
+func TestJudge(t *testing.T) {
+	defaults := []string{"store", "hosts"}
+	tests := []struct {
+		name   string
+		status *nodev1.Status
+		record *clusterv1.NodeRecord
+		want   dev.Health
+	}{
+		{"nothing said", nil, nil, dev.Health{Missing: "the node is "}},
+		{"up", node(home, "", "store", ready, "hosts", ready), assigned("store", "hosts"), dev.Health{Up: true, Manageable: true}},
+		{"no record", node(home, "", "store", ready, "hosts", ready), nil, dev.Health{Missing: "the cluster has not said which roles the node has"}},
+		{"a role not begun", node(home, "", "store", ready), assigned("store", "hosts"), dev.Health{Missing: "role hosts has not begun", Manageable: true}},
+		{"a default role was removed", node(home, "", "store", ready), assigned("store"), dev.Health{Up: true, Manageable: true}},
+		{"another role does not matter", node(home, "", "store", ready, "x", failed), assigned("store", "x"), dev.Health{Up: true, Manageable: true}},
+		{"blocked", node(home, "", "store", ready, "hosts", blocked), assigned("store", "hosts"), dev.Health{Missing: "role hosts is Blocked: why", Manageable: true}},
+		{"degraded", node(home, "", "store", ready, "hosts", degraded), assigned("store", "hosts"),
+			dev.Health{Missing: "role hosts is Degraded: why", Ailing: "role hosts is Degraded: why", Manageable: true}},
+		{"split", node(split, "no contact yet", "store", ready, "hosts", ready), nil, dev.Health{Missing: "the node is Split: no contact yet"}},
+		{"failed", node(split, "x", "store", failed), nil, dev.Health{Missing: "the node is Split: x", Broken: "role store is Failed: why"}},
+		{"removed", node(disowning, "", "store", ready, "hosts", ready), nil, dev.Health{Broken: "the node was removed from its cluster"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := dev.Judge(test.status, defaults, test.record); got != test.want {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestChanges(t *testing.T) {
+	before := node(split, "no contact\x1b yet", "a", blocked, "b", ready)
+	tests := []struct {
+		name     string
+		old, new *nodev1.Status
+		want     []string
+	}{
+		{"the first", nil, before, []string{"node: Split: no contact  yet", "role a: Blocked: why", "role b: Ready: why"}},
+		{"the same", before, before, nil},
+		{"some", before, node(home, "", "a", ready, "c", failed), []string{"node: Home", "role a: Ready: why", "role c: Failed: why", "role b: gone"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := dev.Changes(test.old, test.new); !slices.Equal(got, test.want) {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package target_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/cli/target"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "run"), 0o777), os.Chmod(filepath.Join(dir, "run"), 0o777), os.Chmod(dir, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// listenAs listens on the socket of a dev directory as another user.
+func listenAs(t *testing.T, dir string, uid int) net.Listener {
+	t.Helper()
+	type result struct {
+		listener net.Listener
+		err      error
+	}
+	results := make(chan result)
+	go func() {
+		// The kernel remembers who called listen, and user IDs are a thread's. The thread ends with this goroutine, as it stays locked.
+		runtime.LockOSThread()
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			results <- result{err: errno}
+			return
+		}
+		listener, err := net.Listen("unix", filepath.Join(dir, "run/node.sock"))
+		results <- result{listener, err}
+	}()
+	r := <-results
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { _ = r.listener.Close() })
+	return r.listener
+}
+
+func TestDialLocal(t *testing.T) {
+	dir := directory(t)
+	ctx := context.Background()
+	if _, _, err := target.DialLocal(ctx, filepath.Join(dir, "none")); !errors.Is(err, target.ErrNotRunning) {
+		t.Errorf("no directory: %v", err)
+	}
+	if _, _, err := target.DialLocal(ctx, dir); !errors.Is(err, target.ErrNotRunning) {
+		t.Errorf("no socket: %v", err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "run/node.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, pid, err := target.DialLocal(ctx, dir)
+	if err != nil || pid != os.Getpid() {
+		t.Fatalf("process %d, %v", pid, err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(conn.Close(), listener.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := target.DialLocal(ctx, dir); !errors.Is(err, target.ErrNotRunning) {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+// TestImpostor has somebody else listen where the node should.
+func TestImpostor(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	const other = 54321
+	dir := directory(t)
+	listenAs(t, dir, other)
+	if _, _, err := target.DialLocal(context.Background(), dir); err == nil || !strings.Contains(err.Error(), "user 54321 listens") {
+		t.Errorf("a stranger was believed: %v", err)
+	}
+	// Root may operate another one's node, which listens in that one's directory.
+	if err := os.Chown(dir, other, other); err != nil {
+		t.Fatal(err)
+	}
+	conn, _, err := target.DialLocal(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}

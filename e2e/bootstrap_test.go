@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/procfs"
+)
+
+// sealed is what the tests read of the sealed configuration.
+type sealed struct {
+	ClusterID string `json:"cluster_id"`
+	Phase     string `json:"phase"`
+	Sealed    []byte `json:"sealed"`
+}
+
+// readSealed returns the sealed configuration; ok is false if there is none.
+func readSealed(t *testing.T, c *devcluster.Cluster) (s sealed, ok bool) {
+	t.Helper()
+	content, err := os.ReadFile(c.Path("system", "configuration.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(content, &s); err != nil {
+		t.Fatalf("the sealed configuration, which is replaced as a whole, is torn: %v\n%s", err, content)
+	}
+	return s, true
+}
+
+// inPhase says that the node has come to a phase on its way to the cluster.
+func inPhase(want string) func(*testing.T, *devcluster.Cluster) bool {
+	return func(t *testing.T, c *devcluster.Cluster) bool {
+		s, ok := readSealed(t, c)
+		return ok && s.Phase == want
+	}
+}
+
+// TestKilledWhileBootstrapping kills the node at every step on the way to its cluster. The next start finishes what was begun, with the same
+// cluster ID.
+func TestKilledWhileBootstrapping(t *testing.T) {
+	t.Parallel()
+	etcdBegun := func(t *testing.T, c *devcluster.Cluster) bool {
+		_, err := os.Stat(c.Path("data", "roles", "consensus", "etcd"))
+		return err == nil
+	}
+	for _, moment := range []struct {
+		name string
+		// reached says that it is time to kill.
+		reached func(*testing.T, *devcluster.Cluster) bool
+		// phase is what must be on disk after the kill; otherwise the kill came at another moment, and is tried again.
+		phase string
+	}{
+		{"before the store is made", inPhase("forming"), "forming"},
+		{"while the store is made", etcdBegun, "forming"},
+		{"between the store and the transaction", inPhase("formed"), "formed"},
+		{"after the transaction", inPhase("member"), "member"},
+	} {
+		for _, all := range []bool{false, true} {
+			name := moment.name + ", reeved"
+			if all {
+				name = moment.name + ", everything"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c := killAt(t, moment.reached, moment.phase, all)
+				finishes(t, c)
+			})
+		}
+	}
+}
+
+// killAt starts a new cluster and kills it at a moment, again with another cluster until the moment was met.
+func killAt(t *testing.T, reached func(*testing.T, *devcluster.Cluster) bool, phase string, all bool) *devcluster.Cluster {
+	t.Helper()
+	const attempts = 10
+	for range attempts {
+		c := newCluster(t)
+		up := c.Start(t, "dev", "up", "--detach")
+		var core procfs.Process
+		_, ok := eventually.Try(t.Context(), patience, time.Millisecond, func() (bool, string) {
+			if core.PID == 0 {
+				core, _ = c.FindCore(t)
+				return false, ""
+			}
+			return reached(t, c), ""
+		})
+		if !ok {
+			t.Fatal("the moment never came")
+		}
+		// At once, with nothing in between.
+		if err := unix.Kill(core.PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if all {
+			c.KillAll(t)
+		}
+		awaitEnd(t, core)
+		if result := up.Wait(t, patience); result.Code == 0 && phase != "member" {
+			t.Errorf("reeved was killed, and dev up says that all is well: %s", result)
+		}
+		if s, ok := readSealed(t, c); ok && s.Phase == phase {
+			return c
+		}
+		c.KillAll(t)
+	}
+	t.Fatalf("the phase %s was not met in %d attempts", phase, attempts)
+	return nil
+}
+
+func awaitEnd(t *testing.T, process procfs.Process) {
+	t.Helper()
+	handle, err := procfs.Hold(process)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := handle.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// finishes starts the node again and checks that the cluster is the one that was begun.
+func finishes(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	before, _ := readSealed(t, c)
+	status := c.Up(t)
+	after, _ := readSealed(t, c)
+	if after.Phase != "member" || after.ClusterID != before.ClusterID || status.Cluster.ID != before.ClusterID {
+		t.Errorf("begun with cluster %s (%s), finished with %s (%s), and the node is in %s",
+			before.ClusterID, before.Phase, after.ClusterID, after.Phase, status.Cluster.ID)
+	}
+	if string(after.Sealed) != string(before.Sealed) {
+		t.Error("the node has another key than before")
+	}
+	onlyThese(t, c, status)
+	nodeList(t, c, status)
+}
+
+// TestBootstrapAnswerLost takes back the last step of the bootstrap: the transaction is in the store, and the node does not know it.
+func TestBootstrapAnswerLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, c *devcluster.Cluster){
+		"with the certificates": func(*testing.T, *devcluster.Cluster) {},
+		"without the certificates": func(t *testing.T, c *devcluster.Cluster) {
+			if err := os.RemoveAll(c.Path("data", "identity")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.Up(t)
+			c.Down(t)
+			file := c.Path("system", "configuration.json")
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			former := strings.Replace(string(content), `"member"`, `"formed"`, 1)
+			if former == string(content) {
+				t.Fatalf("the node is not a member: %s", content)
+			}
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(former), 0o400); err != nil {
+				t.Fatal(err)
+			}
+			lose(t, c)
+			finishes(t, c)
+		})
+	}
+}
+
+// TestStoreDeleted deletes etcd's directory, alone or with all that the role had: the node says so and never makes a store anew.
+func TestStoreDeleted(t *testing.T) {
+	t.Parallel()
+	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+		c.Up(t)
+		c.Down(t)
+		role := c.Path("data", "roles", "consensus")
+		storeDeleted(t, c, filepath.Join(role, "etcd"), filepath.Join(role, "etcd"))
+		storeDeleted(t, c, role, filepath.Join(role, "etcd"))
+	})
+}
+
+// TestStoreDeletedBeforeTransaction does it to a node that has a store and nothing in it yet: that is no reason either.
+func TestStoreDeletedBeforeTransaction(t *testing.T) {
+	t.Parallel()
+	c := killAt(t, inPhase("formed"), "formed", true)
+	store := c.Path("data", "roles", "consensus", "etcd")
+	storeDeleted(t, c, store, store)
+}
+
+func storeDeleted(t *testing.T, c *devcluster.Cluster, remove, store string) {
+	t.Helper()
+	before, _ := readSealed(t, c)
+	if _, err := os.Stat(remove); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(remove); err != nil {
+		t.Fatal(err)
+	}
+	// While dev up tries, the node says what is wrong.
+	up := c.Start(t, "dev", "up", "--detach")
+	c.Await(t, patience, "consensus Failed with a reason that names the directory", func(s devcluster.Status) bool {
+		role := s.Role("consensus")
+		return role.State == "Failed" && strings.Contains(role.Reason, filepath.Dir(store))
+	})
+	if result := up.Wait(t, patience); result.Code <= 0 || !strings.Contains(result.Stderr, filepath.Dir(store)) {
+		t.Errorf("dev up has to fail and to name the directory: %s", result)
+	}
+	c.NoProcesses(t)
+	after, _ := readSealed(t, c)
+	if after.ClusterID != before.ClusterID || after.Phase != before.Phase {
+		t.Errorf("the sealed configuration was changed: %+v, before %+v", after, before)
+	}
+	if entries, err := os.ReadDir(store); err == nil && len(entries) > 0 {
+		t.Errorf("there is a store again: %v", entries)
+	}
+}
+
+// TestSealedConfigurationUnreadable damages the sealed configuration: the node is not set up again.
+func TestSealedConfigurationUnreadable(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.Up(t)
+	c.Down(t)
+	before, _ := readSealed(t, c)
+	file := c.Path("system", "configuration.json")
+	backup := file + ".backup"
+	if err := os.Rename(file, backup); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result := c.Reeve(t, "dev", "up", "--detach")
+	if result.Code == 0 || !strings.Contains(result.Stderr, file) {
+		t.Errorf("dev up has to fail and to name %s: %s", file, result)
+	}
+	if content, err := os.ReadFile(file); err != nil || string(content) != "{" {
+		t.Errorf("the file was changed: %q, %v", content, err)
+	}
+	if err := os.Rename(backup, file); err != nil {
+		t.Fatal(err)
+	}
+	if status := c.Up(t); status.Cluster.ID != before.ClusterID {
+		t.Errorf("with the file back it is cluster %s, want %s", status.Cluster.ID, before.ClusterID)
+	}
+}
