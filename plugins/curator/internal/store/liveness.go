@@ -33,6 +33,9 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	return nil
 }
 
+// renewWithin is how long the store may take to renew a lease, which takes milliseconds.
+const renewWithin = time.Second
+
 // Beat keeps a node's heartbeat fresh for ttl from now, in whole seconds. The lease is found from the node's heartbeat key, so that it does
 // not matter which curator the node's last heartbeat went to. The error is ErrNoNode if there is no record of the node.
 func (s *Store) Beat(ctx context.Context, node string, ttl time.Duration) error {
@@ -62,8 +65,12 @@ func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error 
 	if len(got.Kvs) > 0 {
 		seen = got.Kvs[0].ModRevision
 		if lease := clientv3.LeaseID(got.Kvs[0].Lease); lease != clientv3.NoLease {
-			_, err := s.client.KeepAliveOnce(ctx, lease)
-			if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			renewing, cancel := context.WithTimeout(ctx, renewWithin)
+			_, err := s.client.KeepAliveOnce(renewing, lease)
+			// A lease that has expired and is not revoked yet does not answer at all: then another takes its place.
+			silent := renewing.Err() != nil && ctx.Err() == nil
+			cancel()
+			if !silent && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return err
 			}
 		}
