@@ -191,17 +191,17 @@ func (c *commands) readConfiguration(file string) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxConfiguration+1))
 	if err != nil {
-		return "", fault.Wrap(fault.Failed, err, "the configuration cannot be read", "")
+		return "", fault.Wrap(fault.Failed, err, fmt.Sprintf("the configuration in %s cannot be read", file), "Give a file, or - for the standard input, with --config.")
 	}
 	if len(text) > maxConfiguration {
-		return "", fault.New(fault.Usage, "the configuration is longer than 1 MiB", "")
+		return "", fault.New(fault.Usage, fmt.Sprintf("the configuration in %s is longer than 1 MiB", file), "Give the right file with --config.")
 	}
 	if json.Valid(text) {
 		return string(text), nil
 	}
 	document, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return "", fault.Wrap(fault.Usage, err, "the configuration is neither JSON nor YAML", "")
+		return "", fault.Wrap(fault.Usage, err, fmt.Sprintf("the configuration in %s is neither JSON nor YAML", file), "Correct it, and give it with --config again.")
 	}
 	return string(document), nil
 }

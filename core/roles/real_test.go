@@ -52,7 +52,7 @@ func newRealNode(t *testing.T) *realNode {
 		t.Fatal(err)
 	}
 	launcher, err := plugin.NewLauncher(plugin.Config{
-		Log: hclog.NewNullLogger(), Store: store, Users: users,
+		Log: testLog(t), Store: store, Users: users,
 		RunDir: filepath.Join(dir, "run"), DataDir: data, NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),
 	})
 	if err != nil {
@@ -60,7 +60,7 @@ func newRealNode(t *testing.T) *realNode {
 	}
 	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store}
 	n.Reconciler = roles.New(roles.Config{
-		Log: hclog.NewNullLogger(), Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired,
+		Log: testLog(t), Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
@@ -210,4 +210,9 @@ func TestRealFailures(t *testing.T) {
 	if want := "the launch failed: it ended before it was started: exited with status 7; it last wrote: cannot find my own feet"; exited.GetReason() != want {
 		t.Errorf("reason %q", exited.GetReason())
 	}
+}
+
+// testLog is what the room says, for a test that fails.
+func testLog(t *testing.T) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Output: t.Output(), Level: hclog.Debug})
 }
