@@ -77,7 +77,7 @@ func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Pa
 			Roles: []*nodev1.BootstrapRole{
 				{Role: consensus},
 				{Role: curator, Configuration: configure("listen", "127.0.0.1:0")},
-				{Role: hostsfile, Configuration: configure("path", hosts)},
+				{Role: hostsfile}, // keeps the file that it is granted
 			},
 		}},
 	}, nil

@@ -90,6 +90,7 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		DataDirectory:           s.launcher.roleDir(s.remit.Role),
 		RuntimeDirectory:        s.launcher.runtimeDir(s.remit.Name),
 		CoreUid:                 uint32(os.Geteuid()),
+		Grants:                  s.remit.Grants.GetGrants(),
 		NodeId:                  s.launcher.nodeID,
 	})
 	switch status.Code(err) {

@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -124,6 +125,16 @@ func (h *Host) RuntimeDirectory() string { return h.request.GetRuntimeDirectory(
 // Configuration is the role's configuration as a JSON document, or nothing if none was set. It does not change while the instance lives.
 // Decode decodes it.
 func (h *Host) Configuration() []byte { return []byte(h.request.GetConfiguration()) }
+
+// Grants is the powers of the host that the role is granted, for the role to know; the core checks every call against them. They do not change
+// while the instance lives.
+func (h *Host) Grants() []Grant {
+	grants := make([]Grant, 0, len(h.request.GetGrants()))
+	for _, grant := range h.request.GetGrants() {
+		grants = append(grants, Grant{Name: grant.GetName(), Parameters: maps.Clone(grant.GetParameters())})
+	}
+	return grants
+}
 
 // Logger writes JSON lines to standard error, which the core keeps and shows with role and instance as fields.
 func (h *Host) Logger() hclog.Logger { return h.log }

@@ -40,6 +40,7 @@ type host struct {
 func newHost(content string) *host { return &host{content: &content, state: "Starting"} }
 
 func (h *host) Configuration() []byte                      { return []byte(h.configuration) }
+func (h *host) Grants() []role.Grant                       { return nil }
 func (h *host) Logger() hclog.Logger                       { return hclog.NewNullLogger() }
 func (h *host) Directory() *event.Value[*hostv1.Directory] { return &h.directory }
 func (h *host) Ready()                                     { h.set("Ready") }
@@ -276,9 +277,21 @@ func TestTheBlockStays(t *testing.T) {
 }
 
 func TestConfiguration(t *testing.T) {
-	for document, want := range map[string]string{"": "/etc/hosts", "{}": "/etc/hosts", `{"path": "/srv/hosts"}`: "/srv/hosts"} {
-		if got, err := keeper.ParseConfiguration([]byte(document)); err != nil || got.Path != want {
-			t.Errorf("%s: %q, %v", document, got.Path, err)
+	granted := []role.Grant{{Name: "other", Parameters: map[string]string{"path": "/no"}}, {Name: "replace-file", Parameters: map[string]string{"path": "/srv/granted"}}}
+	tests := []struct {
+		document string
+		grants   []role.Grant
+		want     string
+	}{
+		{"", granted, "/srv/granted"},
+		{"{}", granted, "/srv/granted"},
+		{"", granted[:1], "/etc/hosts"},
+		{"{}", nil, "/etc/hosts"},
+		{`{"path": "/srv/hosts"}`, granted, "/srv/hosts"},
+	}
+	for _, test := range tests {
+		if got, err := keeper.ParseConfiguration([]byte(test.document)); err != nil || got.File(test.grants) != test.want {
+			t.Errorf("%s with the grants %v: %q, %v", test.document, test.grants, got.File(test.grants), err)
 		}
 	}
 	for _, document := range []string{`{"path": "hosts"}`, `{"path": "/etc/../hosts"}`, `{"path": "/etc/"}`, `{"path": ""}`, `{"path": "/"}`, `{"path": 1}`, `{"file": "/x"}`, `[]`} {

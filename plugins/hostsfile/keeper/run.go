@@ -37,6 +37,7 @@ const (
 // Host is what the role needs of its host: a *role.Host has it.
 type Host interface {
 	Configuration() []byte
+	Grants() []role.Grant
 	Logger() hclog.Logger
 	Directory() *event.Value[*hostv1.Directory]
 	ReadFile(ctx context.Context, path string) (content []byte, digest string, err error)
@@ -52,7 +53,7 @@ func Run(ctx context.Context, host Host) error {
 	if err != nil {
 		return err
 	}
-	k := &keeper{host: host, path: configuration.Path}
+	k := &keeper{host: host, path: configuration.File(host.Grants())}
 	k.keep(ctx)
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)

@@ -570,8 +570,10 @@ type StartRequest struct {
 	// A directory of the instance on a tmpfs: private, gone with the instance.
 	RuntimeDirectory string `protobuf:"bytes,7,opt,name=runtime_directory,json=runtimeDirectory,proto3" json:"runtime_directory,omitempty"`
 	// The user ID of the core: a role should take calls on its plugin connection from no other.
-	CoreUid       uint32 `protobuf:"varint,8,opt,name=core_uid,json=coreUid,proto3" json:"core_uid,omitempty"`
-	NodeId        string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	CoreUid uint32 `protobuf:"varint,8,opt,name=core_uid,json=coreUid,proto3" json:"core_uid,omitempty"`
+	NodeId  string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The powers of the host that the role is granted. Calls are checked against them by the core; here they are for the role to know.
+	Grants        []*Grant `protobuf:"bytes,10,rep,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +669,13 @@ func (x *StartRequest) GetNodeId() string {
 		return x.NodeId
 	}
 	return ""
+}
+
+func (x *StartRequest) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
 }
 
 type StartResponse struct {
@@ -1073,7 +1082,7 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x04Port\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\rR\x06number\"\xcd\x02\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\"\xfb\x02\n" +
 	"\fStartRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x12\n" +
@@ -1085,7 +1094,9 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x0edata_directory\x18\x06 \x01(\tR\rdataDirectory\x12+\n" +
 	"\x11runtime_directory\x18\a \x01(\tR\x10runtimeDirectory\x12\x19\n" +
 	"\bcore_uid\x18\b \x01(\rR\acoreUid\x12\x17\n" +
-	"\anode_id\x18\t \x01(\tR\x06nodeId\"\x0f\n" +
+	"\anode_id\x18\t \x01(\tR\x06nodeId\x12,\n" +
+	"\x06grants\x18\n" +
+	" \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\x0f\n" +
 	"\rStartResponse\"D\n" +
 	"\x14ConfigurationProblem\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
@@ -1172,23 +1183,24 @@ var file_reeve_role_v1_role_proto_depIdxs = []int32{
 	7,  // 3: reeve.role.v1.RoleManifest.ports:type_name -> reeve.role.v1.Port
 	0,  // 4: reeve.role.v1.RoleManifest.in_split:type_name -> reeve.role.v1.SplitBehaviour
 	16, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
-	1,  // 6: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
-	13, // 7: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
-	17, // 8: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
-	18, // 9: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
-	2,  // 10: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
-	8,  // 11: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
-	11, // 12: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
-	14, // 13: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
-	3,  // 14: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
-	9,  // 15: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
-	12, // 16: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
-	15, // 17: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	6,  // 6: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
+	1,  // 7: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
+	13, // 8: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
+	17, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
+	18, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
+	2,  // 11: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
+	8,  // 12: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
+	11, // 13: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
+	14, // 14: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
+	3,  // 15: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
+	9,  // 16: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
+	12, // 17: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
+	15, // 18: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_reeve_role_v1_role_proto_init() }
