@@ -78,6 +78,11 @@ func TestConfinement(t *testing.T) {
 			if now := c.Status(t).Role("probe"); value != "after" || now.PID != probe.PID {
 				t.Errorf("the role reads %q, want after; it is %+v, before %+v", value, now, probe)
 			}
+			eventually.True(t, patience, "a watch that was there before sees what was written after", func() (bool, string) {
+				var seen string
+				ask(t, "GET", probe.URL()+"/seen", &seen)
+				return seen == "after", seen
+			})
 			everyCall(t, c.Status(t))
 		})
 	})
@@ -190,9 +195,12 @@ func refusedConnection(t *testing.T, conn net.Conn) {
 	}
 }
 
+// refusal is how long it may take until a connection is closed that is not to be.
+const refusal = 10 * time.Second
+
 // talk sends what begins a connection to etcd, and returns all that comes back.
 func talk(conn net.Conn) ([]byte, error) {
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(refusal)); err != nil {
 		return nil, err
 	}
 	// It may be closed already.

@@ -5,4 +5,6 @@
 // cluster's, and fails if any of them is left when it ends. Most tests run as root and as an ordinary user; those that need root say so when
 // they are skipped. The pieces of the harness are in internal: build makes the programs, roleplugin makes plugins as a third party
 // would, devcluster is a cluster as its operator has it, procfs are the processes of the machine, and eventually waits.
+//
+// With REEVE_E2E_KEEP=1 in the environment the files of clusters whose tests failed are kept, and the test says where.
 package e2e

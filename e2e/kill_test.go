@@ -46,20 +46,11 @@ func TestKilledRole(t *testing.T) {
 				t.Errorf("%s was killed, and now it is node %s of cluster %s", victim, after.Node.ID, after.Cluster.ID)
 			}
 			// The whole way through works again: the store, and the cluster API.
-			awaitCount(t, after.Role("lighthouse"), n+2)
+			mustCount(t, http.MethodPost, after.Role("lighthouse"), n+2)
 			c.MustReeve(t, "node", "list")
 			before = c.Status(t)
 		}
 	})
-}
-
-// awaitCount counts one further, which may take a moment right after the store has come back.
-func awaitCount(t *testing.T, lighthouse devcluster.Role, want int) {
-	t.Helper()
-	got, err := count(http.MethodPost, lighthouse)
-	if err != nil || got != want {
-		t.Fatalf("the counter is %d (%v), want %d", got, err, want)
-	}
 }
 
 // TestKilledCore kills reeved: its roles outlive it, and the next one leaves none of them over.
@@ -210,7 +201,18 @@ func TestSplitAndHome(t *testing.T) {
 	c := newCluster(t)
 	c.Up(t)
 	addLighthouse(t, c)
-	before := c.AwaitUp(t, patience, withLighthouse...)
+	c.MustReeve(t, "plugin", "add", buildPlugin(t, "probe", nil))
+	c.MustReeve(t, "node", "role", "add", c.Status(t).Node.ID, "probe")
+	before := c.AwaitUp(t, patience, append([]string{"probe"}, withLighthouse...)...)
+	dial := func(want string) {
+		t.Helper()
+		eventually.True(t, patience, "to open the store gives "+want, func() (bool, string) {
+			var got string
+			ask(t, http.MethodGet, before.Role("probe").URL()+"/dial", &got)
+			return got == want, got
+		})
+	}
+	dial("open")
 	curator := before.Role("curator").PID
 	c.Signal(t, curator, unix.SIGSTOP)
 	split := c.Await(t, patience, "the node Split, with a reason", func(s devcluster.Status) bool {
@@ -222,6 +224,7 @@ func TestSplitAndHome(t *testing.T) {
 	if _, err := count(http.MethodPost, split.Role("lighthouse")); err == nil {
 		t.Error("while the node is Split a role that does not ask for it has the store")
 	}
+	dial("ErrNotMember")
 	c.Signal(t, curator, unix.SIGCONT)
 	after := c.AwaitUp(t, patience, withLighthouse...)
 	for role, pid := range before.PIDs() {
@@ -233,6 +236,8 @@ func TestSplitAndHome(t *testing.T) {
 		got, err := count(http.MethodPost, after.Role("lighthouse"))
 		return err == nil && got > 0, fmt.Sprint(got, err)
 	})
+
+	dial("open")
 
 	// A role that hangs does not keep the node from stopping.
 	c.Signal(t, curator, unix.SIGSTOP)

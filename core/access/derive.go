@@ -60,7 +60,7 @@ func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.Conse
 		return refuse(waiting, "the node has just started and does not know yet whether it is a member of its cluster")
 	}
 	because := func(rule string) *hostv1.ConsensusUnavailable {
-		message := fmt.Sprintf("the node is %s, and %s", stateName(status.State), rule)
+		message := fmt.Sprintf("the node is %s, and %s", membership.Name(status.State), rule)
 		if status.Reason != "" {
 			message += " (" + status.Reason + ")"
 		}
@@ -87,12 +87,6 @@ func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.Conse
 
 func keepsAccessWhenSplit(manifest *rolev1.RoleManifest) bool {
 	return manifest.GetStartsFromCache() || manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE
-}
-
-// stateName is a membership state as people write it: "Home".
-func stateName(state membership.State) string {
-	name := strings.ToLower(strings.TrimPrefix(state.String(), "MEMBERSHIP_STATE_"))
-	return strings.ToUpper(name[:1]) + name[1:]
 }
 
 // providers is the roles that are known to provide the consensus store. What a role provides is known only while it runs, but one that ended

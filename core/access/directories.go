@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/rmtree"
 )
 
 // maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
@@ -101,7 +103,7 @@ func (d directories) keep(names map[string]struct{}) error {
 		if _, wanted := names[entry.Name()]; wanted {
 			continue
 		}
-		if err := os.RemoveAll(d.path(entry.Name())); err != nil {
+		if err := rmtree.Remove(context.Background(), d.path(entry.Name())); err != nil {
 			problems = append(problems, err)
 			continue
 		}

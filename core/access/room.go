@@ -163,10 +163,12 @@ func (r *Room) makeDirectories(instances roles.Instances, candidates []*candidat
 	wanted := make(map[string]struct{}, len(candidates))
 	owner, haveOwner := uidOf(instances, provider.InstanceID)
 	for _, c := range candidates {
+		// A running instance keeps its directory while it is refused: it may be open again before the store has heard of it, which then sees no
+		// change and would not bind the socket anew.
+		wanted[c.remit.Name] = struct{}{}
 		if c.refusal != nil {
 			continue
 		}
-		wanted[c.remit.Name] = struct{}{}
 		if !haveOwner {
 			continue // the directory waits for the provider, whose it will be
 		}

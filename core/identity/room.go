@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -36,6 +37,8 @@ type Config struct {
 	Key       ed25519.PrivateKey
 	ClusterID string
 	Owner     ed25519.PublicKey
+	// Member says that the node is a member of its cluster, so that it must have the cluster's CA.
+	Member bool
 }
 
 // Room is the node's identity.
@@ -70,6 +73,9 @@ func New(config Config) (*Room, error) {
 			return nil, fmt.Errorf("identity: %s is damaged, restore it: %w", filepath.Join(config.Directory, caFile), err)
 		}
 	}
+	if config.Member && len(id.CA) == 0 {
+		return nil, fmt.Errorf("identity: %s is missing, though the node is a member of cluster %s: restore the volume", filepath.Join(config.Directory, caFile), config.ClusterID)
+	}
 	svid, err := readChain(filepath.Join(config.Directory, svidFile))
 	if err == nil && len(svid) > 0 {
 		id.SVID, err = certificate(svid, config.Key)
@@ -86,7 +92,7 @@ func New(config Config) (*Room, error) {
 func (r *Room) Identity() *event.Value[*Identity] { return &r.identity }
 
 // Run watches the sources for new certificates, keeps them and publishes them, until the context ends. Certificates that are not what they
-// should be are logged and left alone. It fails if certificates cannot be kept.
+// should be are logged and left alone. What cannot be kept, on a full disk say, is not published either, and is tried again.
 func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) error {
 	watchers := make([]*event.Watcher[Credentials], len(sources))
 	for i, source := range sources {
@@ -117,17 +123,30 @@ func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) er
 			}
 		}()
 	}
+	var again <-chan time.Time
+	var unkept []Credentials
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case credentials := <-given:
-			if err := r.take(credentials); err != nil {
-				return err
+			unkept = append(unkept, credentials)
+		case <-again:
+		}
+		again = nil
+		for len(unkept) > 0 {
+			if err := r.take(unkept[0]); err != nil {
+				r.config.Log.Error("the cluster's certificates cannot be kept; trying again", "error", err, "in", retry)
+				again = time.After(retry)
+				break
 			}
+			unkept = unkept[1:]
 		}
 	}
 }
+
+// retry is how long the room waits before it tries again to keep what it was given.
+const retry = 5 * time.Second
 
 // take keeps what is new of the credentials and publishes it.
 func (r *Room) take(credentials Credentials) error {

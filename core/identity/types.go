@@ -18,7 +18,7 @@ type Identity struct {
 	CA []*x509.Certificate
 	// SVID is the node's certificate for Key; nil before the node is a member. It may have expired.
 	SVID *tls.Certificate
-	// Owner is the public key of the cluster's owner; nil before the node is a member.
+	// Owner is the public key of the cluster's owner, as the parameters named it or the cluster last said.
 	Owner ed25519.PublicKey
 }
 

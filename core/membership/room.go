@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,8 @@ func (r *Room) Status() *event.Value[Status] { return &r.machine.status }
 // Credentials is what the bootstrap returned; it holds nothing before.
 func (r *Room) Credentials() *event.Value[identity.Credentials] { return &r.credentials }
 
-// Problem is what keeps the node from its cluster and does not pass by itself; it holds nothing while there is no such thing.
+// Problem is what keeps the node from its cluster and does not pass by itself; it holds nothing before there is such a thing, and what it holds
+// stands until the core starts again.
 func (r *Room) Problem() *event.Value[*Problem] { return &r.problem }
 
 // Phase is how far the node has come.
@@ -114,7 +116,7 @@ func (r *Room) follow(ctx context.Context) error {
 		var err error
 		switch state := r.state(); {
 		case known && contact.OK:
-			err = r.machine.to(Home, "member of the cluster")
+			err = r.machine.to(Home, cmp.Or(contact.Reason, "member of the cluster"))
 		case problem != nil && state == Split:
 			err = r.machine.to(Split, problem.Message)
 		case state == Home && known, state == Split && known:
@@ -145,15 +147,17 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	var answer *clusterv1.BootstrapResponse
 	err := r.withProvider(ctx, roles.CapabilityCluster, func(ctx context.Context, provider roles.Provider) error {
 		response, err := clusterv1.NewBootstrapServiceClient(provider.Conn).Bootstrap(ctx, r.config.Bootstrap)
-		switch status.Code(err) {
-		case codes.OK:
+		if err == nil {
 			answer = response
 			return nil
+		}
+		reason := "the cluster API does not bootstrap the cluster: " + status.Convert(err).Message()
+		switch status.Code(err) {
 		case codes.AlreadyExists, codes.InvalidArgument, codes.FailedPrecondition:
-			r.problem.Set(&Problem{Role: provider.Role, Message: "the cluster cannot be bootstrapped: " + status.Convert(err).Message()})
-			if err := r.machine.to(Bootstrapping, "the cluster cannot be bootstrapped: "+status.Convert(err).Message()); err != nil {
-				return backoff.Permanent(err)
-			}
+			r.fail(provider, "the cluster cannot be bootstrapped: "+status.Convert(err).Message())
+		}
+		if err := r.machine.to(Bootstrapping, reason); err != nil {
+			return backoff.Permanent(err)
 		}
 		return err
 	})
@@ -210,9 +214,12 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	if _, err := consensusv1.NewConsensusServiceClient(provider.Conn).Form(ctx, request); err != nil {
 		for _, detail := range status.Convert(err).Details() {
 			if problem, ok := detail.(*consensusv1.FormProblem); ok {
-				r.problem.Set(&Problem{Role: provider.Role, Message: problem.GetMessage()})
-				r.config.Log.Error("the consensus store cannot be opened", "role", provider.Role, "problem", problem.GetMessage())
+				r.fail(provider, problem.GetMessage())
+				return err
 			}
+		}
+		if code := status.Code(err); code == codes.InvalidArgument || code == codes.Unimplemented {
+			r.fail(provider, "the consensus store cannot be opened: "+status.Convert(err).Message())
 		}
 		return err
 	}
@@ -222,6 +229,15 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 		}
 	}
 	return nil
+}
+
+// fail publishes a problem that does not pass by itself. It stands until the core starts again, which is when it is tried again.
+func (r *Room) fail(provider roles.Provider, message string) {
+	problem := &Problem{Role: provider.Role, Message: message + "; then start reeved again"}
+	if last, _ := r.problem.Get(); last == nil || *last != *problem {
+		r.config.Log.Error("the node cannot come to its cluster", "role", provider.Role, "problem", message)
+		r.problem.Set(problem)
+	}
 }
 
 // enter persists the next phase and then publishes it.
@@ -245,6 +261,7 @@ func (r *Room) withProvider(ctx context.Context, capability string, call func(co
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval = 50 * time.Millisecond // a role that has just been launched answers within about that
 	retry.MaxInterval = 5 * time.Second
+	last := ""
 	for {
 		capabilities, err := r.config.Capabilities.Wait(ctx, func(c roles.Capabilities) bool {
 			_, ok := c[capability]
@@ -264,7 +281,11 @@ func (r *Room) withProvider(ctx context.Context, capability string, call func(co
 		if errors.As(err, &permanent) {
 			return permanent.Err
 		}
-		r.config.Log.Debug("call to the provider of a capability failed", "capability", capability, "instance", provider.InstanceID, "error", err)
+		// Once for each reason: an operator should see what the node waits for, not how often it tries.
+		if text := err.Error(); text != last {
+			last = text
+			r.config.Log.Warn("the role that provides a capability does not do what the node needs yet", "capability", capability, "instance", provider.InstanceID, "error", err)
+		}
 		pause, cancel := context.WithTimeout(ctx, retry.NextBackOff())
 		_, _ = r.config.Capabilities.Wait(pause, func(c roles.Capabilities) bool { return c[capability].InstanceID != provider.InstanceID })
 		cancel()

@@ -35,6 +35,6 @@ type Status struct {
 // Contact is whether the cluster is in reach, as the core's client of the cluster API sees it.
 type Contact struct {
 	OK bool
-	// Reason says what is in the way where OK is false.
+	// Reason says what is in the way where OK is false, and what is wrong all the same where it is true; empty: nothing is.
 	Reason string
 }

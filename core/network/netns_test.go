@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -13,12 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFollowsTheKernel runs the room in a network namespace of its own and changes the addresses there.
+// TestFollowsTheKernel changes the addresses of a network namespace.
 func TestFollowsTheKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: a network namespace is made")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		expect(ctx, t, room, "192.0.2.7")
+		change(t, handle.AddrAdd, link, "198.51.100.1/24")
+		expect(ctx, t, room, "192.0.2.7", "198.51.100.1")
+		change(t, handle.AddrDel, link, "192.0.2.7/24")
+		expect(ctx, t, room, "198.51.100.1")
+	})
+}
+
+// inNamespace runs the room in a network namespace of its own, with one interface, until do has returned.
+func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink.Link, *Room)) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -47,12 +60,7 @@ func TestFollowsTheKernel(t *testing.T) {
 		go func() {
 			defer close(changed)
 			defer stop()
-			change(t, handle.AddrAdd, link, "192.0.2.7/24")
-			expect(ctx, t, room, "192.0.2.7")
-			change(t, handle.AddrAdd, link, "198.51.100.1/24")
-			expect(ctx, t, room, "192.0.2.7", "198.51.100.1")
-			change(t, handle.AddrDel, link, "192.0.2.7/24")
-			expect(ctx, t, room, "198.51.100.1")
+			do(ctx, handle, link, room)
 		}()
 		if err := room.Run(runCtx); err != nil {
 			t.Errorf("run: %v", err)
@@ -78,4 +86,37 @@ func expect(ctx context.Context, t *testing.T, room *Room, want ...string) {
 		current, _ := room.Addresses().Get()
 		t.Errorf("never %v: %v (now %v)", want, err, current)
 	}
+}
+
+// TestSurvivesABurst overflows the socket's buffer: the room must go on and see what is so afterwards.
+func TestSurvivesABurst(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		if err := handle.LinkSetUp(link); err != nil {
+			t.Error(err)
+		}
+		expect(ctx, t, room, "192.0.2.7")
+		index := linkIndex(t, handle)
+		for n := range 20000 {
+			route := netlink.Route{LinkIndex: index, Dst: &net.IPNet{IP: net.IPv4(10, byte(n>>8), byte(n), 0), Mask: net.CIDRMask(24, 32)}}
+			if err := handle.RouteAdd(&route); err != nil {
+				t.Errorf("route %d: %v", n, err)
+				return
+			}
+		}
+		change(t, handle.AddrAdd, link, "198.51.100.1/24")
+		expect(ctx, t, room, "192.0.2.7", "198.51.100.1")
+	})
+}
+
+func linkIndex(t *testing.T, handle *netlink.Handle) int {
+	link, err := handle.LinkByName("reeve0")
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	return link.Attrs().Index
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-hclog"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -35,18 +37,43 @@ func New(config Config) *Room {
 // Addresses is the addresses of the node, the preferred one first. It holds nothing before there is one.
 func (r *Room) Addresses() *event.Value[[]string] { return &r.addresses }
 
-// Run watches until the context ends. It fails only if the kernel cannot be asked.
+// Run watches until the context ends. It returns nil: whatever the kernel refuses or drops, it looks again.
 func (r *Room) Run(ctx context.Context) error {
 	if len(r.config.Addresses) > 0 {
 		r.addresses.Set(r.config.Addresses)
 		<-ctx.Done()
 		return nil
 	}
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = settle, 10*time.Second
+	waiting := false
+	for {
+		began := time.Now()
+		err := r.watch(ctx, &waiting)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > time.Minute {
+			retry.Reset()
+		}
+		pause := retry.NextBackOff()
+		// A burst of routes overflows the socket's buffer as a matter of course, and is no reason to alarm anybody.
+		r.config.Log.Debug("the watch of addresses is begun again", "error", err, "in", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// settle is how long the room waits for further changes before it looks: a routing daemon changes thousands of routes at once.
+const settle = 100 * time.Millisecond
+
+// watch follows the kernel's addresses and routes until something fails.
+func (r *Room) watch(ctx context.Context, waiting *bool) error {
 	done := make(chan struct{})
-	defer close(done)
-	// The channels are buffered so that netlink's readers are not stuck on a send when this function has returned.
-	addresses := make(chan netlink.AddrUpdate, 64)
-	routes := make(chan netlink.RouteUpdate, 64)
+	addresses, routes := make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate)
 	failures := make(chan error, 2)
 	failed := func(err error) {
 		select {
@@ -54,43 +81,78 @@ func (r *Room) Run(ctx context.Context) error {
 		default:
 		}
 	}
+	// netlink sends to the channels until its sockets are closed, and then closes the channels.
 	if err := netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: failed}); err != nil {
+		close(done)
 		return fmt.Errorf("network: watch addresses: %w", err)
 	}
 	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: failed}); err != nil {
+		close(routes) // nobody else will
+		drain(done, addresses, routes)
 		return fmt.Errorf("network: watch routes: %w", err)
 	}
-	waiting := false
+	defer drain(done, addresses, routes)
+	look := time.NewTimer(0)
+	defer look.Stop()
 	for {
-		list, err := r.list()
-		if err != nil {
-			return err
-		}
-		current, _ := r.addresses.Get()
-		switch {
-		case len(list) == 0 && !waiting:
-			waiting = true
-			r.config.Log.Warn("the node has no address yet; waiting for one (or name one as network.addresses in the parameters)")
-		case len(list) > 0 && !slices.Equal(list, current):
-			waiting = false
-			r.config.Log.Info("addresses", "addresses", list)
-			r.addresses.Set(list)
-		}
+		open := true
 		select {
 		case <-ctx.Done():
-			return nil
-		case _, ok := <-addresses:
-			if !ok {
-				return errors.New("network: the watch of addresses ended")
-			}
-		case _, ok := <-routes:
-			if !ok {
-				return errors.New("network: the watch of routes ended")
-			}
+			return ctx.Err()
 		case err := <-failures:
 			return fmt.Errorf("network: %w", err)
+		case _, open = <-addresses:
+			look.Reset(settle)
+		case _, open = <-routes:
+			look.Reset(settle)
+		case <-look.C:
+			switch err := r.look(waiting); {
+			case errors.Is(err, netlink.ErrDumpInterrupted):
+				look.Reset(settle)
+			case err != nil:
+				return err
+			}
+		}
+		if !open {
+			return errors.New("network: the kernel's watch ended")
 		}
 	}
+}
+
+// drain ends the subscriptions and waits for their readers.
+func drain(done chan struct{}, addresses chan netlink.AddrUpdate, routes chan netlink.RouteUpdate) {
+	close(done)
+	for addresses != nil || routes != nil {
+		select {
+		case _, open := <-addresses:
+			if !open {
+				addresses = nil
+			}
+		case _, open := <-routes:
+			if !open {
+				routes = nil
+			}
+		}
+	}
+}
+
+// look publishes the addresses if they have changed.
+func (r *Room) look(waiting *bool) error {
+	list, err := r.list()
+	if err != nil {
+		return err
+	}
+	current, _ := r.addresses.Get()
+	switch {
+	case len(list) == 0 && !*waiting:
+		*waiting = true
+		r.config.Log.Warn("the node has no address yet; waiting for one (or name one as network.addresses in the parameters)")
+	case len(list) > 0 && !slices.Equal(list, current):
+		*waiting = false
+		r.config.Log.Info("addresses", "addresses", list)
+		r.addresses.Set(list)
+	}
+	return nil
 }
 
 // list asks the kernel for the addresses by which others may reach the node.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/proto"
@@ -37,6 +38,7 @@ func (c chooser) run(ctx context.Context) error {
 	phases, states, problems, views := c.phase.Watch(), c.membership.Watch(), c.problem.Watch(), c.view.Watch()
 	kept := c.known
 	for {
+		var again <-chan time.Time
 		phase := latest(phases)
 		status := latest(states)
 		problem := latest(problems)
@@ -47,7 +49,8 @@ func (c chooser) run(ctx context.Context) error {
 			if !assigned.equal(kept) {
 				if err := writeAssignment(c.path, assigned); err != nil {
 					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
-					c.log.Error("the assigned roles cannot be kept; after a restart the node begins with older ones", "error", err)
+					c.log.Error("the assigned roles cannot be kept; after a restart the node would begin with older ones", "error", err, "again", rewrite)
+					again = time.After(rewrite)
 				} else {
 					kept = assigned
 				}
@@ -62,9 +65,13 @@ func (c chooser) run(ctx context.Context) error {
 		case <-states.Changed():
 		case <-problems.Changed():
 		case <-views.Changed():
+		case <-again:
 		}
 	}
 }
+
+// rewrite is how long the node waits before it tries again to keep its assignment.
+const rewrite = 5 * time.Second
 
 // latest is the present value, or the zero value if there is none yet.
 func latest[T any](watcher *event.Watcher[T]) T {

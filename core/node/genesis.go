@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -89,7 +89,7 @@ func describe(ctx context.Context, builtin *nodev1.BuiltinPlugin, p *plugins) (*
 	}
 	record := &clusterv1.PluginRecord{
 		Name: manifest.GetName(), Version: manifest.GetVersion(), Manifest: manifest,
-		Digests: map[string]string{platform: digest},
+		Digests: map[string]string{plugin.Platform: digest},
 	}
 	for _, role := range manifest.GetRoles() {
 		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()})
@@ -103,9 +103,6 @@ func describe(ctx context.Context, builtin *nodev1.BuiltinPlugin, p *plugins) (*
 	}
 	return record, nil
 }
-
-// platform is this machine's, as the catalog spells it.
-const platform = runtime.GOOS + "/" + runtime.GOARCH
 
 // check returns what keeps a genesis from making a cluster.
 func (a *assignment) check() []error {

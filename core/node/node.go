@@ -63,11 +63,11 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	// What an earlier core left running is stopped before anything else runs: there is one instance of a role at a time.
 	if err := plugins.launcher.StopRecorded(ctx); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	known, bootstrap, err := prepare(ctx, config.Parameters, base, plugins)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 
 	// The values that this package writes itself.
@@ -80,6 +80,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	net := network.New(network.Config{Log: log.Named("network"), Addresses: config.Parameters.GetNetwork().GetAddresses()})
 	ids, err := identity.New(identity.Config{
 		Log: log.Named("identity"), Directory: base.storage.Identity(), Key: base.sealed.NodeKey, ClusterID: base.sealed.ClusterID, Owner: base.sealed.Owner,
+		Member: base.sealed.Phase == seal.Member,
 	})
 	if err != nil {
 		return err
@@ -147,6 +148,14 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// unlessStopped returns err, unless the context has ended: then nothing is wrong, the node was stopped while it started.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // errStopped ends the group of rooms when all roles have been stopped as asked.

@@ -98,7 +98,7 @@ func New(config Config) (*Server, error) {
 	}
 	listener, err = net.Listen("tcp", config.Listen)
 	if err != nil {
-		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.apiListen): %w", config.Listen, err)
+		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", config.Listen, err)
 		return nil, errors.Join(err, s.Close())
 	}
 	s.doors = append(s.doors, door{"tcp", listener, remote})

@@ -145,7 +145,7 @@ func TestNewFailsByName(t *testing.T) {
 	fails(config.Socket)
 	config.Socket = filepath.Join(a.dir, "second.sock")
 	config.Listen = a.server.Address()
-	fails(config.Listen, "address already in use", "network.apiListen")
+	fails(config.Listen, "address already in use", "network.api_listen")
 	if _, err := os.Lstat(config.Socket); !os.IsNotExist(err) {
 		t.Errorf("a failed New leaves its socket: %v", err)
 	}

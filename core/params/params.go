@@ -1,6 +1,7 @@
 package params
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,10 +73,9 @@ func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 		return nil, fmt.Errorf("the rules of the parameters do not compile: %w", err)
 	}
 	parameters := &nodev1.Parameters{}
-	if err := (protoyaml.UnmarshalOptions{Path: filepath.Base(name), Validator: rules{validator}}).Unmarshal(document, parameters); err != nil {
-		return nil, err
-	}
-	if err := checkDirectories(parameters.GetDirectories()); err != nil {
+	err = protoyaml.UnmarshalOptions{Path: filepath.Base(name), Validator: rules{validator}}.Unmarshal(document, parameters)
+	// Whatever could be read is checked too, so that one correction shows no further problem.
+	if err := errors.Join(err, checkDirectories(parameters.GetDirectories()), checkConfigurations(parameters.GetBootstrap())); err != nil {
 		return nil, err
 	}
 	return parameters, nil
@@ -94,7 +94,7 @@ func checkDirectories(d *nodev1.Directories) error {
 	var problems []error
 	for i, a := range named {
 		for j, b := range named {
-			if i == j {
+			if i == j || a.path == "" || b.path == "" {
 				continue
 			}
 			inner, outer := filepath.Clean(a.path), filepath.Clean(b.path)
@@ -107,5 +107,16 @@ func checkDirectories(d *nodev1.Directories) error {
 		}
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}
+
+// checkConfigurations refuses configurations that no role could read.
+func checkConfigurations(bootstrap *nodev1.Bootstrap) error {
+	var problems []error
+	for i, role := range bootstrap.GetRoles() {
+		if text := role.GetConfiguration(); text != "" && !json.Valid([]byte(text)) {
+			problems = append(problems, fmt.Errorf("bootstrap.roles[%d].configuration: is not a JSON document", i))
+		}
+	}
 	return errors.Join(problems...)
 }

@@ -66,13 +66,14 @@ func TestProblems(t *testing.T) {
 		"everything at once": {
 			`
 version: reeve.node.v9
-directories: {system: system, data: /d/data, run: /` + strings.Repeat("r", 60) + `}
+directories: {system: system, data: /d/data, run: /d/data/` + strings.Repeat("r", 60) + `}
 network: {addresses: [somewhere, 127.0.0.1, 127.0.0.1], api_listen: nowhere}
-bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus}]}
+bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus, configuration: "{"}, {role: ends-}]}
 `,
 			[]string{
 				"version:", "directories.system:", "directories.run:", "network.addresses[0]:", "network.addresses:", "network.api_listen:", "volume:",
 				"bootstrap.owner_public_key:", "bootstrap.roles[0].role:", "bootstrap.roles:",
+				"directories.run: lies within directories.data", "bootstrap.roles[1].configuration: is not a JSON document", "bootstrap.roles[2].role:",
 			},
 		},
 		"no cluster": {

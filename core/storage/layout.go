@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -10,6 +11,9 @@ import (
 
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
+
+// lockName is the file in each of the directories that the running core holds locked.
+const lockName = "lock"
 
 // Layout names the files and directories of a node.
 type Layout struct {
@@ -28,9 +32,6 @@ func NewLayout(directories *nodev1.Directories) Layout {
 
 // Configuration is the file of the sealed configuration.
 func (l Layout) Configuration() string { return filepath.Join(l.System, "configuration.json") }
-
-// Lock is the file that the running core holds locked.
-func (l Layout) Lock() string { return filepath.Join(l.System, "lock") }
 
 // Volume is the file that says what volume Data is.
 func (l Layout) Volume() string { return filepath.Join(l.Data, "volume.json") }
@@ -60,48 +61,112 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("storage: another reeved runs on this directory (it holds %s): use that one, or stop it first", e.Lock)
+	return fmt.Sprintf("storage: another reeved runs on this directory (it holds %s): use that one, stop it first, or give this node other directories", e.Lock)
 }
 
 // Storage is the directories of a node, held by this core.
 type Storage struct {
 	Layout
-	lock *os.File
+	locks []*os.File
 }
 
-// Open makes the node's directories and takes them for this core. *InUseError if another core has them. Directories that exist keep their
-// content; the roles' user IDs must be able to pass through data/ and run/, so those are searchable.
+// Open makes the node's directories and takes them for this core. *InUseError if another core has one of them; nothing is changed then.
+// Directories that exist keep their content. As root, where every role has a user ID of its own, the roles must be able to pass through data/ and run/:
+// *UnsearchableError if they cannot.
 func Open(layout Layout) (*Storage, error) {
-	for _, directory := range []struct {
+	// Where every role has the core's own user ID, nobody else has any business in there.
+	shared := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		shared = 0o711
+	}
+	directories := []struct {
 		path string
 		mode os.FileMode
 	}{
 		{layout.System, 0o700},
-		{layout.Data, 0o711},
-		{layout.Run, 0o711},
-	} {
-		if err := os.MkdirAll(directory.path, directory.mode); err != nil {
-			return nil, fmt.Errorf("storage: %w", err)
+		{layout.Data, shared},
+		{layout.Run, shared},
+	}
+	s := &Storage{Layout: layout}
+	// Each directory is locked by itself: whichever of them another node's parameters name by mistake, the second core is refused.
+	for _, directory := range directories {
+		if err := s.take(directory.path, directory.mode); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
+	}
+	for _, directory := range directories {
 		if err := os.Chmod(directory.path, directory.mode); err != nil {
-			return nil, fmt.Errorf("storage: %w", err)
+			return nil, errors.Join(fmt.Errorf("storage: %w", err), s.Close())
 		}
 	}
-	lock, err := os.OpenFile(layout.Lock(), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if os.Geteuid() == 0 {
+		for _, path := range []string{layout.Data, layout.Run} {
+			if err := searchable(path); err != nil {
+				return nil, errors.Join(err, s.Close())
+			}
+		}
+	}
+	return s, nil
+}
+
+// take makes a directory, unless it is there, and locks it.
+func (s *Storage) take(path string, mode os.FileMode) error {
+	// Parents are everybody's way to the directory, so they are not as private as it is.
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("storage: %w", err)
+	}
+	switch err := os.Mkdir(path, mode); {
+	case err == nil:
+		if err := SyncDirectory(filepath.Dir(path)); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("storage: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("storage: %w", err)
+		return fmt.Errorf("storage: %w", err)
 	}
+	s.locks = append(s.locks, lock)
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &InUseError{Lock: layout.Lock()}
+			return &InUseError{Lock: lock.Name()}
 		}
-		return nil, fmt.Errorf("storage: lock %s: %w", layout.Lock(), err)
+		return fmt.Errorf("storage: lock %s: %w", lock.Name(), err)
 	}
-	return &Storage{Layout: layout, lock: lock}, nil
+	return nil
+}
+
+// UnsearchableError says that the roles' user IDs cannot reach a directory of the node.
+type UnsearchableError struct {
+	// Path is the node's directory, Parent the one on the way that is closed.
+	Path, Parent string
+}
+
+func (e *UnsearchableError) Error() string {
+	return fmt.Sprintf("storage: roles run under user IDs of their own, and those cannot pass through %s to %s: say `chmod o+x %s`, or put the directory elsewhere", e.Parent, e.Path, e.Parent)
+}
+
+func searchable(path string) error {
+	for parent := filepath.Dir(path); ; parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil {
+			return fmt.Errorf("storage: %w", err)
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return &UnsearchableError{Path: path, Parent: parent}
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
 }
 
 // Close gives the directories back.
 func (s *Storage) Close() error {
-	return s.lock.Close()
+	var problems []error
+	for _, lock := range s.locks {
+		problems = append(problems, lock.Close())
+	}
+	return errors.Join(problems...)
 }

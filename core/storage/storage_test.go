@@ -12,7 +12,14 @@ import (
 
 func layout(t *testing.T) storage.Layout {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("/tmp", "reeve-storage-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	return storage.Layout{System: filepath.Join(dir, "system"), Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}
 }
 
@@ -31,8 +38,20 @@ func TestOneCoreAtATime(t *testing.T) {
 	first := open(t, l)
 	_, err := storage.Open(l)
 	var inUse *storage.InUseError
-	if !errors.As(err, &inUse) || inUse.Lock != l.Lock() {
+	if !errors.As(err, &inUse) || inUse.Lock != filepath.Join(l.System, "lock") {
 		t.Fatalf("a second core on the same directory: %v", err)
+	}
+	// One directory in common is enough, and the others are given back.
+	for _, share := range []func(*storage.Layout){
+		func(other *storage.Layout) { other.Data = l.Data }, func(other *storage.Layout) { other.Run = l.Run },
+	} {
+		other := layout(t)
+		share(&other)
+		if _, err := storage.Open(other); !errors.As(err, &inUse) {
+			t.Errorf("a core that shares a directory with another: %v", err)
+		}
+		other.Data, other.Run = filepath.Join(other.System, "..", "data"), filepath.Join(other.System, "..", "run")
+		open(t, other)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
@@ -46,11 +65,37 @@ func TestModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, l)
-	for path, want := range map[string]os.FileMode{l.System: 0o700, l.Data: 0o711, l.Run: 0o711} {
+	shared := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		shared = 0o711
+	}
+	for path, want := range map[string]os.FileMode{l.System: 0o700, l.Data: shared, l.Run: shared} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %v", path, info.Mode(), err, want)
 		}
+	}
+}
+
+func TestParents(t *testing.T) {
+	l := layout(t)
+	l.System = filepath.Join(filepath.Dir(l.System), "deep", "er", "system")
+	open(t, l)
+	if info, err := os.Stat(filepath.Dir(l.System)); err != nil || info.Mode().Perm()&0o011 != 0o011 {
+		t.Errorf("the parent of a private directory is %v, %v", info.Mode(), err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	closed := layout(t)
+	closed.Data = filepath.Join(filepath.Dir(closed.Data), "closed", "data")
+	if err := os.Mkdir(filepath.Dir(closed.Data), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := storage.Open(closed)
+	var unsearchable *storage.UnsearchableError
+	if !errors.As(err, &unsearchable) || unsearchable.Parent != filepath.Dir(closed.Data) {
+		t.Errorf("roles cannot pass: %v", err)
 	}
 }
 
@@ -88,6 +133,13 @@ func TestVolume(t *testing.T) {
 		"empty is not a member's": {want: "volume.json is missing"},
 		"an interrupted format goes on": {
 			prepare: func(t *testing.T, s *storage.Storage) { write(t, filepath.Join(s.Data, ".volume.json1234"), "{") }, format: true,
+		},
+		"a new file system": {
+			prepare: func(t *testing.T, s *storage.Storage) {
+				if err := os.Mkdir(filepath.Join(s.Data, "lost+found"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}, format: true,
 		},
 		"what exists is not formatted": {
 			prepare: func(t *testing.T, s *storage.Storage) { write(t, filepath.Join(s.Data, "photos"), "") }, format: true, want: "there is photos",

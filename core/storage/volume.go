@@ -67,15 +67,16 @@ func (s *Storage) OpenVolume(want Volume, format bool) error {
 	return nil
 }
 
-// checkEmpty lets through what an interrupted write of the volume file may have left.
+// checkEmpty lets through the lock, what an interrupted write of the volume file may have left, and what a new file system has.
 func (s *Storage) checkEmpty() error {
 	entries, err := os.ReadDir(s.Data)
 	if err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
 	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), "."+filepath.Base(s.Volume())) {
-			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("it is not empty (there is %s), and only an empty directory is formatted: empty it, or choose another one", entry.Name())}
+		name := entry.Name()
+		if name != lockName && name != "lost+found" && !strings.HasPrefix(name, "."+filepath.Base(s.Volume())) {
+			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("it is not empty (there is %s), and only an empty directory is formatted: empty it, or choose another one", name)}
 		}
 	}
 	return nil

@@ -688,9 +688,9 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x06labels\x18\x03 \x03(\v2$.reeve.node.v1.Bootstrap.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
-	"\rBootstrapRole\x121\n" +
-	"\x04role\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[a-z][a-z0-9-]{0,31}$R\x04role\x12$\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\rBootstrapRole\x12<\n" +
+	"\x04role\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$R\x04role\x12$\n" +
 	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\"Y\n" +
 	"\x03Log\x12>\n" +
 	"\x05level\x18\x01 \x01(\tB(\xbaH%r#R\x00R\x05traceR\x05debugR\x04infoR\x04warnR\x05errorR\x05level\x12\x12\n" +

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reeveproject/reeve/sdk/consensus"
@@ -71,6 +72,28 @@ func probe(ctx context.Context, host *role.Host) error {
 	mux.HandleFunc("POST /expire", func(w http.ResponseWriter, r *http.Request) {
 		took, err := expire(r.Context(), kv)
 		answer(w, took.String(), err)
+	})
+	mux.HandleFunc("GET /dial", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		another, err := consensus.Dial(ctx, host)
+		if err == nil {
+			err = another.Close()
+		}
+		answer(w, classify(err), nil)
+	})
+	// One watch for the whole of the role's life.
+	var seen atomic.Value
+	seen.Store("")
+	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, _ *http.Request) { answer(w, seen.Load(), nil) })
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() {
+		for response := range kv.Watch(ctx, "/value") {
+			for _, event := range response.Events {
+				seen.Store(string(event.Kv.Value))
+			}
+		}
 	})
 	return serve(ctx, host, mux)
 }
@@ -193,6 +216,9 @@ func stranger(ctx context.Context, host *role.Host) error {
 }
 
 func classify(err error) string {
+	if err == nil {
+		return "open"
+	}
 	for name, kind := range map[string]error{
 		"ErrNoLocalConsensus": consensus.ErrNoLocalConsensus,
 		"ErrUnknownUser":      consensus.ErrUnknownUser,
