@@ -13,6 +13,8 @@ type configuration struct {
 	HeartbeatMilliseconds uint32 `json:"heartbeatMilliseconds"`
 	// ElectionMilliseconds is after how long without a leader the others elect one. Default 1000.
 	ElectionMilliseconds uint32 `json:"electionMilliseconds"`
+	// QuotaBytes is how large the database may become, the reserve for the cluster API among it. Default 2 GiB.
+	QuotaBytes int64 `json:"quotaBytes"`
 }
 
 // The bounds that etcd sets, and a lowest heartbeat below which a busy machine loses its leader.
@@ -34,6 +36,10 @@ const configurationSchema = `{
     "electionMilliseconds": {
       "description": "After how long without a leader the other members elect one. At least five heartbeats.",
       "type": "integer", "minimum": 25, "maximum": 50000, "default": 1000
+    },
+    "quotaBytes": {
+      "description": "How large the database may become. A quarter of it, at most 256 MiB, is kept for the cluster API.",
+      "type": "integer", "minimum": 16777216, "maximum": 8589934592, "default": 2147483648
     }
   }
 }`
@@ -42,6 +48,7 @@ func parseConfiguration(document []byte) (configuration, error) {
 	c := configuration{
 		HeartbeatMilliseconds: uint32(store.DefaultHeartbeat.Milliseconds()),
 		ElectionMilliseconds:  uint32(store.DefaultElection.Milliseconds()),
+		QuotaBytes:            store.DefaultQuota,
 	}
 	if err := role.Decode(document, &c); err != nil {
 		return c, err
@@ -56,6 +63,12 @@ func parseConfiguration(document []byte) (configuration, error) {
 	if uint64(c.ElectionMilliseconds) < minRatio*uint64(c.HeartbeatMilliseconds) {
 		problems.Add("/electionMilliseconds", "%d is too short for a heartbeat of %d; at least %d times the heartbeat",
 			c.ElectionMilliseconds, c.HeartbeatMilliseconds, minRatio)
+	}
+	if c.QuotaBytes < store.MinQuota {
+		problems.Add("/quotaBytes", "%d is too small; at least %d", c.QuotaBytes, store.MinQuota)
+	}
+	if c.QuotaBytes > store.MaxQuota {
+		problems.Add("/quotaBytes", "%d is too large; at most %d", c.QuotaBytes, store.MaxQuota)
 	}
 	return c, problems.Err()
 }

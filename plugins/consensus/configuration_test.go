@@ -28,6 +28,11 @@ func TestConfiguration(t *testing.T) {
 		{`{"heartbeatMilliseconds":0,"electionMilliseconds":50001}`, nil, []string{"/heartbeatMilliseconds", "/electionMilliseconds"}},
 		{`{"heartbeatMilliseconds":4294967295,"electionMilliseconds":4294967295}`, nil, []string{"/electionMilliseconds", "/electionMilliseconds"}},
 		{`{"heartbeatMilliseconds":-1}`, nil, []string{"/heartbeatMilliseconds"}},
+		{`{"quotaBytes":16777216}`, []time.Duration{100 * time.Millisecond, time.Second}, nil},
+		{`{"quotaBytes":8589934592}`, []time.Duration{100 * time.Millisecond, time.Second}, nil},
+		{`{"quotaBytes":16777215}`, nil, []string{"/quotaBytes"}},
+		{`{"quotaBytes":8589934593}`, nil, []string{"/quotaBytes"}},
+		{`{"quotaBytes":-1}`, nil, []string{"/quotaBytes"}},
 		{`{"heartbeat":100}`, nil, []string{"/heartbeat"}},
 		{`[]`, nil, []string{""}},
 	} {
@@ -55,6 +60,14 @@ func TestConfiguration(t *testing.T) {
 			if paths[n] != c.paths[n] {
 				t.Errorf("%s: problems %v, want %v", c.document, problems, c.paths)
 			}
+		}
+	}
+}
+
+func TestQuota(t *testing.T) {
+	for document, want := range map[string]int64{``: 2 << 30, `{"quotaBytes":33554432}`: 32 << 20} {
+		if got, err := parseConfiguration([]byte(document)); err != nil || got.QuotaBytes != want {
+			t.Errorf("%s: %d, %v; want %d", document, got.QuotaBytes, err, want)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func main() {
 					RuntimeDirectory: host.RuntimeDirectory(),
 					Heartbeat:        settings.heartbeat(),
 					Election:         settings.election(),
+					Quota:            settings.QuotaBytes,
 					Reporter:         host,
 				})
 			},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.etcd.io/etcd/server/v3/etcdserver"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -106,10 +105,10 @@ func older(a, b *consensusv1.SetAccessRequest) bool {
 	return a.GetNumber() < b.GetNumber()
 }
 
-// Run serves etcd until ctx is done, and then closes every socket and connection before it returns. It is to be called once, with an etcd whose
-// authorization is on, and to return before etcd is closed.
-func (d *Door) Run(ctx context.Context, etcd *etcdserver.EtcdServer, status *event.Value[store.Status]) error {
-	server := newServer(etcd)
+// Run serves a store until ctx is done, and then closes every socket and connection before it returns. It is to be called once, with a store whose
+// authorization is on, and to return before the store is closed.
+func (d *Door) Run(ctx context.Context, served Store, status *event.Value[store.Status]) error {
+	server := newServer(served)
 	watcher := status.Watch()
 	current, err := watcher.Next(ctx)
 	if err != nil {

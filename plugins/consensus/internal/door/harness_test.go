@@ -48,7 +48,7 @@ func (n *node) run(t testing.TB, status *event.Value[store.Status]) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() {
-		if err := n.door.Run(ctx, n.store.Server(), status); err != nil {
+		if err := n.door.Run(ctx, n.store, status); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,11 +12,26 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 )
 
+// maxStreams is how many calls a connection may have under way. etcd sets no bound, so that one instance could have its millions of watches, each a few
+// goroutines, use up the memory of the store. The API server of Kubernetes, the busiest client there is, has its watches of a client on one stream
+// and needs a stream for each read or write under way: hundreds. A client that opens more waits; nothing is refused.
+const maxStreams = 10_000
+
+// Store is what a Door serves.
+type Store interface {
+	Server() *etcdserver.EtcdServer
+	// Admit asks for room for a request of a user before etcd sees it; the returned function is called when etcd has answered.
+	Admit(user string, request any) (answered func(), err error)
+}
+
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
-func newServer(etcd *etcdserver.EtcdServer) *grpc.Server {
-	return v3rpc.Server(etcd, nil, unary,
+func newServer(served Store) *grpc.Server {
+	return v3rpc.Server(served.Server(), nil, unary(served),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ChainStreamInterceptor(stream),
 		grpc.Creds(transport{}),
 		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
@@ -30,8 +45,15 @@ func newServer(etcd *etcdserver.EtcdServer) *grpc.Server {
 	)
 }
 
-func unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	return askAgain(withoutToken(ctx), request, handle)
+func unary(served Store) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		answered, err := served.Admit(store.UserOf(ctx), request)
+		if err != nil {
+			return nil, err
+		}
+		defer answered()
+		return askAgain(withoutToken(ctx), request, handle)
+	}
 }
 
 func stream(server any, call grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {

@@ -86,6 +86,8 @@ func message(current *store.Status, access door.State) *consensusv1.StoreStatus 
 	m.Quorum = current.Quorum()
 	m.Voter = current.Voter
 	m.DatabaseSize = current.DatabaseSize
+	m.Quota = current.Quota
+	m.Problem = current.Problem()
 	for _, member := range current.Members {
 		m.Members = append(m.Members, &consensusv1.StoreMember{Id: member.ID, Name: member.Name, Learner: member.Learner})
 	}

@@ -24,6 +24,9 @@ type Config struct {
 	DataDirectory, RuntimeDirectory string
 	// Heartbeat and Election are raft's times; zero: store.DefaultHeartbeat and store.DefaultElection.
 	Heartbeat, Election time.Duration
+	// Quota is how many bytes the database may have on disk; zero: store.DefaultQuota. RoomInterval is store.DefaultRoomInterval if it is zero.
+	Quota        int64
+	RoomInterval time.Duration
 	// QuorumGrace is door.DefaultQuorumGrace if it is zero.
 	QuorumGrace time.Duration
 	Reporter    Reporter
@@ -76,7 +79,7 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	defer formed.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return formed.Run(ctx) })
-	group.Go(func() error { return r.door.Run(ctx, formed.Server(), formed.Status()) })
+	group.Go(func() error { return r.door.Run(ctx, formed, formed.Status()) })
 	group.Go(func() error {
 		return reconcile.New(config.Log.Named("reconcile"), formed, r.attempts.clusterUser()).Run(ctx)
 	})
@@ -97,6 +100,8 @@ func (r *running) form(ctx context.Context, config Config) (*store.Store, error)
 				RuntimeDirectory: config.RuntimeDirectory,
 				Heartbeat:        config.Heartbeat,
 				Election:         config.Election,
+				Quota:            config.Quota,
+				RoomInterval:     config.RoomInterval,
 			}, attempt.plan)
 			if err == nil {
 				status, _ := formed.Status().Get()
@@ -119,27 +124,21 @@ func (r *running) form(ctx context.Context, config Config) (*store.Store, error)
 // report passes the store's status on: to the calls of WatchStore, and to the core as the state of the role.
 func (r *running) report(ctx context.Context, status *event.Value[store.Status], reporter Reporter) error {
 	watcher := status.Watch()
-	for said := ""; ; {
+	for said := "nothing yet"; ; {
 		current, err := watcher.Next(ctx)
 		if err != nil {
 			return nil
 		}
 		r.status.Set(&current)
-		state := "ready"
-		switch {
-		case current.LeaderID == "":
-			state = "no leader"
-		case !current.Quorum():
-			state = "no quorum: the store has a leader but makes no progress"
-		}
-		if state == said {
+		problem := current.Problem()
+		if problem == said {
 			continue
 		}
-		said = state
-		if state == "ready" {
+		said = problem
+		if problem == "" {
 			reporter.Ready()
 		} else {
-			reporter.Degraded(state)
+			reporter.Degraded(problem)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
@@ -56,6 +57,11 @@ type plugin struct {
 
 func start(t *testing.T, directory string) *plugin {
 	t.Helper()
+	return startWith(t, directory, storetest.Config(t, directory))
+}
+
+func startWith(t *testing.T, directory string, config store.Config) *plugin {
+	t.Helper()
 	s := service.New()
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	s.Register(server)
@@ -68,7 +74,6 @@ func start(t *testing.T, directory string) *plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := storetest.Config(t, directory)
 	p := &plugin{ConsensusServiceClient: consensusv1.NewConsensusServiceClient(connection), directory: directory, reporter: &reporter{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, serving sync.WaitGroup
@@ -84,6 +89,8 @@ func start(t *testing.T, directory string) *plugin {
 			RuntimeDirectory: config.RuntimeDirectory,
 			Heartbeat:        config.Heartbeat,
 			Election:         config.Election,
+			Quota:            config.Quota,
+			RoomInterval:     config.RoomInterval,
 			Reporter:         p.reporter,
 		})
 		if err != nil {
@@ -263,6 +270,24 @@ func (p *plugin) instance(t *testing.T, name, user string) *consensusv1.AccessIn
 	}
 }
 
+// grant is what the cluster API does when the users of the store are to be these.
+func grant(t *testing.T, curator *consensusv1.AccessInstance, users ...string) {
+	t.Helper()
+	desired := &consensusv1.DesiredState{Members: []string{"reeve-1"}}
+	for _, user := range users {
+		desired.Users = append(desired.Users, &consensusv1.DesiredUser{ConsensusUser: user})
+	}
+	content, err := proto.Marshal(desired)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := storetest.Dial(t, curator.Socket)
+	defer client.Close()
+	if _, err := client.Put(storetest.Context(t), consensusv1.UserPrefix("curator")+consensusv1.DesiredStateKey, string(content)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTheWholeWay is what happens on a node: the core opens the cluster API's instance, which grants another role its user, and withdraws it.
 func TestTheWholeWay(t *testing.T) {
 	p := start(t, storetest.Directory(t))
@@ -298,23 +323,7 @@ func TestTheWholeWay(t *testing.T) {
 	}
 	storetest.Eventually(t, "ready", func() bool { return p.reporter.last() == "ready" })
 
-	grant := func(users ...string) {
-		t.Helper()
-		desired := &consensusv1.DesiredState{Members: []string{"reeve-1"}}
-		for _, user := range users {
-			desired.Users = append(desired.Users, &consensusv1.DesiredUser{ConsensusUser: user})
-		}
-		content, err := proto.Marshal(desired)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := storetest.Dial(t, curator.Socket)
-		defer client.Close()
-		if _, err := client.Put(ctx, consensusv1.UserPrefix("curator")+consensusv1.DesiredStateKey, string(content)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	grant("lighthouse")
+	grant(t, curator, "lighthouse")
 	f.until("open after the grant", func(s *consensusv1.StoreStatus) bool {
 		return state(s, lighthouse) == consensusv1.AccessState_ACCESS_STATE_OPEN
 	})
@@ -322,7 +331,7 @@ func TestTheWholeWay(t *testing.T) {
 	if _, err := client.Put(ctx, "/reeve/users/lighthouse/count", "1"); err != nil {
 		t.Fatal(err)
 	}
-	grant()
+	grant(t, curator)
 	f.until("waiting after the withdrawal", func(s *consensusv1.StoreStatus) bool {
 		return state(s, lighthouse) == consensusv1.AccessState_ACCESS_STATE_WAITING
 	})

@@ -85,11 +85,11 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 	return begun, nil
 }
 
-// finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first; etcd itself
-// syncs its files.
+// finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first, and the one
+// that holds etcd's own: after a crash of the machine a complete marker beside no files would mean a store that was lost. etcd itself syncs its files.
 func finish(directory string, begun *marker, member string) error {
 	files := etcdDirectory(directory)
-	for _, made := range []string{files, datadir.ToMemberDir(files), datadir.ToSnapDir(files), datadir.ToWALDir(files)} {
+	for _, made := range []string{datadir.ToSnapDir(files), datadir.ToWALDir(files), datadir.ToMemberDir(files), files, directory} {
 		if err := syncDirectory(made); err != nil {
 			return fmt.Errorf("sync the store's directories: %w", err)
 		}

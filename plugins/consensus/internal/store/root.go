@@ -28,6 +28,19 @@ func Identity(user string) credentials.TLSInfo {
 	}
 }
 
+// UserOf returns the user whose connection a call came on, as Identity said it; "" if it said none.
+func UserOf(ctx context.Context) string {
+	caller, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return ""
+	}
+	return info.State.VerifiedChains[0][0].Subject.CommonName
+}
+
 // Root returns a context whose calls on Client are root's.
 func Root(ctx context.Context) context.Context {
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD{})

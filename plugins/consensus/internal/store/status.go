@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -20,8 +22,12 @@ type Status struct {
 	NoQuorum time.Time
 	// Voter is whether the local member votes.
 	Voter bool
-	// DatabaseSize is how large the local member's database is on disk, in bytes.
-	DatabaseSize int64
+	// DatabaseSize is how large the local member's database is on disk, InUse how much of it is not holes, and Quota how large it may become: bytes.
+	DatabaseSize, InUse, Quota int64
+	// Room is who may still make it grow.
+	Room Room
+	// Corrupt is whether etcd found that the members' data differs, from when on it refuses everything.
+	Corrupt bool
 	// Members are sorted by ID.
 	Members []Member
 	// Users are those that are there and confined to their prefixes, each with a number that is new whenever it is made anew.
@@ -54,8 +60,10 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(ctx)
+		s.makeRoom(ctx)
 		select {
 		case <-leaderChanged:
+		case <-s.space.refused:
 		case <-ticker.C:
 		case <-s.etcd.Server.StopNotify():
 			return errStopped
@@ -84,7 +92,11 @@ func (s *Store) refresh(ctx context.Context) {
 		LeaderID:     memberName(server.Leader()),
 		Voter:        !server.IsLearner(),
 		DatabaseSize: server.Backend().Size(),
+		InUse:        server.Backend().SizeInUse(),
+		Quota:        s.space.quota,
+		Corrupt:      hasAlarm(server.Alarms(), pb.AlarmType_CORRUPT),
 	}
+	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
 	for _, member := range server.Cluster().Members() {
 		status.Members = append(status.Members, Member{ID: member.ID.String(), Name: member.Name, Learner: member.IsLearner})
 	}

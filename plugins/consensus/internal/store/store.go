@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage"
 
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -31,6 +32,11 @@ type Config struct {
 	// Heartbeat and Election are raft's: how often a leader shows itself, and after how long without it the others elect a new one.
 	// Zero: 100 ms and 1 s, etcd's own defaults, which fit machines in one place.
 	Heartbeat, Election time.Duration
+	// Quota is how many bytes the database may have on disk, the reserve for the cluster user among them: MinQuota to MaxQuota. Zero:
+	// DefaultQuota.
+	Quota int64
+	// RoomInterval is DefaultRoomInterval if it is zero.
+	RoomInterval time.Duration
 }
 
 // Plan is which store to run.
@@ -51,6 +57,8 @@ type Store struct {
 	lock   *os.File
 
 	status event.Value[Status]
+	space  *space
+	keeper keeper
 
 	accounts struct {
 		sync.Mutex
@@ -81,14 +89,22 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) start(ctx context.Context, config Config, found *marker) error {
+func (s *Store) start(ctx context.Context, config Config, found *marker) (err error) {
+	if s.space, err = newSpace(config); err != nil {
+		return err
+	}
+	if s.keeper.interval = config.RoomInterval; s.keeper.interval == 0 {
+		s.keeper.interval = DefaultRoomInterval
+	}
 	settings, err := settings(config, s.plan, found.Phase == forming)
 	if err != nil {
 		return err
 	}
+	settings.QuotaBackendBytes = s.space.hard
 	if s.etcd, err = startEtcd(settings); err != nil {
 		return fmt.Errorf("start etcd in %s: %w", settings.Dir, err)
 	}
+	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
 	if err := s.awaitReady(ctx); err != nil {
 		return err

@@ -73,7 +73,21 @@ func Config(t testing.TB, directory string) store.Config {
 // Open opens a store and keeps its status. The returned function, which may be called more than once, closes it; the end of the test does, too.
 func Open(t testing.TB, directory string, plan store.Plan) (*store.Store, func()) {
 	t.Helper()
-	s, err := store.Open(Context(t), Config(t, directory), plan)
+	return OpenWith(t, Config(t, directory), plan)
+}
+
+// Small is a Config whose store is soon full, and soon looks whether it can be helped.
+func Small(t testing.TB, directory string) store.Config {
+	t.Helper()
+	config := Config(t, directory)
+	config.Quota, config.RoomInterval = store.MinQuota, 50*time.Millisecond
+	return config
+}
+
+// OpenWith is Open with a configuration of the test's own.
+func OpenWith(t testing.TB, config store.Config, plan store.Plan) (*store.Store, func()) {
+	t.Helper()
+	s, err := store.Open(Context(t), config, plan)
 	if err != nil {
 		t.Fatal(err)
 	}

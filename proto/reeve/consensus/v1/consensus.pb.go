@@ -705,9 +705,13 @@ type StoreStatus struct {
 	DatabaseSize int64          `protobuf:"varint,7,opt,name=database_size,json=databaseSize,proto3" json:"database_size,omitempty"`
 	Members      []*StoreMember `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
 	// The set that SetAccess last gave, by its number, and what became of each instance of it.
-	CoreStart     int64           `protobuf:"varint,9,opt,name=core_start,json=coreStart,proto3" json:"core_start,omitempty"`
-	AccessNumber  uint64          `protobuf:"varint,10,opt,name=access_number,json=accessNumber,proto3" json:"access_number,omitempty"`
-	Access        []*AccessStatus `protobuf:"bytes,11,rep,name=access,proto3" json:"access,omitempty"`
+	CoreStart    int64           `protobuf:"varint,9,opt,name=core_start,json=coreStart,proto3" json:"core_start,omitempty"`
+	AccessNumber uint64          `protobuf:"varint,10,opt,name=access_number,json=accessNumber,proto3" json:"access_number,omitempty"`
+	Access       []*AccessStatus `protobuf:"bytes,11,rep,name=access,proto3" json:"access,omitempty"`
+	// Bytes that the local member's database may have on disk, a reserve for the cluster user among them.
+	Quota int64 `protobuf:"varint,12,opt,name=quota,proto3" json:"quota,omitempty"`
+	// What keeps the store from its work, such as a lack of room, and what to do about it; for people. Empty: nothing.
+	Problem       string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +821,20 @@ func (x *StoreStatus) GetAccess() []*AccessStatus {
 		return x.Access
 	}
 	return nil
+}
+
+func (x *StoreStatus) GetQuota() int64 {
+	if x != nil {
+		return x.Quota
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 type StoreMember struct {
@@ -1085,7 +1103,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x11SetAccessResponse\"\x13\n" +
 	"\x11WatchStoreRequest\"M\n" +
 	"\x12WatchStoreResponse\x127\n" +
-	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\x8a\x03\n" +
+	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\xba\x03\n" +
 	"\vStoreStatus\x12\x16\n" +
 	"\x06formed\x18\x01 \x01(\bR\x06formed\x12\x1d\n" +
 	"\n" +
@@ -1100,7 +1118,9 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"core_start\x18\t \x01(\x03R\tcoreStart\x12#\n" +
 	"\raccess_number\x18\n" +
 	" \x01(\x04R\faccessNumber\x128\n" +
-	"\x06access\x18\v \x03(\v2 .reeve.consensus.v1.AccessStatusR\x06access\"K\n" +
+	"\x06access\x18\v \x03(\v2 .reeve.consensus.v1.AccessStatusR\x06access\x12\x14\n" +
+	"\x05quota\x18\f \x01(\x03R\x05quota\x12\x18\n" +
+	"\aproblem\x18\r \x01(\tR\aproblem\"K\n" +
 	"\vStoreMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// DefaultRoomInterval is how often at most a full store is compacted and, where that helps, rewritten. A watcher that was away for longer than
+	// this finds its history gone, as it would after five minutes in a store with room.
+	DefaultRoomInterval = 30 * time.Second
+	// pauseShare bounds the part of the time in which a store stands still because it is rewritten, whatever its roles write and delete: one part of so many.
+	pauseShare = 20
+	// roomBound is how long a compaction may take.
+	roomBound = time.Minute
+)
+
+// keeper makes room. It belongs to Run.
+type keeper struct {
+	interval  time.Duration
+	next      time.Time // not before then
+	compacted int64     // the revision to which it has compacted
+}
+
+// makeRoom gives back what is no longer needed, if the store is full: history is compacted, the database rewritten without its holes where that
+// makes enough room, and etcd's alarm taken back once there is. Each member does so for itself. A store that is full of live data stays full.
+func (s *Store) makeRoom(ctx context.Context) {
+	status, _ := s.status.Get()
+	if status.Room == RoomForAll || status.Corrupt || !status.Quorum() || time.Now().Before(s.keeper.next) {
+		return
+	}
+	pause, err := s.tryRoom(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("could not make room in the full store; trying again", "in", s.keeper.interval.String(), "error", err)
+	}
+	s.keeper.next = time.Now().Add(max(s.keeper.interval, pauseShare*pause))
+	s.refresh(ctx)
+}
+
+// tryRoom returns how long the store stood still.
+func (s *Store) tryRoom(ctx context.Context) (pause time.Duration, err error) {
+	server := s.etcd.Server
+	if err := s.compact(ctx, server.KV().Rev()); err != nil {
+		return 0, fmt.Errorf("compact its history: %w", err)
+	}
+	database := server.Backend()
+	database.ForceCommit() // what a compaction has freed counts as free from the next commit on
+	if size, inUse := database.Size(), database.SizeInUse(); s.worthRewriting(size, inUse) {
+		began := time.Now()
+		err := server.Defragment()
+		pause = time.Since(began)
+		if err != nil {
+			return pause, fmt.Errorf("rewrite its database: %w", err)
+		}
+		s.log.Info("rewrote the full store's database without its holes", "before", size, "after", database.Size(), "took", pause.String())
+	}
+	if !s.ownAlarm() || database.Size() >= s.space.calm() {
+		return pause, nil
+	}
+	_, err = server.Alarm(Root(ctx), &pb.AlarmRequest{MemberID: uint64(server.MemberID()), Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	if err != nil {
+		return pause, fmt.Errorf("take etcd's alarm back: %w", err)
+	}
+	s.log.Info("took back etcd's alarm that the store is full", "size", database.Size(), "quota", s.space.hard)
+	return pause, nil
+}
+
+func (s *Store) compact(ctx context.Context, revision int64) error {
+	if revision == s.keeper.compacted {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(Root(ctx), roomBound)
+	defer cancel()
+	_, err := s.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return err
+	}
+	s.keeper.compacted = revision
+	return nil
+}
+
+// worthRewriting reports whether the live data alone would leave room that lasts. To rewrite the database takes seconds, in which etcd answers nobody.
+func (s *Store) worthRewriting(size, inUse int64) bool {
+	for _, bound := range []int64{s.space.limit(), s.space.calm()} {
+		if size >= bound && inUse < bound-s.space.slack() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) ownAlarm() bool {
+	own := uint64(s.etcd.Server.MemberID())
+	for _, alarm := range s.etcd.Server.Alarms() {
+		if alarm.Alarm == pb.AlarmType_NOSPACE && alarm.MemberID == own {
+			return true
+		}
+	}
+	return false
+}

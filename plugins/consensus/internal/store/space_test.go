@@ -1,0 +1,154 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+)
+
+// big is a value of which not many fit in a store of the smallest quota.
+var big = strings.Repeat("x", 512<<10)
+
+// awaitRoom waits until a store says who may write.
+func awaitRoom(t *testing.T, s *store.Store, want store.Room) store.Status {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), storetest.Bound)
+	defer cancel()
+	status, err := s.Status().Wait(ctx, func(status store.Status) bool { return status.Room == want })
+	if err != nil {
+		now, _ := s.Status().Get()
+		t.Fatalf("room %d, want %d: %s", now.Room, want, now.Problem())
+	}
+	return status
+}
+
+// fill puts keys with big values as root, whom only etcd's own quota stops, until it does.
+func fill(t *testing.T, s *store.Store, prefix string) {
+	t.Helper()
+	for n := range 100 {
+		_, err := s.Client().Put(store.Root(storetest.Context(t)), prefix+string(rune('A'+n)), big)
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("etcd's quota was never reached")
+}
+
+// TestAlarm takes a store past its reserve, up to etcd's own quota. It stays so while its data lives, and recovers when there is less.
+func TestAlarm(t *testing.T) {
+	config := storetest.Small(t, storetest.Directory(t))
+	s, stop := storetest.OpenWith(t, config, storetest.Plan)
+	root := store.Root(storetest.Context(t))
+	if _, err := s.Client().Put(root, "/other", "v"); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, "/a/")
+	status := awaitRoom(t, s, store.NoRoom)
+	t.Log(status.Problem())
+	for _, want := range []string{"the store is full", "nobody can write", "16 MiB", "quotaBytes"} {
+		if !strings.Contains(status.Problem(), want) {
+			t.Errorf("%q does not say %q", status.Problem(), want)
+		}
+	}
+	short, cancel := context.WithTimeout(root, 20*config.RoomInterval)
+	defer cancel()
+	if now, err := s.Status().Wait(short, func(status store.Status) bool { return status.Room != store.NoRoom }); err == nil {
+		t.Errorf("a store full of live data took its alarm back: %+v", now)
+	}
+	// Users can still be made and removed, and a user's keys deleted.
+	if err := s.EnsureUser(root, "ant"); err != nil {
+		t.Error(err)
+	}
+	if err := s.RemoveUser(root, "ant"); err != nil {
+		t.Error(err)
+	}
+
+	// The next instance has a new reserve, so that the cluster user can write again; nobody else.
+	stop()
+	s, _ = storetest.OpenWith(t, config, storetest.Plan)
+	awaitRoom(t, s, store.RoomForClusterUser)
+	if _, err := s.Client().Put(root, "/reeve/users/curator/key", "v"); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+	if _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); err != nil {
+		t.Errorf("a delete in a full store: %v", err)
+	}
+	status = awaitRoom(t, s, store.RoomForAll)
+	if status.DatabaseSize > 2<<20 || status.Problem() != "" {
+		t.Errorf("after the delete: %+v", status)
+	}
+	for _, key := range []string{"/other", "/reeve/users/curator/key"} {
+		if answer, err := s.Client().Get(root, key); err != nil || len(answer.Kvs) != 1 {
+			t.Errorf("%s: %v, %v", key, answer, err)
+		}
+	}
+}
+
+// TestAlarmWithoutRestart deletes in a store whose alarm is on.
+func TestAlarmWithoutRestart(t *testing.T) {
+	s, _ := storetest.OpenWith(t, storetest.Small(t, storetest.Directory(t)), storetest.Plan)
+	root := store.Root(storetest.Context(t))
+	fill(t, s, "/a/")
+	awaitRoom(t, s, store.NoRoom)
+	if _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	awaitRoom(t, s, store.RoomForAll)
+	if _, err := s.Client().Put(root, "/a/A", big); err != nil {
+		t.Errorf("after the recovery: %v", err)
+	}
+}
+
+// TestHistoryMakesRoomByItself writes one key over and over: what is full is only history.
+func TestHistoryMakesRoomByItself(t *testing.T) {
+	s, _ := storetest.OpenWith(t, storetest.Small(t, storetest.Directory(t)), storetest.Plan)
+	root := store.Root(storetest.Context(t))
+	written := 0
+	began := time.Now()
+	for written < 2*int(store.MinQuota) {
+		_, err := s.Client().Put(root, "/key", big)
+		switch {
+		case err == nil:
+			written += len(big)
+		case !errors.Is(err, rpctypes.ErrNoSpace) || time.Since(began) > storetest.Bound:
+			t.Fatalf("after %d bytes: %v", written, err)
+		default:
+			awaitRoom(t, s, store.RoomForAll)
+		}
+	}
+}
+
+// TestSmallerQuota opens a store whose database is larger than the quota, and then with the old one again.
+func TestSmallerQuota(t *testing.T) {
+	config := storetest.Small(t, storetest.Directory(t))
+	config.Quota = 4 * store.MinQuota
+	s, stop := storetest.OpenWith(t, config, storetest.Plan)
+	root := store.Root(storetest.Context(t))
+	for n := range 50 {
+		if _, err := s.Client().Put(root, "/a/"+string(rune('A'+n)), big); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	config.Quota = store.MinQuota
+	s, stop = storetest.OpenWith(t, config, storetest.Plan)
+	awaitRoom(t, s, store.RoomForClusterUser)
+	if _, err := s.Client().Put(root, "/key", "v"); err != nil {
+		t.Errorf("the cluster API has no room to say that the quota should be larger again: %v", err)
+	}
+	stop()
+	config.Quota = 4 * store.MinQuota
+	s, _ = storetest.OpenWith(t, config, storetest.Plan)
+	awaitRoom(t, s, store.RoomForAll)
+}
