@@ -53,7 +53,7 @@ func For(ctx context.Context, watcher Watcher, change Change, progress Progress)
 	defer func() {
 		cancel()
 		if running {
-			<-ended
+			<-ended //nolint:errcheck // what was waited for is known; this only waits for the watch to end
 		}
 	}()
 

@@ -203,7 +203,7 @@ func handshake(t *testing.T, serving *ca.Serving, authority *ca.Authority, now t
 	err := client.Handshake()
 	if err != nil {
 		ours.Close()
-		<-served
+		<-served //nolint:errcheck // the client has told why
 		return nil, err
 	}
 	if err := <-served; err != nil {
