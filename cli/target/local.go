@@ -90,6 +90,7 @@ func NewLocalClient(dir string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///node.sock",
 		// The kernel is the channel, and has said who listens.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		receiveLimit(),
 		// To try a socket costs nothing, and somebody waits for the node to start.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},

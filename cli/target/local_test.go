@@ -13,8 +13,11 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/cli/target"
+	"github.com/reeveproject/reeve/proto/limits"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -104,4 +107,39 @@ func TestImpostor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
+}
+
+// largeNode answers with more than gRPC takes by default.
+type largeNode struct {
+	nodev1.UnimplementedNodeServiceServer
+}
+
+func (largeNode) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
+	return &nodev1.GetStatusResponse{Status: &nodev1.Status{NodeId: strings.Repeat("x", limits.Message-1024)}}, nil
+}
+
+func TestLargeAnswer(t *testing.T) {
+	dir := directory(t)
+	listener, err := net.Listen("unix", filepath.Join(dir, "run/node.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, ended := grpc.NewServer(), make(chan error, 1)
+	nodev1.RegisterNodeServiceServer(server, largeNode{})
+	go func() { ended <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := target.NewLocalClient(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	response, err := nodev1.NewNodeServiceClient(conn).GetStatus(t.Context(), &nodev1.GetStatusRequest{})
+	if err != nil || len(response.GetStatus().GetNodeId()) != limits.Message-1024 {
+		t.Errorf("an answer of nearly %d bytes: %v", limits.Message, err)
+	}
 }

@@ -113,7 +113,7 @@ func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClie
 		return nil, fault.New(fault.Refused, "node "+node.ID+" serves its own API on its local socket only",
 			"Run reeve on that machine with --dir, or set network.api_listen in its parameters.")
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(t.trust.node(node.ID))))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(t.trust.node(node.ID))), receiveLimit())
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "no connection to node "+node.ID+" can be made", "")
 	}

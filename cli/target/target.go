@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -45,6 +46,11 @@ func Open(ctx context.Context, options Options) (*Target, error) {
 		}
 	}
 	return t, nil
+}
+
+// receiveLimit lets every answer of a node or a curator come through.
+func receiveLimit() grpc.DialOption {
+	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message))
 }
 
 // Close closes all connections.
@@ -109,7 +115,8 @@ func (t *Target) connectCurators(ctx context.Context) error {
 	curators.InitialState(state)
 	t.curators, err = grpc.NewClient("curators:///",
 		grpc.WithResolvers(curators),
-		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.curator())))
+		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.curator())),
+		receiveLimit())
 	if err != nil {
 		return fault.Wrap(fault.Failed, err, "no connection to a curator can be made", "")
 	}

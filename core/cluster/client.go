@@ -25,7 +25,9 @@ type Config struct {
 	Identity *event.Value[*identity.Identity]
 	// Capabilities says where the curator of this node is.
 	Capabilities *event.Value[roles.Capabilities]
-	// Status is what is reported to the cluster. Its field Reported does not count as a change.
+	// Status is what is reported to the cluster, as far as the cluster takes it: published values and endpoints that are too much are left out. What
+	// others act upon (states, processes, endpoints) is reported at once, everything else every two seconds at most. Its field Reported does not
+	// count as a change.
 	Status *event.Value[*clusterv1.NodeStatus]
 	// Now is the clock by which certificates are judged; nil: time.Now.
 	Now func() time.Time
@@ -60,8 +62,12 @@ type Client struct {
 	watching event.Value[watching] // written by the session's watch worker
 	beating  event.Value[beating]  // written by the session's heartbeat worker
 
+	// reporting is why the cluster refused the last report; empty: it did not. Written by the session's report worker.
+	reporting event.Value[string]
+
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
 	last   *clusterv1.WatchResponse // the watch worker's: what view was made of
+	pace   *pace                    // the report worker's: how much it has sent
 	issued *x509.Certificate        // the renew worker's: the SVID that it last got
 }
 
@@ -79,7 +85,7 @@ func New(config Config) *Client {
 			return dialer.DialContext(ctx, "tcp", address)
 		}
 	}
-	c := &Client{config: config}
+	c := &Client{config: config, pace: newPace()}
 	c.contact.Set(membership.Contact{Reason: "the cluster has not been called yet"})
 	return c
 }
@@ -89,7 +95,7 @@ func (c *Client) View() *event.Value[*View] { return &c.view }
 
 // Contact is whether the cluster is in reach: OK as soon as a Watch stream has delivered and a heartbeat has succeeded, and lost only when
 // no heartbeat has succeeded, or no Watch stream has been open, for as long as the cluster lets a heartbeat count. The reason says
-// what is wrong, and since when.
+// what is wrong, and since when; while there is contact, that the cluster refuses what the node reports.
 func (c *Client) Contact() *event.Value[membership.Contact] { return &c.contact }
 
 // Credentials is what the cluster last gave of certificates and keys. The SVID in it is one for the node key, checked.

@@ -10,10 +10,11 @@ import (
 
 // judgeContact publishes whether there is contact, until the context ends.
 func (c *Client) judgeContact(ctx context.Context) {
-	ways, watches, beats := c.way.Watch(), c.watching.Watch(), c.beating.Watch()
+	ways, watches, beats, reports := c.way.Watch(), c.watching.Watch(), c.beating.Watch(), c.reporting.Watch()
 	var to way
 	var watch watching
 	var beat beating
+	var report string
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -23,20 +24,25 @@ func (c *Client) judgeContact(ctx context.Context) {
 		case <-ways.Changed():
 		case <-watches.Changed():
 		case <-beats.Changed():
+		case <-reports.Changed():
 		case <-timer.C:
 		}
 		refresh(ctx, ways, &to)
 		refresh(ctx, watches, &watch)
 		refresh(ctx, beats, &beat)
+		refresh(ctx, reports, &report)
 		before, _ := c.contact.Get()
 		now := time.Now()
 		contact, until := judge(before.OK, to, watch, beat, now)
+		if contact.OK && report != "" {
+			contact.Reason = "the cluster does not take what this node reports: " + report
+		}
 		if contact != before {
 			c.contact.Set(contact)
 			switch {
-			case contact.OK:
+			case contact.OK && !before.OK:
 				c.config.Log.Info("the cluster is in reach", "curator", to.to.address, "instance", to.to.instance)
-			case before.OK:
+			case !contact.OK && before.OK:
 				c.config.Log.Warn("the cluster is out of reach", "reason", contact.Reason)
 			}
 		}

@@ -44,6 +44,8 @@ type rules struct {
 	ttl uint32
 	// refuse is the error of every call; nil: none.
 	refuse error
+	// refuseReport is the error of every report; nil: none.
+	refuseReport error
 	// hold, if not nil, is waited for by every unary call before it is answered.
 	hold chan struct{}
 	// oneView ends a Watch stream after its first message.
@@ -148,6 +150,9 @@ func (c *curator) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreamingSe
 
 func (c *curator) ReportStatus(ctx context.Context, request *clusterv1.ReportStatusRequest) (*clusterv1.ReportStatusResponse, error) {
 	if err := c.came(ctx, "ReportStatus"); err != nil {
+		return nil, err
+	}
+	if err := c.now().refuseReport; err != nil {
 		return nil, err
 	}
 	c.reports.Update(func(reports []*clusterv1.NodeStatus) []*clusterv1.NodeStatus {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 const (
@@ -26,8 +27,6 @@ const (
 	// vanished machine. gRPC takes no less than 10 s for the first.
 	pingAfter   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// maxMessage bounds a Watch message: the directory of some thousand nodes and the manifests of their plugins.
-	maxMessage = 16 << 20
 )
 
 // dial makes the connection of a session. Nothing is sent before the first call.
@@ -55,7 +54,7 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("a client for %s: %w", to.address, err)

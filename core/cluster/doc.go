@@ -8,7 +8,7 @@
 // four workers on it, each of which fails and tries again by itself:
 //
 //	watch      keeps a Watch stream open and publishes its newest message
-//	report     sends the status when it changed, and again after every reconnect
+//	report     sends the status when it changed, no more often than the store can bear, and again after every reconnect
 //	heartbeat  says that the node lives, three times in every lease
 //	renew      gets a new SVID when the present one is past half of its life
 //

@@ -2,46 +2,81 @@ package cluster
 
 import (
 	"context"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// report sends the status whenever it changed, and whenever the curator is newly in reach, one call at a time: of the changes that come
-// while one is on its way only the newest is sent. Nothing is sent before the watch has delivered, which is when the node's record
+// report sends the status when it changed, as far as it fits and as soon as the pace allows, and whenever the curator is newly in reach, one call at a
+// time: of the changes that come meanwhile only the newest is sent. Nothing is sent before the watch has delivered, which is when the node's record
 // is known to exist.
 func (s *session) report(ctx context.Context, made func()) error {
 	statuses, streams := s.config.Status.Watch(), s.streams.Watch()
 	var newest, sent *clusterv1.NodeStatus
 	stream := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-statuses.Changed():
-			refresh(ctx, statuses, &newest)
+			if refresh(ctx, statuses, &newest); newest != nil {
+				newest = fit(newest)
+			}
 		case <-streams.Changed():
 			refresh(ctx, streams, &stream)
 			sent = nil
+		case <-timer.C:
 		}
+		timer.Stop()
 		if stream == 0 || newest == nil || (sent != nil && sameStatus(sent, newest)) {
 			continue
 		}
+		if wait := s.pace.wait(time.Now(), sent, newest); wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		s.pace.spend(time.Now(), sent, newest)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		_, err := s.api.ReportStatus(call, &clusterv1.ReportStatusRequest{Status: newest})
 		cancel()
 		if err != nil {
+			if refused(err) {
+				s.reporting.Set(explain(err))
+			}
 			return err
 		}
 		sent = newest
+		if problem, _ := s.reporting.Get(); problem != "" {
+			s.reporting.Set("")
+		}
 		made()
 	}
 }
 
+// refused reports whether a call failed for what it said, so that saying it again is of no use.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.ResourceExhausted, codes.FailedPrecondition, codes.OutOfRange, codes.PermissionDenied, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
 // sameStatus compares two statuses by what they say, whenever they say it.
 func sameStatus(a, b *clusterv1.NodeStatus) bool {
-	x, y := proto.CloneOf(a), proto.CloneOf(b)
-	x.Reported, y.Reported = nil, nil
-	return proto.Equal(x, y)
+	if !proto.Equal(withoutInstances(a), withoutInstances(b)) || len(a.GetInstances()) != len(b.GetInstances()) {
+		return false
+	}
+	for i, instance := range a.GetInstances() {
+		if !proto.Equal(instance, b.GetInstances()[i]) {
+			return false
+		}
+	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -76,7 +77,11 @@ func (s *session) persist(ctx context.Context, worker string, longest time.Durat
 		// The same complaint every two seconds would hide everything else.
 		if text := explain(err); text != complaint {
 			complaint = text
-			s.config.Log.Info("the cluster API failed, trying again", "worker", worker, "curator", s.to.address, "error", text)
+			level := hclog.Info
+			if refused(err) {
+				level = hclog.Warn
+			}
+			s.config.Log.Log(level, "the cluster API failed, trying again", "worker", worker, "curator", s.to.address, "error", text)
 		}
 		s.pause(ctx, pauses.NextBackOff())
 	}

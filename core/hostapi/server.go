@@ -1,6 +1,7 @@
 package hostapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/rmtree"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -101,14 +103,9 @@ func (s *Server) makeRoot() error {
 	if err := os.Chmod(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)
 	}
-	leftovers, err := os.ReadDir(s.root())
-	if err != nil {
-		return fmt.Errorf("directory of the host sockets: %w", err)
-	}
-	for _, leftover := range leftovers {
-		if err := os.RemoveAll(filepath.Join(s.root(), leftover.Name())); err != nil {
-			return fmt.Errorf("host socket of an earlier core: %w", err)
-		}
+	// What cannot be removed is in nobody's way: a later instance has another number.
+	if err := rmtree.Empty(context.Background(), s.root()); err != nil {
+		s.log.Warn("Something of the host sockets of an earlier core stays behind; remove it by hand", "error", err)
 	}
 	return nil
 }

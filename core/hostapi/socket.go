@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/rmtree"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -67,7 +68,7 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 		door.shut()
 		server.Stop()
 		<-served
-		if err := os.RemoveAll(directory); err != nil {
+		if err := rmtree.Remove(context.Background(), directory); err != nil {
 			log.Warn("The directory of the host socket stays behind; the next start removes it", "error", err)
 		}
 		s.release(remit.Name)
@@ -107,7 +108,7 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 		return nil, fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
 			path, len(path), maxSocketPath)
 	}
-	if err := os.RemoveAll(directory); err != nil {
+	if err := rmtree.Remove(context.Background(), directory); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(directory, 0o700); err != nil {
@@ -115,7 +116,7 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(directory))
+			err = errors.Join(err, rmtree.Remove(context.Background(), directory))
 		}
 	}()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

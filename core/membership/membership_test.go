@@ -275,3 +275,26 @@ func TestForeignStoreOfAnOlderCluster(t *testing.T) {
 		}
 	})
 }
+
+// What is wrong although the cluster is in reach is to be seen where people look.
+func TestHomeSaysWhatIsWrong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "configuration.json")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, path, seal.Member)
+		defer b.stop()
+		for _, step := range []struct {
+			contact Contact
+			state   State
+			reason  string
+		}{
+			{Contact{OK: true}, Home, "member of the cluster"},
+			{Contact{OK: true, Reason: "the cluster does not take what this node reports"}, Home, "the cluster does not take what this node reports"},
+			{Contact{OK: true}, Home, "member of the cluster"},
+			{Contact{Reason: "gone"}, Split, "gone"},
+		} {
+			b.contact.Set(step.contact)
+			synctest.Wait()
+			b.expect(t, step.state, step.reason)
+		}
+	})
+}

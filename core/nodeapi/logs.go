@@ -43,14 +43,7 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 		return status.Errorf(codes.Internal, "nodeapi: the log of role %s: %v", role, err)
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%s)", path, info.Mode())
-	}
-	var start int64
-	if err == nil && request.GetTail() > 0 {
-		start, err = tailStart(file, info.Size(), request.GetTail())
-	}
+	start, end, err := part(file, request.GetTail())
 	if err != nil {
 		return status.Errorf(codes.Internal, "nodeapi: the log of role %s: %v", role, err)
 	}
@@ -62,8 +55,35 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 			return stream.Send(&nodev1.ReadLogResponse{Data: data})
 		}
 	}
-	return sendLines(io.NewSectionReader(file, start, info.Size()-start), send)
+	return sendLines(io.NewSectionReader(file, start, end-start), send)
 }
+
+// shrinkTries is how often a log is looked at that becomes shorter meanwhile: the core empties one that is too large, which takes a role some
+// megabytes of writing each time.
+const shrinkTries = 5
+
+// part returns which part of a file is asked for: its last lines, or all of it for a tail of 0.
+func part(file *os.File, tail uint32) (start, end int64, err error) {
+	for range shrinkTries {
+		var info os.FileInfo
+		if info, err = file.Stat(); err != nil {
+			return 0, 0, err
+		}
+		if !info.Mode().IsRegular() {
+			return 0, 0, fmt.Errorf("%s is not a regular file (%s)", file.Name(), info.Mode())
+		}
+		if tail == 0 {
+			return 0, info.Size(), nil
+		}
+		if start, err = tailStart(file, info.Size(), tail); !errors.Is(err, errShrunk) {
+			return start, info.Size(), err
+		}
+	}
+	return 0, 0, err
+}
+
+// errShrunk says that a log was emptied while it was read.
+var errShrunk = errors.New("it became shorter while it was read: try again")
 
 func noLog(role string) error {
 	return status.Errorf(codes.NotFound, "nodeapi: role %s has no log on this node, since it never ran here: `reeve status` lists the roles of this node", role)
@@ -79,7 +99,7 @@ func tailStart(file io.ReaderAt, size int64, lines uint32) (int64, error) {
 		part := block[:end-from]
 		if n, err := file.ReadAt(part, from); n < len(part) {
 			if err == nil || errors.Is(err, io.EOF) {
-				err = errors.New("it became shorter while it was read: try again")
+				err = errShrunk
 			}
 			return 0, err
 		}

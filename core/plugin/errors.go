@@ -169,7 +169,7 @@ func lastLine(lines []string) string {
 // headline is the line that says most about an end: where a Go program panicked the message, not the last line of its stack.
 func headline(lines []string) string {
 	for _, line := range lines {
-		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		if tellsPanic(line) {
 			return line
 		}
 	}
@@ -179,6 +179,10 @@ func headline(lines []string) string {
 		}
 	}
 	return ""
+}
+
+func tellsPanic(line string) bool {
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
 // Cause is the error without who it happened to, for a reader who knows that.

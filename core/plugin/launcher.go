@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/rmtree"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -162,10 +163,16 @@ func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
 	return remit, nil
 }
 
-// Discard removes what Prepare made for an instance that is not to be launched.
+// discardGrace is how long it may take to remove what an instance left in its runtime directory. What takes longer is left to the next core: an
+// instance is not to be waited for because it made a million files.
+const discardGrace = 10 * time.Second
+
+// Discard removes what Prepare made for an instance that is not to be launched. It takes 10 s at most.
 func (l *Launcher) Discard(remit *Remit) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), discardGrace, fmt.Errorf("not done within %s", discardGrace))
+	defer cancel()
 	// The record goes last: while it is there the next core looks after the rest.
-	err := os.RemoveAll(l.runtimeDir(remit.Name))
+	err := rmtree.Remove(ctx, l.runtimeDir(remit.Name))
 	if err == nil {
 		err = l.removeRecord(remit.Name)
 	}
@@ -211,7 +218,7 @@ func (l *Launcher) prepareDirectories(remit *Remit, digest string) error {
 		}
 	}
 	// Left by an instance of the same number, which can only be when the counters were lost.
-	if err := os.RemoveAll(runtime); err != nil {
+	if err := rmtree.Remove(context.Background(), runtime); err != nil {
 		return err
 	}
 	return ownDirectory(runtime, remit.UID, remit.GID)

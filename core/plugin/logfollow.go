@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,17 +20,29 @@ const (
 	keptLines = 20
 	// keptLine bounds a kept line, in bytes: it goes into errors and reasons.
 	keptLine = 512
-	// rotateSize is the size from which a log is put aside when the next instance is launched, in bytes. One older log is kept.
-	rotateSize = 16 << 20
+	// maxLog is the size of a log from which it begins anew, in bytes, and keptLog how much of its end is then kept beside it: days of an ordinary
+	// role, and little enough for 64 roles on a small disk. Between two instances, all of it is kept.
+	maxLog  = 16 << 20
+	keptLog = 4 << 20
+	// maxBacklog is how much of what was written is read at a time, in bytes. What a role writes faster than that is left out of the core's log
+	// unread.
+	maxBacklog = 1 << 20
+	// floodPause is how long the core leaves a log alone whose role has used up its share, and floodBacklog how much of it is then read: nothing is
+	// forwarded, so that it is looked at only to keep the file small, to know the last lines and to count the others.
+	floodPause   = 100 * time.Millisecond
+	floodBacklog = 64 << 10
 	// pollLog is how often a log is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
 
+// earlier is added to the name of a log for what was written before.
+const earlier = ".1"
+
 // openLog opens the log of a role for the standard error of an instance. What an instance writes is appended, so that a core that was
 // replaced in the meantime and its successor's instances never overwrite each other.
 func openLog(path string) (*os.File, error) {
-	if info, err := os.Lstat(path); err == nil && info.Size() > rotateSize {
-		if err := os.Rename(path, path+".1"); err != nil {
+	if info, err := os.Lstat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+earlier); err != nil {
 			return nil, err
 		}
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,28 +51,31 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 }
 
-// follower forwards what an instance appends to its log into the core's log. It owns one goroutine, which ends after finish.
+// follower forwards what an instance appends to its log into the core's log, as far as its share goes, and has the file begin anew when it is too
+// large. It owns one goroutine, which ends after finish.
 type follower struct {
 	log    hclog.Logger
+	path   string
 	file   *os.File
 	events *os.File // inotify; nil if there is none
 	stop   chan struct{}
 	done   chan struct{}
+	share  share // of run's goroutine
 
 	mu   sync.Mutex
-	kept []string
+	kept []logLine
 }
 
 // follow begins at the present end of the file.
 func follow(log hclog.Logger, path string) (*follower, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := file.Seek(0, io.SeekEnd); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	f := &follower{log: log, file: file, stop: make(chan struct{}), done: make(chan struct{})}
+	f := &follower{log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), share: share{began: time.Now()}}
 	f.events, err = watchFile(path)
 	if err != nil {
 		log.Warn("the log is read once a second, since the kernel does not tell of its changes", "file", path, "error", err)
@@ -97,7 +113,11 @@ func (f *follower) finish() {
 func (f *follower) lines() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]string(nil), f.kept...)
+	var texts []string
+	for _, line := range f.kept {
+		texts = append(texts, cut(line.text(), keptLine))
+	}
+	return texts
 }
 
 func (f *follower) run() {
@@ -111,22 +131,30 @@ func (f *follower) run() {
 			running = false
 		default:
 		}
-		limit := int64(1) << 62
-		if !running {
-			// Somebody who ought to be gone may still write: that must not hold the end up.
-			limit = f.remaining()
+		// No more than is there now: somebody may write for ever, also one who ought to be gone.
+		backlog, most := f.remaining(), int64(maxBacklog)
+		if f.share.spent() {
+			most = floodBacklog
 		}
-		reader.Reset(io.LimitReader(f.file, limit))
+		if backlog > most {
+			f.skip(backlog - most)
+			backlog, partial = most, nil
+		}
+		reader.Reset(io.LimitReader(f.file, backlog))
 		partial = f.forward(reader, partial)
+		if f.beginAnew() {
+			partial = f.end(partial)
+		}
 		if running {
 			f.waitForMore()
 		}
+		f.account(false)
 	}
-	if len(partial) > 0 {
-		f.emit(partial)
-	}
+	f.end(partial)
+	f.account(true)
 }
 
+// remaining is how much of the file has not been read. A file that became shorter is read from its beginning.
 func (f *follower) remaining() int64 {
 	offset, err := f.file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -136,7 +164,50 @@ func (f *follower) remaining() int64 {
 	if err != nil {
 		return 0
 	}
-	return max(0, info.Size()-offset)
+	if info.Size() < offset {
+		if offset, err = f.file.Seek(0, io.SeekStart); err != nil {
+			return 0
+		}
+	}
+	return info.Size() - offset
+}
+
+func (f *follower) skip(bytes int64) {
+	if _, err := f.file.Seek(bytes, io.SeekCurrent); err == nil {
+		f.share.skipped += bytes
+	}
+}
+
+// beginAnew empties a file that is too large, and reports whether it did. The process goes on writing into it, at its new end: it has the file open
+// for appending, so the file cannot be replaced. What is written between the copying and the emptying is lost.
+func (f *follower) beginAnew() bool {
+	info, err := f.file.Stat()
+	if err != nil || info.Size() <= maxLog {
+		return false
+	}
+	if err := f.keepEnd(info.Size()); err != nil {
+		// The disk that is full is a reason more to empty the file.
+		f.log.Warn("the end of a log that is too large could not be kept", "file", f.path, "error", err)
+	}
+	if err = f.file.Truncate(0); err == nil {
+		_, err = f.file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.log.Warn("a log that is too large could not be emptied", "file", f.path, "error", err)
+		return false
+	}
+	f.share.emptied++
+	return true
+}
+
+func (f *follower) keepEnd(size int64) error {
+	kept, err := os.OpenFile(f.path+earlier, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	from := max(0, size-keptLog)
+	_, err = io.Copy(kept, io.NewSectionReader(f.file, from, size-from))
+	return errors.Join(err, kept.Close())
 }
 
 // forward emits the whole lines that the file has, and returns what is there of an unfinished one, at most a little more than maxLine: the
@@ -157,29 +228,74 @@ func (f *follower) forward(reader *bufio.Reader, partial []byte) []byte {
 	}
 }
 
+// end emits a line that will not be finished.
+func (f *follower) end(partial []byte) []byte {
+	if len(partial) > 0 {
+		f.emit(partial)
+	}
+	return nil
+}
+
 func (f *follower) emit(raw []byte) {
 	line := parseLine(raw)
+	f.keep(line)
+	if f.share.take(time.Now(), len(raw)) {
+		f.log.Log(line.level, line.message, line.fields...)
+	}
+}
+
+func (f *follower) keep(line logLine) {
 	f.mu.Lock()
-	f.kept = append(f.kept, cut(line.text(), keptLine))
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, line)
 	if len(f.kept) > keptLines {
 		// A panic's first line says more than the last one of its trace.
 		drop := 0
-		if headline(f.kept[:1]) == headline(f.kept) {
+		if tellsPanic(f.kept[0].text()) {
 			drop = 1
 		}
 		f.kept = append(f.kept[:drop], f.kept[drop+1:]...)
 	}
-	f.mu.Unlock()
-	f.log.Log(line.level, line.message, line.fields...)
 }
 
+// account says what was left out, when the role has its next share or there is nothing more to come.
+func (f *follower) account(last bool) {
+	left, ok := f.share.settle(time.Now(), last)
+	if !ok {
+		return
+	}
+	message := strconv.Itoa(left.lines) + " lines left out"
+	if left.emptied > 0 {
+		message += "; the log became too large and began anew"
+	}
+	f.log.Warn(message, "bytes_unread", left.skipped, "times_emptied", left.emptied, "file", f.path)
+}
+
+// waitForMore returns when there may be more to read, or something to account for.
 func (f *follower) waitForMore() {
-	if f.events == nil {
+	pause := time.Duration(0)
+	switch {
+	case f.share.spent():
+		pause = floodPause
+	case f.events == nil:
+		pause = pollLog
+	}
+	if pause > 0 {
 		select {
 		case <-f.stop:
-		case <-time.After(pollLog):
+			return
+		case <-time.After(pause):
 		}
+	}
+	if f.events == nil {
 		return
+	}
+	_ = f.events.SetReadDeadline(f.share.until())
+	// finish sets a deadline of its own after it has closed stop, which is not to be overwritten.
+	select {
+	case <-f.stop:
+		return
+	default:
 	}
 	var events [4096]byte
 	_, _ = f.events.Read(events[:]) // which ends with an error when finish is called

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 const (
@@ -128,10 +130,10 @@ func fieldValue(value any) any {
 // clean escapes what a terminal or a log could take for something else than text: control characters, line ends, marks that turn the
 // direction of writing, and bytes that are not UTF-8.
 func clean(text string) string {
-	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
-	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !ok(r) }) < 0 {
+	if limits.Line(text) {
 		return text
 	}
+	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
 	var cleaned strings.Builder
 	for len(text) > 0 {
 		r, size := utf8.DecodeRuneInString(text)
@@ -146,13 +148,4 @@ func clean(text string) string {
 	return cleaned.String()
 }
 
-// cut keeps at most size bytes of a text, and no part of a character.
-func cut(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
-}
+func cut(text string, size int) string { return limits.Cut(text, size) }

@@ -9,24 +9,21 @@ import (
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // RoleProtocol is the version of the role protocol that this core speaks.
 const RoleProtocol = "reeve.role.v1"
 
-// What a manifest may have at most. Manifests are kept in the catalog and sent to every node.
 const (
-	maxRoles    = 64
-	maxList     = 64
-	maxName     = 64
-	maxSummary  = 200
-	maxSchema   = 256 << 10
-	maxGrants   = 32
-	maxValues   = 16
-	maxValue    = 4096
+	// maxShown is how much of a wrong name an error shows, maxManifestProblem how long a problem is at most, in bytes.
+	maxShown           = 64
+	maxManifestProblem = 264
+	// maxProblems is how many problems an error lists.
 	maxProblems = 50
 )
 
@@ -34,7 +31,7 @@ var (
 	// A capability is a protocol package. Its name has a dot, so that it never is the name of a role.
 	capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$`)
 	grantPattern      = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
-	portPattern       = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	portPattern       = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 )
 
 // CheckManifest returns nil if a manifest is one that the catalog may hold, a *VersionError if its plugin speaks no version of the role protocol
@@ -47,11 +44,11 @@ func CheckManifest(m *rolev1.Manifest) error {
 	if err := checkProtocols(m); err != nil {
 		return err
 	}
-	if _, err := semver.StrictNewVersion(m.GetVersion()); err != nil || len(m.GetVersion()) > maxName {
-		c.add("version: %q is not a semantic version such as 1.2.3", cut(m.GetVersion(), maxName))
+	if _, err := semver.StrictNewVersion(m.GetVersion()); err != nil || len(m.GetVersion()) > limits.Version {
+		c.add("version: %q is not a semantic version such as 1.2.3", cut(m.GetVersion(), maxShown))
 	}
-	if n := len(m.GetRoles()); n == 0 || n > maxRoles {
-		c.add("roles: %d of them; a plugin offers 1 to %d", n, maxRoles)
+	if n := len(m.GetRoles()); n == 0 || n > limits.Roles {
+		c.add("roles: %d of them; a plugin offers 1 to %d", n, limits.Roles)
 	}
 	roles, users := make(map[string]bool), make(map[string]bool)
 	for n, r := range m.GetRoles() {
@@ -71,8 +68,11 @@ func CheckManifest(m *rolev1.Manifest) error {
 		}
 		c.role(at, r)
 	}
+	if size := proto.Size(m); size > limits.Manifest {
+		c.add("the manifest has %d bytes; at most %d", size, limits.Manifest)
+	}
 	if len(c.problems) > 0 {
-		return &ManifestError{Plugin: clean(cut(m.GetName(), maxName)), Problems: c.problems}
+		return &ManifestError{Plugin: clean(cut(m.GetName(), maxShown)), Problems: c.problems}
 	}
 	return nil
 }
@@ -86,14 +86,14 @@ func checkProtocols(m *rolev1.Manifest) error {
 	var theirs []string
 	newer := false
 	for _, protocol := range m.GetProtocols() {
-		if number, ok := strings.CutPrefix(protocol, family); ok && len(theirs) < maxList {
-			theirs = append(theirs, clean(cut(protocol, maxName)))
+		if number, ok := strings.CutPrefix(protocol, family); ok && len(theirs) < maxProblems {
+			theirs = append(theirs, clean(cut(protocol, maxShown)))
 			version, err := strconv.Atoi(number)
 			newer = newer || err == nil && version > ours
 		}
 	}
 	return &VersionError{
-		Plugin:      "plugin " + clean(cut(m.GetName(), maxName)),
+		Plugin:      "plugin " + clean(cut(m.GetName(), maxShown)),
 		Protocol:    "the role protocol",
 		Theirs:      strings.Join(theirs, ", "),
 		Ours:        RoleProtocol,
@@ -109,7 +109,7 @@ func (c *manifestCheck) full() bool { return len(c.problems) >= maxProblems }
 
 func (c *manifestCheck) add(format string, arguments ...any) {
 	if !c.full() {
-		c.problems = append(c.problems, cut(clean(fmt.Sprintf(format, arguments...)), maxSummary+maxName))
+		c.problems = append(c.problems, cut(clean(fmt.Sprintf(format, arguments...)), maxManifestProblem))
 	}
 }
 
@@ -117,17 +117,17 @@ func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
 	if !identity.ValidName(r.GetName()) {
 		c.add("%s.name: %q is not a name (1 to 32 of a-z, 0-9 and '-', a letter first, no '-' last)", at, r.GetName())
 	}
-	if len(r.GetSummary()) > maxSummary || clean(r.GetSummary()) != r.GetSummary() {
-		c.add("%s.summary: want one line of at most %d bytes", at, maxSummary)
+	if len(r.GetSummary()) > limits.Summary || !limits.Line(r.GetSummary()) {
+		c.add("%s.summary: want one line of at most %d bytes", at, limits.Summary)
 	}
 	if user := r.GetConsensusUser(); user != "" && !identity.ValidConsensusUser(user) {
 		c.add("%s.consensus_user: %q is not a name that a ConsensusUser may have", at, user)
 	}
 	c.list(at+".requires", r.GetRequires(), func(name string) bool {
-		return identity.ValidName(name) || len(name) <= maxName && capabilityPattern.MatchString(name)
+		return identity.ValidName(name) || len(name) <= limits.Capability && capabilityPattern.MatchString(name)
 	}, "neither the name of a role nor a capability such as reeve.consensus.v1")
 	c.list(at+".provides", r.GetProvides(), func(name string) bool {
-		return len(name) <= maxName && capabilityPattern.MatchString(name)
+		return len(name) <= limits.Capability && capabilityPattern.MatchString(name)
 	}, "not a capability such as reeve.consensus.v1")
 	for _, name := range r.GetRequires() {
 		if name == r.GetName() || slices.Contains(r.GetProvides(), name) {
@@ -135,8 +135,8 @@ func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
 		}
 	}
 	c.grants(at, r.GetGrants())
-	if schema := r.GetConfigurationSchema(); schema != "" && (len(schema) > maxSchema || !json.Valid([]byte(schema))) {
-		c.add("%s.configuration_schema: want a JSON Schema of at most %d KiB", at, maxSchema>>10)
+	if schema := r.GetConfigurationSchema(); schema != "" && (len(schema) > limits.Schema || !json.Valid([]byte(schema))) {
+		c.add("%s.configuration_schema: want a JSON Schema of at most %d KiB", at, limits.Schema>>10)
 	}
 	c.ports(at, r.GetPorts())
 	if _, known := rolev1.SplitBehaviour_name[int32(r.GetInSplit())]; !known {
@@ -145,14 +145,14 @@ func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
 }
 
 func (c *manifestCheck) list(at string, names []string, valid func(string) bool, complaint string) {
-	if len(names) > maxList {
-		c.add("%s: %d of them; at most %d", at, len(names), maxList)
+	if len(names) > limits.Needs {
+		c.add("%s: %d of them; at most %d", at, len(names), limits.Needs)
 		return
 	}
 	seen := make(map[string]bool)
 	for _, name := range names {
 		if !valid(name) {
-			c.add("%s: %q is %s", at, cut(name, maxName), complaint)
+			c.add("%s: %q is %s", at, cut(name, maxShown), complaint)
 		} else if seen[name] {
 			c.add("%s: %q is there twice", at, name)
 		}
@@ -161,29 +161,29 @@ func (c *manifestCheck) list(at string, names []string, valid func(string) bool,
 }
 
 func (c *manifestCheck) grants(at string, grants []*rolev1.Grant) {
-	if len(grants) > maxGrants {
-		c.add("%s.grants: %d of them; at most %d", at, len(grants), maxGrants)
+	if len(grants) > limits.Grants {
+		c.add("%s.grants: %d of them; at most %d", at, len(grants), limits.Grants)
 		return
 	}
 	for n, grant := range grants {
-		if len(grant.GetName()) > maxName || !grantPattern.MatchString(grant.GetName()) {
-			c.add("%s.grants[%d].name: %q is not the name of a grant", at, n, cut(grant.GetName(), maxName))
+		if len(grant.GetName()) > limits.GrantName || !grantPattern.MatchString(grant.GetName()) {
+			c.add("%s.grants[%d].name: %q is not the name of a grant", at, n, cut(grant.GetName(), maxShown))
 		}
-		if len(grant.GetParameters()) > maxValues {
-			c.add("%s.grants[%d].parameters: %d of them; at most %d", at, n, len(grant.GetParameters()), maxValues)
+		if len(grant.GetParameters()) > limits.Parameters {
+			c.add("%s.grants[%d].parameters: %d of them; at most %d", at, n, len(grant.GetParameters()), limits.Parameters)
 			continue
 		}
 		for key, value := range grant.GetParameters() {
-			if len(key) > maxName || !grantPattern.MatchString(key) || len(value) > maxValue || clean(value) != value {
-				c.add("%s.grants[%d].parameters: %q is not valid, or its value is not one line of at most %d bytes", at, n, cut(key, maxName), maxValue)
+			if len(key) > limits.GrantName || !grantPattern.MatchString(key) || len(value) > limits.Parameter || !limits.Line(value) {
+				c.add("%s.grants[%d].parameters: %q is not valid, or its value is not one line of at most %d bytes", at, n, cut(key, maxShown), limits.Parameter)
 			}
 		}
 	}
 }
 
 func (c *manifestCheck) ports(at string, ports []*rolev1.Port) {
-	if len(ports) > maxList {
-		c.add("%s.ports: %d of them; at most %d", at, len(ports), maxList)
+	if len(ports) > limits.Ports {
+		c.add("%s.ports: %d of them; at most %d", at, len(ports), limits.Ports)
 		return
 	}
 	type key struct {
@@ -194,10 +194,10 @@ func (c *manifestCheck) ports(at string, ports []*rolev1.Port) {
 	for n, port := range ports {
 		k := key{port.GetProtocol(), port.GetNumber()}
 		switch {
-		case !portPattern.MatchString(port.GetName()) || names[port.GetName()]:
-			c.add("%s.ports[%d].name: %q is not a name, or is there twice", at, n, cut(port.GetName(), maxName))
+		case len(port.GetName()) > limits.PortName || !portPattern.MatchString(port.GetName()) || names[port.GetName()]:
+			c.add("%s.ports[%d].name: %q is not a name, or is there twice", at, n, cut(port.GetName(), maxShown))
 		case k.protocol != "tcp" && k.protocol != "udp":
-			c.add("%s.ports[%d].protocol: %q; want tcp or udp", at, n, cut(k.protocol, maxName))
+			c.add("%s.ports[%d].protocol: %q; want tcp or udp", at, n, cut(k.protocol, maxShown))
 		case k.number < 1 || k.number > 65535 || numbers[k]:
 			c.add("%s.ports[%d].number: %d is not a port, or is there twice", at, n, k.number)
 		}

@@ -48,7 +48,19 @@ func TestManifestIsChecked(t *testing.T) {
 		"roles[0].configuration_schema":             func(m *rolev1.Manifest) { m.Roles[0].ConfigurationSchema = "{" },
 		"roles[0].ports[0].protocol":                func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Protocol = "sctp" },
 		"roles[0].ports[0].number":                  func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Number = 65536 },
-		"roles[0].in_split":                         func(m *rolev1.Manifest) { m.Roles[0].InSplit = 99 },
+		"the manifest has ": func(m *rolev1.Manifest) {
+			for _, role := range m.Roles {
+				role.ConfigurationSchema = `"` + strings.Repeat("x", 250000) + `"`
+			}
+		},
+		"version: \"1.0.0-xxx":   func(m *rolev1.Manifest) { m.Version = "1.0.0-" + strings.Repeat("x", 59) },
+		"roles[1].summary: ":     func(m *rolev1.Manifest) { m.Roles[1].Summary = strings.Repeat("x", 201) },
+		"roles[0].requires: 33":  func(m *rolev1.Manifest) { m.Roles[0].Requires = make([]string, 33) },
+		"roles[0].provides: 33":  func(m *rolev1.Manifest) { m.Roles[0].Provides = make([]string, 33) },
+		"roles[0].grants: 33":    func(m *rolev1.Manifest) { m.Roles[0].Grants = make([]*rolev1.Grant, 33) },
+		"roles[0].ports: 65":     func(m *rolev1.Manifest) { m.Roles[0].Ports = make([]*rolev1.Port, 65) },
+		"roles[0].ports[0].name": func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Name = strings.Repeat("x", 33) },
+		"roles[0].in_split":      func(m *rolev1.Manifest) { m.Roles[0].InSplit = 99 },
 	} {
 		manifest := validManifest()
 		spoil(manifest)

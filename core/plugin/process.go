@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,8 +37,35 @@ type process struct {
 	reaped bool
 }
 
+const (
+	// busyFor is how long a file that is open for writing is tried again, and busyPause the first pause in between.
+	busyFor   = 5 * time.Second
+	busyPause = time.Millisecond
+)
+
 // startProcess executes a command. Its goroutine ends with the process; whoever wants it gone waits for life.
-func startProcess(c command) (*process, error) {
+//
+// A child that was forked while an import wrote the file has it open until it executes its own program, and until then nobody can execute
+// the file (ETXTBSY). That is soon over, but nothing tells when: the kernel lets the parent of a fork go on before it closes the child's files, so
+// that not even the fork lock says so. The file is tried again for a while.
+func startProcess(ctx context.Context, c command, log hclog.Logger) (*process, error) {
+	ctx, cancel := context.WithTimeout(ctx, busyFor)
+	defer cancel()
+	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		p, err := tryProcess(c)
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return p, err
+		}
+		log.Debug("the executable is open for writing; it is tried again", "path", c.path)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func tryProcess(c command) (*process, error) {
 	pidfd := -1
 	cmd := &exec.Cmd{
 		Path:        c.path,

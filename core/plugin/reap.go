@@ -2,11 +2,11 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/reeveproject/reeve/core/rmtree"
 )
 
 // StopRecorded ends everything that earlier cores of this node left running, and removes what their instances left in the run directory. It is
@@ -17,7 +17,8 @@ import (
 // of the node is nobody else's; and as an ordinary user by the instance ID in their environment, or in that of their group's leader. Processes are
 // held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
 //
-// A record that cannot be read is reported in the log and removed like the others. A *SurvivorsError names processes that did not end.
+// A record that cannot be read is reported in the log and removed like the others. What cannot be removed is reported and left: no later
+// instance has the same directories, since its number is another. A *SurvivorsError names processes that did not end.
 func (l *Launcher) StopRecorded(ctx context.Context) error {
 	records, problems, err := l.readRecords()
 	if err != nil {
@@ -36,11 +37,13 @@ func (l *Launcher) StopRecorded(ctx context.Context) error {
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
-	var failed []error
 	for _, dir := range []string{l.pluginDir(), filepath.Join(l.runDir, "host"), filepath.Join(l.runDir, "access"), l.instancesDir()} {
-		failed = append(failed, emptyDirectory(dir))
+		// What is below may have been written by roles.
+		if err := rmtree.Empty(ctx, dir); err != nil {
+			l.log.Warn("what earlier instances left cannot be removed entirely; it is in nobody's way, remove it by hand", "error", err)
+		}
 	}
-	if err := errors.Join(failed...); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plugin: clean up after instances: %w", err)
 	}
 	return nil
@@ -83,20 +86,4 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		s, err := readStat(pid)
 		return err == nil && s.pgrp > 1 && marked(s.pgrp)
 	}
-}
-
-// emptyDirectory removes what is in a directory of the core. What is below may have been written by roles: it is not followed anywhere.
-func emptyDirectory(path string) error {
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, entry := range entries {
-		failed = append(failed, os.RemoveAll(filepath.Join(path, entry.Name())))
-	}
-	return errors.Join(failed...)
 }

@@ -37,6 +37,7 @@ const (
 type roleRunner struct {
 	ctx     context.Context // of the handshake: when it ends, the process does
 	command command
+	log     hclog.Logger // of the core
 	// socketDir is where the plugin is told to put its socket.
 	socketDir string
 
@@ -57,9 +58,9 @@ var _ runner.Runner = (*roleRunner)(nil)
 
 // handshake launches a command as go-plugin's client would and returns the process and the path of its socket. On an error the process
 // has ended and p is nil, unless it never ran.
-func handshake(ctx context.Context, c command, socketDir, tempDir string) (p *process, drained <-chan struct{}, socket string, err error) {
+func handshake(ctx context.Context, log hclog.Logger, c command, socketDir, tempDir string) (p *process, drained <-chan struct{}, socket string, err error) {
 	r := &roleRunner{
-		ctx: ctx, command: c, socketDir: socketDir,
+		ctx: ctx, log: log, command: c, socketDir: socketDir,
 		line: make(chan string, 1), drained: make(chan struct{}), over: make(chan struct{}),
 	}
 	client := goplugin.NewClient(&goplugin.ClientConfig{
@@ -150,7 +151,7 @@ func (r *roleRunner) Start(context.Context) error {
 	}
 	defer func() { _ = input.Close() }()
 	r.command.stdout = input
-	process, err := startProcess(r.command)
+	process, err := startProcess(r.ctx, r.command, r.log)
 	if err != nil {
 		return errors.Join(err, output.Close())
 	}

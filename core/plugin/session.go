@@ -34,7 +34,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest st
 	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name()); err != nil {
 		return nil, nil, err
 	}
-	s.process, s.drained, s.socket, err = handshake(ctx, command{
+	s.process, s.drained, s.socket, err = handshake(ctx, l.log, command{
 		path: executable,
 		// go-plugin's own variables come to these, and nothing else.
 		env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},

@@ -3,18 +3,15 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
-)
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
 
-// What a role may state, as reeve.role.v1 says.
-const (
-	maxReason        = 512
-	maxEndpoints     = 32
-	maxEndpoint      = 512
-	maxPublished     = 32
-	maxPublishedSize = 4096
+	"github.com/reeveproject/reeve/proto/limits"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 const (
@@ -25,25 +22,49 @@ const (
 	watchPause = 100 * time.Millisecond
 )
 
+// How often a role may change its status: every change costs the rest of the core something, and nobody needs every value.
+const (
+	// changesPerSecond is how many changes of the status are published in a second, after a burst of changesAtOnce. Of those in between the newest
+	// is, as soon as it may be: a role that is not excessive waits for 100 ms at most.
+	changesPerSecond = 10
+	changesAtOnce    = 20
+	// heardPerSecond bounds what the core reads of what a role states, in bytes, after a burst of heardAtOnce; a message costs messageCost more than its
+	// size. A role that states more is kept waiting by its connection.
+	heardPerSecond = 1 << 20
+	heardAtOnce    = 4 << 20
+	messageCost    = 1 << 10
+)
+
 // watch follows the role's status until the process ends or the role has failed.
 func (i *Instance) watch(life context.Context) {
-	client := rolev1.NewRoleServiceClient(i.session.conn)
+	i.follow(life, rolev1.NewRoleServiceClient(i.session.conn))
+}
+
+func (i *Instance) follow(life context.Context, client rolev1.RoleServiceClient) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	stop := context.AfterFunc(life, cancel)
 	defer stop()
+	stated := new(event.Value[*rolev1.WatchResponse])
+	publishing, end := context.WithCancel(context.Background())
+	var publisher sync.WaitGroup
+	publisher.Go(func() { i.publish(publishing, stated) })
+	// The last word is published in any case, before this returns.
+	defer publisher.Wait()
+	defer end()
+	budget := rate.NewLimiter(heardPerSecond, heardAtOnce)
 	broken := time.Now()
 	for ctx.Err() == nil {
-		heard, err := i.receive(ctx, client)
+		heard, err := i.receive(ctx, client, budget, stated)
 		if heard {
 			broken = time.Now()
 		}
-		if ctx.Err() != nil || i.failed() {
+		if last, _ := stated.Get(); ctx.Err() != nil || last.GetState() == rolev1.RoleState_ROLE_STATE_FAILED {
 			return
 		}
 		if time.Since(broken) > silence {
-			i.status.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED,
-				fmt.Sprintf("it does not state its status any more (%s)", clean(cut(err.Error(), maxReason)))))
+			stated.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED,
+				fmt.Sprintf("it does not state its status any more (%s)", clean(cut(err.Error(), limits.Reason)))))
 			return
 		}
 		select {
@@ -53,13 +74,28 @@ func (i *Instance) watch(life context.Context) {
 	}
 }
 
-func (i *Instance) failed() bool {
-	status, _ := i.status.Get()
-	return status.GetState() == rolev1.RoleState_ROLE_STATE_FAILED
+// publish makes the newest of what is stated the instance's status, no more often than a role may change it, until the context ends; what is
+// stated by then still counts.
+func (i *Instance) publish(ctx context.Context, stated *event.Value[*rolev1.WatchResponse]) {
+	pace := rate.NewLimiter(changesPerSecond, changesAtOnce)
+	watcher := stated.Watch()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-watcher.Changed():
+			_ = pace.Wait(ctx) // which fails if the context ends
+		}
+		select {
+		case <-watcher.Changed():
+			status, _ := watcher.Latest()
+			i.status.Set(status)
+		default:
+		}
+	}
 }
 
-// receive publishes what one stream brings, and says whether it brought anything. Its error is never nil.
-func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient) (heard bool, err error) {
+// receive takes what one stream brings, within the budget, and says whether it brought anything. Its error is never nil.
+func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient, budget *rate.Limiter, stated *event.Value[*rolev1.WatchResponse]) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := client.Watch(ctx, &rolev1.WatchRequest{}, bounded())
@@ -73,10 +109,13 @@ func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient)
 		}
 		heard = true
 		if err := i.check(status); err != nil {
-			i.status.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED, "it breaks the role protocol: "+err.Error()))
+			stated.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED, "it breaks the role protocol: "+err.Error()))
 			return heard, err
 		}
-		i.status.Set(status)
+		stated.Set(status)
+		if err := budget.WaitN(ctx, min(proto.Size(status)+messageCost, heardAtOnce)); err != nil {
+			return heard, err
+		}
 	}
 }
 
@@ -89,22 +128,21 @@ func (i *Instance) check(status *rolev1.WatchResponse) error {
 	if _, known := rolev1.RoleState_name[int32(status.GetState())]; !known || status.GetState() == rolev1.RoleState_ROLE_STATE_UNSPECIFIED {
 		return fmt.Errorf("state %d is unknown", status.GetState())
 	}
-	status.Reason = clean(cut(status.GetReason(), maxReason))
-	if len(status.GetEndpoints()) > maxEndpoints {
-		return fmt.Errorf("%d endpoints; at most %d", len(status.GetEndpoints()), maxEndpoints)
+	status.Reason = limits.Cut(clean(cut(status.GetReason(), limits.Reason)), limits.Reason)
+	if len(status.GetEndpoints()) > limits.Endpoints {
+		return fmt.Errorf("%d endpoints; at most %d", len(status.GetEndpoints()), limits.Endpoints)
 	}
 	for _, endpoint := range status.GetEndpoints() {
-		if endpoint == nil || endpoint.GetName() == "" || len(endpoint.GetName()) > maxName || len(endpoint.GetAddress()) > maxEndpoint {
-			return fmt.Errorf("endpoint %q: want a name of 1 to %d bytes and an address of at most %d", clean(cut(endpoint.GetName(), maxName)), maxName, maxEndpoint)
+		if !limits.NameOK(endpoint.GetName()) || len(endpoint.GetAddress()) > limits.Address || !limits.Line(endpoint.GetAddress()) {
+			return fmt.Errorf("endpoint %q: want a name of one line of 1 to %d bytes and an address of one of at most %d", clean(cut(endpoint.GetName(), limits.Name)), limits.Name, limits.Address)
 		}
-		endpoint.Name, endpoint.Address = clean(endpoint.GetName()), clean(endpoint.GetAddress())
 	}
-	if len(status.GetValues()) > maxPublished {
-		return fmt.Errorf("%d values; at most %d", len(status.GetValues()), maxPublished)
+	if len(status.GetValues()) > limits.Values {
+		return fmt.Errorf("%d values; at most %d", len(status.GetValues()), limits.Values)
 	}
 	for name, value := range status.GetValues() {
-		if name == "" || len(name) > maxName || clean(name) != name || len(value) > maxPublishedSize {
-			return fmt.Errorf("value %q: want a name of 1 to %d printable bytes and a value of at most %d", clean(cut(name, maxName)), maxName, maxPublishedSize)
+		if !limits.NameOK(name) || len(value) > limits.Value {
+			return fmt.Errorf("value %q: want a name of one line of 1 to %d bytes and a value of at most %d", clean(cut(name, limits.Name)), limits.Name, limits.Value)
 		}
 	}
 	return nil

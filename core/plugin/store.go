@@ -87,11 +87,6 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (digest string, err err
 	if err := errors.Join(temp.Chmod(0o555), temp.Sync(), temp.Close()); err != nil {
 		return "", fmt.Errorf("plugin: import: %w", err)
 	}
-	// A child that was forked while the file was open for writing has it open until it executes, and until then nobody can execute the file
-	// (ETXTBSY). The fork lock is held from a fork to its exec, so whoever had it has executed now.
-	syscall.ForkLock.Lock()
-	//lint:ignore SA2001 the empty section is the point: it waits for the forks that are under way.
-	syscall.ForkLock.Unlock()
 	if err := os.Rename(temp.Name(), s.file(digest)); err != nil {
 		return "", fmt.Errorf("plugin: import: %w", err)
 	}

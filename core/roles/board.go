@@ -50,6 +50,9 @@ type board struct {
 	entries *event.Value[map[string]entry]
 
 	mu sync.Mutex
+	// claims and holders say who provides what; see choose.
+	claims  map[string][]claim
+	holders map[string]string
 }
 
 func newBoard() *board {
@@ -57,6 +60,7 @@ func newBoard() *board {
 		instances:    event.New(Instances{}),
 		capabilities: event.New(Capabilities{}),
 		entries:      event.New(map[string]entry{}),
+		holders:      make(map[string]string),
 	}
 }
 
@@ -95,7 +99,7 @@ func (b *board) change(change func(map[string]entry) bool) {
 		return // nothing that anybody else can see
 	}
 	b.instances.Set(instancesOf(entries))
-	b.capabilities.Set(capabilitiesOf(entries))
+	b.capabilities.Set(b.capabilitiesOf(entries))
 }
 
 func instancesOf(entries map[string]entry) Instances {
@@ -107,34 +111,6 @@ func instancesOf(entries map[string]entry) Instances {
 	return instances
 }
 
-// capabilitiesOf lists the providers. Where several provide one capability it is one that is Ready, if there is, and then the first by
-// name.
-func capabilitiesOf(entries map[string]entry) Capabilities {
-	capabilities, byName := make(Capabilities), make(Capabilities)
-	for _, role := range slices.Sorted(maps.Keys(entries)) {
-		e := entries[role]
-		if e.conn == nil {
-			continue
-		}
-		provider := Provider{
-			InstanceID:    e.remit.InstanceID,
-			Role:          role,
-			State:         e.status.GetState(),
-			ConsensusUser: grantedUser(e.remit),
-			Conn:          e.conn,
-			Endpoints:     e.status.GetEndpoints(),
-		}
-		byName[role] = provider
-		for _, capability := range e.remit.Manifest.GetProvides() {
-			if present, ok := capabilities[capability]; !ok || present.State != ready && provider.State == ready {
-				capabilities[capability] = provider
-			}
-		}
-	}
-	maps.Copy(capabilities, byName) // last, so that no role can provide another one's name
-	return capabilities
-}
-
 // grantedUser is the ConsensusUser that the role both declares and was granted.
 func grantedUser(remit *plugin.Remit) string {
 	if user := remit.Manifest.GetConsensusUser(); user == remit.Grants.GetConsensusUser() {
@@ -143,7 +119,8 @@ func grantedUser(remit *plugin.Remit) string {
 	return ""
 }
 
-// unmet says what a role that requires these still waits for; "": nothing.
+// unmet says what a role that requires these still waits for; "": nothing. What is required may be Degraded: it runs, and whoever puts it right
+// may need the very role that waits, as the cluster API is needed to make room in a store that is full.
 func unmet(entries map[string]entry, requires []requirement) string {
 	for _, r := range requires {
 		var states []string
@@ -152,7 +129,7 @@ func unmet(entries map[string]entry, requires []requirement) string {
 			switch {
 			case !ok:
 				states = append(states, "role "+role+" has not been started")
-			case e.status.GetState() != ready:
+			case e.status.GetState() != ready && e.status.GetState() != degraded:
 				states = append(states, "role "+role+" is "+stateName(e.status.GetState()))
 			default:
 				return true

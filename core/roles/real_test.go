@@ -150,6 +150,9 @@ func TestRealRolesComeBack(t *testing.T) {
 	record := n.add(t, pair)
 	n.desire(record, 1, plugintest.Configuration{Do: "ready"}, "app", "store")
 	app, store := n.wait(t, "app", in(ready)), n.wait(t, "store", in(ready))
+	if store.GetRestarts() != 0 || app.GetRestarts() != 0 {
+		t.Errorf("not at the first go: %v, %v", store, app)
+	}
 	if len(store.GetEndpoints()) != 1 || store.GetDigest() == "" || store.GetPid() == 0 {
 		t.Errorf("status %v", store)
 	}

@@ -115,7 +115,9 @@ func (r *Reconciler) apply(desired Desired, closing bool) {
 	for role, a := range r.actors {
 		present[role] = a.manifest
 	}
-	for role, v := range makePlan(r.generation, desired, present) {
+	plan := makePlan(r.generation, desired, present)
+	r.board.plan(plan)
+	for role, v := range plan {
 		a, ok := r.actors[role]
 		if !ok {
 			a = newActor(r, role)

@@ -38,7 +38,8 @@ type Instance struct {
 }
 
 // Capabilities is who provides which capability on this node: capability (or role name) to provider. Only roles whose process has been
-// started are in it, Ready or not.
+// started are in it, Ready or not. Of several roles that claim a capability one has it, and keeps it while it is desired and may run: while it
+// restarts the capability is absent, rather than another role's.
 type Capabilities map[string]Provider
 
 // Provider is an instance that provides a capability.

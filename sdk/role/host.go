@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/peercred"
 
@@ -148,21 +148,34 @@ func (h *Host) Degraded(reason string) {
 }
 
 // SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
-// an address (a URL or host:port). An empty address withdraws it.
+// an address (a URL or host:port). An empty address withdraws it. There is room for 32 endpoints; a name is one line of at most 64 bytes, an address
+// one of at most 512. What does not fit is left out, and the log says so.
 func (h *Host) SetEndpoint(name, address string) {
-	h.status.setEndpoint(strings.ToValidUTF8(name, "\uFFFD"), strings.ToValidUTF8(address, "\uFFFD"))
+	switch {
+	case !limits.NameOK(name):
+		h.log.Error("an endpoint's name is not one line of UTF-8 of the right length; it was left out",
+			"endpoint", limits.Cut(name, limits.Name), "bytes", len(name), "allowed", limits.Name)
+	case len(address) > limits.Address || !limits.Line(address):
+		h.log.Error("an endpoint's address is not one line of UTF-8, or too long; it was left out",
+			"endpoint", name, "bytes", len(address), "allowed", limits.Address)
+	case !h.status.setEndpoint(name, address):
+		h.log.Error("there are too many endpoints; one was left out", "endpoint", name, "allowed", limits.Endpoints)
+	}
 }
 
-// SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8; what does
-// not fit is left out, and the log says so.
+// SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8, whose names are
+// one line of at most 64 bytes; what does not fit is left out, and the log says so. Others see the newest value within some seconds, not each of them.
 func (h *Host) SetValue(name, value string) {
 	switch {
-	case !utf8.ValidString(name) || !utf8.ValidString(value):
+	case !limits.NameOK(name):
+		h.log.Error("a published value's name is not one line of UTF-8 of the right length; it was left out",
+			"value", limits.Cut(name, limits.Name), "bytes", len(name), "allowed", limits.Name)
+	case !utf8.ValidString(value):
 		h.log.Error("a published value is not UTF-8 and was left out", "value", name)
-	case len(value) > maxValueSize:
-		h.log.Error("a published value is too long and was left out", "value", name, "bytes", len(value), "allowed", maxValueSize)
+	case len(value) > limits.Value:
+		h.log.Error("a published value is too long and was left out", "value", name, "bytes", len(value), "allowed", limits.Value)
 	case !h.status.setValue(name, value):
-		h.log.Error("there are too many published values; one was left out", "value", name, "allowed", maxValues)
+		h.log.Error("there are too many published values; one was left out", "value", name, "allowed", limits.Values)
 	}
 }
 

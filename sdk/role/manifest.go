@@ -6,26 +6,25 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/Masterminds/semver/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // capabilityPattern is the form of a capability: a protocol package's name, at least two words joined by dots.
 var capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$`)
 
+// grantPattern is the form of the names of grants, of their parameters and of ports.
+var grantPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
 // protocols are the protocol packages that this SDK speaks.
 func protocols() []string { return []string{"reeve.role.v1", "reeve.host.v1"} }
 
-const (
-	maxCapability = 128
-	maxSchema     = 256 << 10
-	nameRule      = "want 1 to 32 of a-z, 0-9 and '-', a letter first and no '-' last"
-)
+const nameRule = "want 1 to 32 of a-z, 0-9 and '-', a letter first and no '-' last"
 
 // Manifest is what the plugin says of itself, or all that is wrong with it.
 func (p Plugin) Manifest() (*rolev1.Manifest, error) {
@@ -38,9 +37,13 @@ func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 	}
 	if _, err := semver.StrictNewVersion(p.Version); err != nil {
 		problem("version %q: want a semantic version such as 1.2.3, without a leading v: %w", p.Version, err)
+	} else if len(p.Version) > limits.Version {
+		problem("version %q: it has %d bytes, at most %d are allowed", p.Version, len(p.Version), limits.Version)
 	}
-	if len(p.Roles) == 0 {
+	if n := len(p.Roles); n == 0 {
 		problem("no roles: a plugin offers at least one")
+	} else if n > limits.Roles {
+		problem("%d roles: a plugin offers at most %d", n, limits.Roles)
 	}
 	manifest := &rolev1.Manifest{Name: p.Name, Version: p.Version, Protocols: protocols()}
 	names := make(map[string]bool)
@@ -58,6 +61,9 @@ func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 			problem("role %q: %w", role.Name, err)
 		}
 		manifest.Roles = append(manifest.Roles, role.manifest())
+	}
+	if size := proto.Size(manifest); size > limits.Manifest {
+		problem("the manifest has %d bytes, at most %d are allowed: shorten the configuration schemas", size, limits.Manifest)
 	}
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("plugin %s: %w", p.Name, errors.Join(problems...))
@@ -95,8 +101,19 @@ func (r Role) problems() []error {
 	if !identity.ValidName(r.Name) {
 		problem("name: %s", nameRule)
 	}
-	if strings.ContainsAny(r.Summary, "\r\n") || !utf8.ValidString(r.Summary) {
-		problem("summary: want one line of UTF-8")
+	if len(r.Summary) > limits.Summary || !limits.Line(r.Summary) {
+		problem("summary: want one line of UTF-8 of at most %d bytes", limits.Summary)
+	}
+	for _, list := range []struct {
+		what       string
+		have, most int
+	}{
+		{"requirements", len(r.Requires), limits.Needs}, {"capabilities", len(r.Provides), limits.Needs},
+		{"grants", len(r.Grants), limits.Grants}, {"ports", len(r.Ports), limits.Ports},
+	} {
+		if list.have > list.most {
+			problem("%d %s: at most %d are allowed", list.have, list.what, list.most)
+		}
 	}
 	if r.ConsensusUser != "" && !identity.ValidConsensusUser(r.ConsensusUser) {
 		problem("ConsensusUser %q: %s, and %q is the store's own", r.ConsensusUser, nameRule, identity.StoreRoot)
@@ -108,22 +125,25 @@ func (r Role) problems() []error {
 	}
 	for _, name := range r.Provides {
 		if !validCapability(name) {
-			problem("provides %q: want a protocol package such as reeve.consensus.v1, at most %d long", name, maxCapability)
+			problem("provides %q: want a protocol package such as reeve.consensus.v1, at most %d long", name, limits.Capability)
 		}
 	}
 	for _, grant := range r.Grants {
-		if !identity.ValidName(grant.Name) {
-			problem("grant %q: %s", grant.Name, nameRule)
+		if len(grant.Name) > limits.GrantName || !grantPattern.MatchString(grant.Name) {
+			problem("grant %q: want a name of at most %d of a-z, 0-9 and '-', a letter first", grant.Name, limits.GrantName)
+		}
+		if n := len(grant.Parameters); n > limits.Parameters {
+			problem("grant %q: %d parameters: at most %d are allowed", grant.Name, n, limits.Parameters)
 		}
 		for key, value := range grant.Parameters {
-			if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
-				problem("grant %q: parameter %q: want a name and a value of UTF-8", grant.Name, key)
+			if len(key) > limits.GrantName || !grantPattern.MatchString(key) || len(value) > limits.Parameter || !limits.Line(value) {
+				problem("grant %q: parameter %q: want a name like that of a grant, and one line of UTF-8 of at most %d bytes", grant.Name, key, limits.Parameter)
 			}
 		}
 	}
 	for _, port := range r.Ports {
-		if port.Name == "" || !utf8.ValidString(port.Name) || port.Number == 0 || (port.Protocol != "tcp" && port.Protocol != "udp") {
-			problem("port %q %s/%d: want a name, tcp or udp, and a number from 1 to 65535", port.Name, port.Protocol, port.Number)
+		if len(port.Name) > limits.PortName || !grantPattern.MatchString(port.Name) || port.Number == 0 || (port.Protocol != "tcp" && port.Protocol != "udp") {
+			problem("port %q %s/%d: want a name of at most %d of a-z, 0-9 and '-', tcp or udp, and a number from 1 to 65535", port.Name, port.Protocol, port.Number, limits.PortName)
 		}
 	}
 	if r.ConfigurationSchema != "" {
@@ -131,8 +151,8 @@ func (r Role) problems() []error {
 		if err := json.Unmarshal([]byte(r.ConfigurationSchema), &schema); err != nil {
 			problem("configuration schema: want a JSON object: %w", err)
 		}
-		if len(r.ConfigurationSchema) > maxSchema {
-			problem("configuration schema: %d bytes long, at most %d are allowed", len(r.ConfigurationSchema), maxSchema)
+		if len(r.ConfigurationSchema) > limits.Schema {
+			problem("configuration schema: %d bytes long, at most %d are allowed", len(r.ConfigurationSchema), limits.Schema)
 		}
 	}
 	if _, known := r.InSplit.proto(); !known {
@@ -145,5 +165,5 @@ func (r Role) problems() []error {
 }
 
 func validCapability(name string) bool {
-	return len(name) <= maxCapability && capabilityPattern.MatchString(name)
+	return len(name) <= limits.Capability && capabilityPattern.MatchString(name)
 }

@@ -1,6 +1,7 @@
 package role_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -43,6 +44,27 @@ func TestManifestProblems(t *testing.T) {
 		`configuration schema: want`: func(p *role.Plugin) { p.Roles[0].ConfigurationSchema = "{" },
 		`configuration schema: 30000`: func(p *role.Plugin) {
 			p.Roles[0].ConfigurationSchema = `{"a": "` + strings.Repeat("x", 300000-9) + `"}`
+		},
+		`65 roles`:                         func(p *role.Plugin) { p.Roles = make([]role.Role, 65) },
+		`version "1.0.0-xxx`:               func(p *role.Plugin) { p.Version = "1.0.0-" + strings.Repeat("x", 59) },
+		`one line of UTF-8 of at most 200`: func(p *role.Plugin) { p.Roles[0].Summary = strings.Repeat("x", 201) },
+		`33 requirements`:                  func(p *role.Plugin) { p.Roles[0].Requires = make([]string, 33) },
+		`33 capabilities`:                  func(p *role.Plugin) { p.Roles[0].Provides = make([]string, 33) },
+		`33 grants`:                        func(p *role.Plugin) { p.Roles[0].Grants = make([]role.Grant, 33) },
+		`65 ports`:                         func(p *role.Plugin) { p.Roles[0].Ports = make([]role.Port, 65) },
+		`17 parameters`: func(p *role.Plugin) {
+			p.Roles[0].Grants = []role.Grant{{Name: "g", Parameters: map[string]string{}}}
+			for n := range 17 {
+				p.Roles[0].Grants[0].Parameters[fmt.Sprint("p", n)] = "x"
+			}
+		},
+		`parameter "long"`: func(p *role.Plugin) {
+			p.Roles[0].Grants = []role.Grant{{Name: "g", Parameters: map[string]string{"long": strings.Repeat("x", 4097)}}}
+		},
+		`the manifest has`: func(p *role.Plugin) {
+			p.Roles[0].ConfigurationSchema = `{"a": "` + strings.Repeat("x", 250000) + `"}`
+			p.Roles = append(p.Roles, p.Roles[0])
+			p.Roles[1].Name = "s"
 		},
 		`InSplit 7`: func(p *role.Plugin) { p.Roles[0].InSplit = 7 },
 	} {

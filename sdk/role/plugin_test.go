@@ -136,10 +136,20 @@ func publish(host *role.Host) {
 	host.SetEndpoint("other", "127.0.0.1:3")
 	host.SetEndpoint("http", "127.0.0.1:4")
 	host.SetEndpoint("gone", "")
-	host.SetEndpoint("bad\xff", "bad\xff")
+	host.SetEndpoint("bad\xff", "127.0.0.1:5")
+	host.SetEndpoint("", "127.0.0.1:5")
+	host.SetEndpoint(strings.Repeat("x", 65), "127.0.0.1:5")
+	host.SetEndpoint("escapes", "\x1b[2J")
+	host.SetEndpoint("long", strings.Repeat("x", 513))
+	for n := range 40 {
+		host.SetEndpoint(fmt.Sprint("e", n), strings.Repeat("x", 512))
+	}
 	host.SetValue("size", strings.Repeat("x", 4096))
 	host.SetValue("oversize", strings.Repeat("x", 4097))
 	host.SetValue("bad", "\xff")
+	host.SetValue("", "nameless")
+	host.SetValue("two\nlines", "x")
+	host.SetValue(strings.Repeat("x", 65), "x")
 	host.SetValue("gone", "soon")
 	host.SetValue("gone", "")
 	for n := range 40 {

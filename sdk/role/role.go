@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -21,7 +22,7 @@ const PluginName = "role"
 
 // MaxMessageSize is how long a message on the plugin connection may be, in bytes, in both directions. gRPC's own 4 MiB would be
 // reached by a catalog of a few hundred plugins with their schemas.
-const MaxMessageSize = 16 << 20
+const MaxMessageSize = limits.Message
 
 // Plugin is an executable that offers roles.
 type Plugin struct {

@@ -3,21 +3,13 @@ package role
 import (
 	"maps"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/event"
 
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
-)
-
-const (
-	// maxValues and maxValueSize bound what an instance publishes, as reeve.role.v1 says: the directory carries it to every node.
-	maxValues    = 32
-	maxValueSize = 4096
-	// maxReason keeps a reason readable; what is longer belongs into the log.
-	maxReason = 4096
 )
 
 // statusValue is the status of an instance. Its messages are never changed after they were set.
@@ -44,13 +36,14 @@ func (s *statusValue) enter(state rolev1.RoleState, reason string) {
 		}
 		next := proto.CloneOf(now)
 		next.State = state
-		next.Reason = clip(strings.ToValidUTF8(reason, "\uFFFD"), maxReason)
+		next.Reason = limits.Cut(strings.ToValidUTF8(reason, "\uFFFD"), limits.Reason)
 		return next
 	})
 }
 
-// setEndpoint sets or, with an empty address, withdraws an endpoint.
-func (s *statusValue) setEndpoint(name, address string) {
+// setEndpoint sets or, with an empty address, withdraws an endpoint. It reports whether there was room for it.
+func (s *statusValue) setEndpoint(name, address string) bool {
+	room := true
 	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
 		next := proto.CloneOf(now)
 		next.Endpoints = nil
@@ -66,10 +59,15 @@ func (s *statusValue) setEndpoint(name, address string) {
 			}
 		}
 		if !placed {
+			if len(next.Endpoints) >= limits.Endpoints {
+				room = false
+				return now
+			}
 			next.Endpoints = append(next.Endpoints, &rolev1.Endpoint{Name: name, Address: address})
 		}
 		return next
 	})
+	return room
 }
 
 // setValue sets or, with an empty value, withdraws a published value. It reports whether there was room for it.
@@ -82,7 +80,7 @@ func (s *statusValue) setValue(name, value string) bool {
 		}
 		delete(values, name)
 		if value != "" {
-			if len(values) >= maxValues {
+			if len(values) >= limits.Values {
 				room = false
 				return now
 			}
@@ -99,15 +97,4 @@ func final(status *rolev1.WatchResponse) bool { return finalState(status.GetStat
 
 func finalState(state rolev1.RoleState) bool {
 	return state == rolev1.RoleState_ROLE_STATE_FAILED || state == rolev1.RoleState_ROLE_STATE_STOPPED
-}
-
-// clip shortens text to at most size bytes, without cutting a character in two.
-func clip(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
 }

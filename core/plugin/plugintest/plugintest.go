@@ -3,6 +3,7 @@ package plugintest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/rmtree"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -118,11 +122,59 @@ func Dir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := rmtree.Remove(context.Background(), dir); err != nil {
 			t.Error(err)
 		}
 	})
 	return dir
+}
+
+// Deep makes so many directories, each in the one before, as a hostile role would: their path is far longer than the kernel takes.
+func Deep(t testing.TB, path string, levels int) {
+	t.Helper()
+	at, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for n := 0; err == nil && n < levels; n++ {
+		var below int
+		if err = unix.Mkdirat(at, "d", 0o700); err == nil {
+			if below, err = unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+				err = unix.Close(at)
+				at = below
+			}
+		}
+	}
+	if err == nil {
+		err = unix.Close(at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Immutable makes a directory one that nobody can change or remove until the test ends. It skips the test where that takes more rights, or another
+// file system.
+func Immutable(t testing.TB, path string) {
+	t.Helper()
+	const immutable = 0x10 // FS_IMMUTABLE_FL
+	set := func(flag int) error {
+		directory, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = directory.Close() }()
+		flags, err := unix.IoctlGetInt(int(directory.Fd()), unix.FS_IOC_GETFLAGS)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetPointerInt(int(directory.Fd()), unix.FS_IOC_SETFLAGS, flags&^immutable|flag)
+	}
+	if err := set(immutable); err != nil {
+		t.Skipf("no immutable directories: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := set(0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Record is the catalog record of a variant, with every ConsensusUser granted.

@@ -53,6 +53,14 @@ func (s *Service) addPlugin(state *store.State, record *clusterv1.PluginRecord) 
 		}
 		return nil, status.Errorf(codes.AlreadyExists, "plugin %q cannot be added: %s; build it with other names", record.GetName(), strings.Join(sentences, "; "))
 	}
+	if usurpations := rules.Usurpations(state.Catalog(), record.GetManifest()); len(usurpations) > 0 {
+		var sentences []string
+		for _, usurpation := range usurpations {
+			sentences = append(sentences, usurpation.String())
+		}
+		return nil, status.Errorf(codes.FailedPrecondition, "plugin %q cannot be added: %s; only a plugin that the cluster was made with may, or a new version of it: "+
+			"build it without that capability", record.GetName(), strings.Join(sentences, "; "))
+	}
 	before := state.Plugins[record.GetName()]
 	if before == nil && len(state.Plugins) >= rules.MaxPlugins {
 		return nil, status.Errorf(codes.ResourceExhausted, "the catalog holds %d plugins already, which is all that fit", rules.MaxPlugins)

@@ -7,40 +7,31 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// Limits of what a node may report. All of it is shown to every node of the cluster.
-const (
-	maxStatus    = 512 << 10
-	maxAddresses = 64
-	maxEndpoints = 64
-	maxValues    = 32
-	maxValue     = 4096
-	maxText      = 4096
-)
-
-// checkStatus returns what is wrong with a status.
+// checkStatus returns what is wrong with a status. All of it is shown to every node of the cluster.
 func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Problems) {
 	add := func(field, format string, args ...any) {
 		problems = append(problems, rules.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 	}
 	bounded := func(field, text string) {
-		if len(text) > maxText {
-			add(field, "it has %d bytes, at most %d fit", len(text), maxText)
+		if len(text) > limits.ReportedText {
+			add(field, "it has %d bytes, at most %d fit", len(text), limits.ReportedText)
 		}
 	}
 	if status == nil {
 		add(field, "there is no status")
 		return problems
 	}
-	if size := proto.Size(status); size > maxStatus {
-		add(field, "it has %d bytes, at most %d fit", size, maxStatus)
+	if size := proto.Size(status); size > limits.Report {
+		add(field, "it has %d bytes, at most %d fit", size, limits.Report)
 		return problems
 	}
-	if n := len(status.GetAddresses()); n > maxAddresses {
-		add(field+".addresses", "there are %d addresses, at most %d fit", n, maxAddresses)
+	if n := len(status.GetAddresses()); n > limits.ReportedAddresses {
+		add(field+".addresses", "there are %d addresses, at most %d fit", n, limits.ReportedAddresses)
 	}
 	for i, address := range status.GetAddresses() {
 		if _, err := netip.ParseAddr(address); err != nil {
@@ -50,8 +41,8 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 	bounded(field+".api_address", status.GetApiAddress())
 	bounded(field+".volume", status.GetVolume())
 	bounded(field+".version", status.GetVersion())
-	if n := len(status.GetInstances()); n > rules.MaxRoles {
-		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, rules.MaxRoles)
+	if n := len(status.GetInstances()); n > limits.ReportedInstances {
+		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, limits.ReportedInstances)
 		return problems
 	}
 	seen := make(map[string]bool)
@@ -66,20 +57,28 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 			add(at+".state", "%d is not a state of an instance", instance.GetState())
 		}
 		bounded(at+".reason", instance.GetReason())
-		if n := len(instance.GetEndpoints()); n > maxEndpoints {
-			add(at+".endpoints", "there are %d endpoints, at most %d fit", n, maxEndpoints)
+		if n := len(instance.GetEndpoints()); n > limits.Endpoints {
+			add(at+".endpoints", "there are %d endpoints, at most %d fit", n, limits.Endpoints)
 		}
 		for j, endpoint := range instance.GetEndpoints() {
-			bounded(fmt.Sprintf("%s.endpoints[%d].name", at, j), endpoint.GetName())
-			bounded(fmt.Sprintf("%s.endpoints[%d].address", at, j), endpoint.GetAddress())
+			name, address := endpoint.GetName(), endpoint.GetAddress()
+			if name == "" || len(name) > limits.Name {
+				add(fmt.Sprintf("%s.endpoints[%d].name", at, j), "it has %d bytes, want 1 to %d", len(name), limits.Name)
+			}
+			if len(address) > limits.Address {
+				add(fmt.Sprintf("%s.endpoints[%d].address", at, j), "it has %d bytes, at most %d fit", len(address), limits.Address)
+			}
 		}
-		if n := len(instance.GetValues()); n > maxValues {
-			add(at+".values", "there are %d published values, at most %d fit", n, maxValues)
+		if n := len(instance.GetValues()); n > limits.Values {
+			add(at+".values", "there are %d published values, at most %d fit", n, limits.Values)
 			continue
 		}
 		for name, value := range instance.GetValues() {
-			if len(name) > maxValue || len(value) > maxValue {
-				add(at+".values", "a published value has %d bytes, at most %d fit", max(len(name), len(value)), maxValue)
+			if name == "" || len(name) > limits.Name {
+				add(at+".values", "the name of a published value has %d bytes, want 1 to %d", len(name), limits.Name)
+			}
+			if len(value) > limits.Value {
+				add(at+".values", "a published value has %d bytes, at most %d fit", len(value), limits.Value)
 			}
 		}
 	}

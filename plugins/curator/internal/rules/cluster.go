@@ -21,12 +21,17 @@ type Violation struct {
 	Node, Role string
 	// Requirement is the role or capability that is missing; empty if the catalog does not offer the role.
 	Requirement string
+	// Capability is what both the role and Other, another role of the node, provide. Only one role of a node may.
+	Capability, Other string
 	// Waiting is the roles of the node that wait for each other, this one included, if the requirement is there but can never be met.
 	Waiting string
 }
 
 func (v Violation) String() string {
 	switch {
+	case v.Capability != "":
+		return fmt.Sprintf("the roles %q and %q of node %s both provide %q, which only one role of a node may: take one of them from the node",
+			v.Other, v.Role, v.Node, v.Capability)
 	case v.Requirement == "":
 		return fmt.Sprintf("no plugin of the catalog offers the role %q, which is assigned to node %s", v.Role, v.Node)
 	case v.Waiting != "":
@@ -76,10 +81,32 @@ func nodeViolations(node *clusterv1.NodeRecord, offered map[string]*rolev1.RoleM
 			}
 		}
 	}
+	violations = append(violations, rivals(node.GetId(), assigned)...)
 	if len(violations) > 0 {
 		return violations
 	}
 	return deadlocks(node.GetId(), assigned)
+}
+
+// rivals returns the roles that provide what another role of the node, earlier by name, provides. A node uses one provider of a capability, and
+// whichever it were, the other one would be in its way.
+func rivals(node string, assigned []*rolev1.RoleManifest) []Violation {
+	assigned = slices.Clone(assigned)
+	slices.SortFunc(assigned, func(a, b *rolev1.RoleManifest) int { return strings.Compare(a.GetName(), b.GetName()) })
+	var violations []Violation
+	first := make(map[string]string)
+	for _, role := range assigned {
+		for _, capability := range role.GetProvides() {
+			other, taken := first[capability]
+			switch {
+			case !taken:
+				first[capability] = role.GetName()
+			case other != role.GetName(): // a role may name a capability twice
+				violations = append(violations, Violation{Node: node, Role: role.GetName(), Capability: capability, Other: other})
+			}
+		}
+	}
+	return violations
 }
 
 // deadlocks starts the roles in the order in which the node would, and returns those that never get their turn.

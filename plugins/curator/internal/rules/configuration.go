@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -104,8 +105,8 @@ func schema(field, document string) (problems Problems) {
 	if document == "" {
 		return nil
 	}
-	if len(document) > maxSchema {
-		problems.add(field, "the schema has %d bytes, at most %d fit", len(document), maxSchema)
+	if len(document) > limits.Schema {
+		problems.add(field, "the schema has %d bytes, at most %d fit", len(document), limits.Schema)
 		return problems
 	}
 	if _, err := compile(document); err != nil {

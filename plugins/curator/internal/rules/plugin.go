@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -19,8 +20,10 @@ import (
 const RoleProtocol = "reeve.role.v1"
 
 var (
-	digestPattern     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	platformPattern   = regexp.MustCompile(`^[a-z0-9]{1,16}/[a-z0-9]{1,16}$`)
+	digestPattern   = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	platformPattern = regexp.MustCompile(`^[a-z0-9]{1,16}/[a-z0-9]{1,16}$`)
+	// grantPattern is the form of the names of grants, of their parameters and of ports.
+	grantPattern      = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 	capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$`)
 )
 
@@ -34,12 +37,17 @@ func Manifest(field string, manifest *rolev1.Manifest) (problems Problems) {
 	if _, err := semver.StrictNewVersion(manifest.GetVersion()); err != nil {
 		problems.add(field+".version", "%s is not a semantic version such as 1.2.3, without a leading v", quote(manifest.GetVersion()))
 	}
+	problems.line(field+".version", manifest.GetVersion(), limits.Version)
 	if !slices.Contains(manifest.GetProtocols(), RoleProtocol) {
 		problems.add(field+".protocols", "the plugin speaks %q and this cluster %q: build the plugin with an SDK of this version of Reeve",
 			manifest.GetProtocols(), RoleProtocol)
 	}
-	if n := len(manifest.GetRoles()); n == 0 || n > MaxRoles {
-		problems.add(field+".roles", "there are %d roles, a plugin offers 1 to %d", n, MaxRoles)
+	if n := len(manifest.GetRoles()); n == 0 || n > limits.Roles {
+		problems.add(field+".roles", "there are %d roles, a plugin offers 1 to %d", n, limits.Roles)
+		return problems
+	}
+	if size := proto.Size(manifest); size > limits.Manifest {
+		problems.add(field, "the manifest has %d bytes, at most %d fit", size, limits.Manifest)
 		return problems
 	}
 	seen := make(map[string]bool)
@@ -63,7 +71,7 @@ func Manifest(field string, manifest *rolev1.Manifest) (problems Problems) {
 
 func roleManifest(field string, role *rolev1.RoleManifest) (problems Problems) {
 	problems.name(field+".name", "role", role.GetName())
-	problems.text(field+".summary", role.GetSummary())
+	problems.line(field+".summary", role.GetSummary(), limits.Summary)
 	if role.GetConsensusUser() != "" {
 		problems.name(field+".consensus_user", "ConsensusUser", role.GetConsensusUser())
 		if role.GetConsensusUser() == identity.StoreRoot {
@@ -74,23 +82,26 @@ func roleManifest(field string, role *rolev1.RoleManifest) (problems Problems) {
 		field string
 		names []string
 	}{{".requires", role.GetRequires()}, {".provides", role.GetProvides()}} {
-		if len(list.names) > maxNeeds {
-			problems.add(field+list.field, "it names %d roles or capabilities, at most %d fit", len(list.names), maxNeeds)
+		if len(list.names) > limits.Needs {
+			problems.add(field+list.field, "it names %d roles or capabilities, at most %d fit", len(list.names), limits.Needs)
 			continue
 		}
 		for i, name := range list.names {
-			if len(name) > 128 || !capabilityPattern.MatchString(name) {
+			if len(name) > limits.Capability || !capabilityPattern.MatchString(name) {
 				problems.add(fmt.Sprintf("%s%s[%d]", field, list.field, i), "%s is neither a role nor a capability such as %q", quote(name), RoleProtocol)
 			}
 		}
 	}
 	problems = append(problems, grants(field+".grants", role.GetGrants())...)
 	problems = append(problems, schema(field+".configuration_schema", role.GetConfigurationSchema())...)
-	if len(role.GetPorts()) > maxPorts {
-		problems.add(field+".ports", "there are %d ports, at most %d fit", len(role.GetPorts()), maxPorts)
+	if len(role.GetPorts()) > limits.Ports {
+		problems.add(field+".ports", "there are %d ports, at most %d fit", len(role.GetPorts()), limits.Ports)
 	}
 	for i, port := range role.GetPorts() {
 		at := fmt.Sprintf("%s.ports[%d]", field, i)
+		if len(port.GetName()) > limits.PortName || !grantPattern.MatchString(port.GetName()) {
+			problems.add(at+".name", "%s is not the name of a port: at most %d of a-z, 0-9 and '-', a letter first", quote(port.GetName()), limits.PortName)
+		}
 		if port.GetProtocol() != "tcp" && port.GetProtocol() != "udp" {
 			problems.add(at+".protocol", "%s is neither \"tcp\" nor \"udp\"", quote(port.GetProtocol()))
 		}
@@ -102,21 +113,23 @@ func roleManifest(field string, role *rolev1.RoleManifest) (problems Problems) {
 }
 
 func grants(field string, grants []*rolev1.Grant) (problems Problems) {
-	if len(grants) > maxGrants {
-		problems.add(field, "there are %d grants, at most %d fit", len(grants), maxGrants)
+	if len(grants) > limits.Grants {
+		problems.add(field, "there are %d grants, at most %d fit", len(grants), limits.Grants)
 		return problems
 	}
 	for i, grant := range grants {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if grant.GetName() == "" || len(grant.GetName()) > 64 {
-			problems.add(at+".name", "%s is not the name of a grant, which has 1 to 64 bytes", quote(grant.GetName()))
+		if len(grant.GetName()) > limits.GrantName || !grantPattern.MatchString(grant.GetName()) {
+			problems.add(at+".name", "%s is not the name of a grant: at most %d of a-z, 0-9 and '-', a letter first", quote(grant.GetName()), limits.GrantName)
 		}
-		if len(grant.GetParameters()) > maxParameters {
-			problems.add(at+".parameters", "there are %d parameters, at most %d fit", len(grant.GetParameters()), maxParameters)
+		if len(grant.GetParameters()) > limits.Parameters {
+			problems.add(at+".parameters", "there are %d parameters, at most %d fit", len(grant.GetParameters()), limits.Parameters)
 		}
 		for _, key := range slices.Sorted(maps.Keys(grant.GetParameters())) {
-			problems.text(at+".parameters", key)
-			problems.text(fmt.Sprintf("%s.parameters[%s]", at, quote(key)), grant.GetParameters()[key])
+			if len(key) > limits.GrantName || !grantPattern.MatchString(key) {
+				problems.add(at+".parameters", "%s is not the name of a parameter, which is like that of a grant", quote(key))
+			}
+			problems.line(fmt.Sprintf("%s.parameters[%s]", at, quote(key)), grant.GetParameters()[key], limits.Parameter)
 		}
 	}
 	return problems
@@ -226,6 +239,51 @@ func Conflicts(catalog []*clusterv1.PluginRecord, manifest *rolev1.Manifest) []C
 		}
 	}
 	return conflicts
+}
+
+// Usurpation is a guarded capability that a role of a plugin claims and the plugin does not have.
+type Usurpation struct {
+	Role, Capability string
+	// Owner is the plugin of the catalog that has it, OwnerRole the role of it; empty if none has.
+	Owner, OwnerRole string
+}
+
+func (u Usurpation) String() string {
+	owner := "no plugin of the catalog provides"
+	if u.Owner != "" {
+		owner = fmt.Sprintf("role %q of plugin %q provides", u.OwnerRole, u.Owner)
+	}
+	return fmt.Sprintf("its role %q claims %s, which %s", u.Role, u.Capability, owner)
+}
+
+// Usurpations returns which of the capabilities without which a cluster cannot be managed a manifest claims anew. A plugin has such a capability
+// from the genesis catalog on, and its later versions after it; nobody gets one afterwards. What provides them belongs to the
+// trusted base, and counts for whether the last one stays.
+func Usurpations(catalog []*clusterv1.PluginRecord, manifest *rolev1.Manifest) []Usurpation {
+	var usurpations []Usurpation
+	for _, capability := range guarded {
+		owner, ownerRole, has := "", "", false
+		for _, plugin := range catalog {
+			if role := providerIn(plugin.GetManifest(), capability); role != "" {
+				owner, ownerRole = plugin.GetName(), role
+				has = has || owner == manifest.GetName()
+			}
+		}
+		if role := providerIn(manifest, capability); role != "" && !has {
+			usurpations = append(usurpations, Usurpation{Role: role, Capability: capability, Owner: owner, OwnerRole: ownerRole})
+		}
+	}
+	return usurpations
+}
+
+// providerIn returns the role of a manifest that provides a capability, or "".
+func providerIn(manifest *rolev1.Manifest, capability string) string {
+	for _, role := range manifest.GetRoles() {
+		if slices.Contains(role.GetProvides(), capability) {
+			return role.GetName()
+		}
+	}
+	return ""
 }
 
 func findRole(manifest *rolev1.Manifest, name string) *rolev1.RoleManifest {

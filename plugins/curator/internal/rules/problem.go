@@ -7,30 +7,25 @@ import (
 	"unicode/utf8"
 
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
-// Limits of what one record may hold. They keep every transaction below what the store takes at once, and every answer below what a client
+// Limits of what one record may hold, beyond those that proto/limits shares with other processes. They keep every transaction below what the store takes at once, and every answer below what a client
 // takes by default.
 const (
-	// MaxPlugins is how many plugins a catalog may hold, and MaxRoles how many roles a plugin may offer or a node may run.
+	// MaxPlugins is how many plugins a catalog may hold, and MaxRoles how many roles a node may run.
 	MaxPlugins = 64
-	MaxRoles   = 64
+	MaxRoles   = limits.ReportedInstances
 	// MaxConfiguration is the size of a role's configuration in bytes.
 	MaxConfiguration = 256 << 10
 	// MaxNode and MaxPlugin are the sizes of whole records in bytes.
 	MaxNode   = 768 << 10
 	MaxPlugin = 512 << 10
 
-	maxSchema     = 256 << 10
 	maxLabels     = 64
 	maxLabelKey   = 128
 	maxLabelValue = 256
 	maxPlatforms  = 16
-	maxGrants     = 64
-	maxParameters = 16
-	maxText       = 4096
-	maxPorts      = 64
-	maxNeeds      = 32
 )
 
 // Problem is something wrong with a request.
@@ -92,9 +87,9 @@ func (p *Problems) name(field, what, name string) {
 	}
 }
 
-func (p *Problems) text(field, text string) {
-	if len(text) > maxText {
-		p.add(field, "it has %d bytes, at most %d fit", len(text), maxText)
+func (p *Problems) line(field, text string, most int) {
+	if len(text) > most || !limits.Line(text) {
+		p.add(field, "it has %d bytes, and must be one line of at most %d", len(text), most)
 	}
 }
 

@@ -302,6 +302,18 @@ func TestAddPluginRefusals(t *testing.T) {
 		"a grant for no role of it": {
 			plugin("third", &rolev1.RoleManifest{Name: "third"}), []*clusterv1.RoleGrants{{Role: "fourth"}}, codes.InvalidArgument, []string{`"fourth"`, "third"},
 		},
+		"the cluster API, by another plugin": {
+			plugin("third", &rolev1.RoleManifest{Name: "athird", Provides: []string{"reeve.cluster.v1"}}), nil,
+			codes.FailedPrecondition, []string{`"athird"`, `role "api" of plugin "curator"`, "reeve.cluster.v1"},
+		},
+		"the store, by another plugin": {
+			plugin("third", &rolev1.RoleManifest{Name: "third"}, &rolev1.RoleManifest{Name: "athird", Provides: []string{"x.y", "reeve.consensus.v1"}}), nil,
+			codes.FailedPrecondition, []string{`"athird"`, `role "store" of plugin "consensus"`, "reeve.consensus.v1"},
+		},
+		"the store, by another built-in plugin": {
+			plugin("extras", &rolev1.RoleManifest{Name: "lighthouse", ConsensusUser: "beam", Provides: []string{"reeve.consensus.v1"}}), nil,
+			codes.FailedPrecondition, []string{`"lighthouse"`, `"store"`},
+		},
 		"no manifest": {nil, nil, codes.InvalidArgument, []string{"manifest"}},
 		"no roles":    {plugin("third"), nil, codes.InvalidArgument, []string{"manifest.roles"}},
 		"a schema that refers to a file": {
@@ -323,6 +335,53 @@ func TestAddPluginRefusals(t *testing.T) {
 			_, err := owner.AddPlugin(t.Context(), &clusterv1.AddPluginRequest{Manifest: test.manifest, Digests: digests, Grants: test.grants})
 			wantCode(t, err, test.code, test.says...)
 		})
+	}
+}
+
+// What has a guarded capability keeps it in its next version.
+func TestGuardedCapabilitiesOfTheNextVersion(t *testing.T) {
+	c := newCluster(t)
+	next := plugin("consensus", &rolev1.RoleManifest{Name: "store", Provides: []string{"reeve.consensus.v1", "example.snapshots.v1"}})
+	next.Version = "1.0.1"
+	response, err := c.asOwner().AddPlugin(t.Context(), &clusterv1.AddPluginRequest{Manifest: next, Digests: digests})
+	if err != nil || response.GetPlugin().GetVersion() != "1.0.1" {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
+func TestOneProviderOnANode(t *testing.T) {
+	c := newCluster(t)
+	owner := c.asOwner()
+	add := func(name string, provides ...string) error {
+		_, err := owner.AddPlugin(t.Context(), &clusterv1.AddPluginRequest{
+			Manifest: plugin(name, &rolev1.RoleManifest{Name: name, Provides: provides}), Digests: digests,
+		})
+		return err
+	}
+	assign := func(names ...string) error {
+		roles := []*clusterv1.RoleAssignment{{Role: "store"}, {Role: "api"}}
+		for _, name := range names {
+			roles = append(roles, &clusterv1.RoleAssignment{Role: name})
+		}
+		_, err := owner.SetRoles(t.Context(), &clusterv1.SetRolesRequest{NodeId: c.id, Roles: roles})
+		return err
+	}
+	for name, provides := range map[string][]string{"lamp": {"example.light.v1", "example.light.v1"}, "candle": {"example.light.v1"}, "broom": nil} {
+		if err := add(name, provides...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := assign("lamp", "broom"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := owner.AddRole(t.Context(), &clusterv1.AddRoleRequest{NodeId: c.id, Role: "candle"})
+	wantCode(t, err, codes.FailedPrecondition, `"candle" and "lamp"`, c.id, "example.light.v1")
+	wantCode(t, assign("candle", "lamp"), codes.FailedPrecondition, `"candle" and "lamp"`)
+	// Nor by a new version of what is there.
+	wantCode(t, add("broom", "example.light.v1"), codes.FailedPrecondition, `"broom" and "lamp"`)
+	// One takes the place of the other.
+	if err := assign("candle", "broom"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -230,6 +231,11 @@ func TestReportStatus(t *testing.T) {
 	wantCode(t, report(&clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "../a", State: ready}}}), codes.InvalidArgument, "role")
 	large := map[string]string{"large": strings.Repeat("x", 4097)}
 	wantCode(t, report(&clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "a", State: ready, Values: large}}}), codes.InvalidArgument, "4097")
+	crowded := make([]*rolev1.Endpoint, limits.Endpoints+1)
+	wantCode(t, report(&clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "a", State: ready, Endpoints: crowded}}}), codes.InvalidArgument, "33 endpoints")
+	wordy := &rolev1.Endpoint{Name: "http", Address: strings.Repeat("x", limits.Address+1)}
+	wantCode(t, report(&clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "a", State: ready, Endpoints: []*rolev1.Endpoint{wordy}}}}), codes.InvalidArgument, "513")
+	wantCode(t, report(&clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "a", State: ready, Values: map[string]string{"": "x"}}}}), codes.InvalidArgument, "name")
 	wantCode(t, report(&clusterv1.NodeStatus{Version: strings.Repeat("x", 1<<20)}), codes.InvalidArgument, "bytes")
 
 	began := time.Now()

@@ -227,16 +227,16 @@ func (x *DescribeResponse) GetManifest() *Manifest {
 	return nil
 }
 
-// Manifest is what a plugin says of itself.
+// Manifest is what a plugin says of itself: at most 448 KiB. Where lengths are named, here and below, they are in bytes.
 type Manifest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the plugin: 1 to 32 of a-z, 0-9 and '-', beginning with a letter.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Version of the plugin as in semver 2.0, without a leading v.
+	// Version of the plugin as in semver 2.0, without a leading v; at most 64 long.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Names of the protocol packages that the plugin speaks, such as "reeve.role.v1".
 	Protocols []string `protobuf:"bytes,3,rep,name=protocols,proto3" json:"protocols,omitempty"`
-	// The roles that the plugin offers, at least one.
+	// The roles that the plugin offers: 1 to 64.
 	Roles         []*RoleManifest `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -305,21 +305,21 @@ type RoleManifest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the role: as a plugin's name. Unique in a cluster.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// One line for people.
+	// One line for people, at most 200 long.
 	Summary string `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The name under which the role uses the consensus store; empty: it does not. Written as a role's name; belongs to one role of a
 	// cluster.
 	ConsensusUser string `protobuf:"bytes,3,opt,name=consensus_user,json=consensusUser,proto3" json:"consensus_user,omitempty"`
-	// Names of roles or capabilities that must be Ready on the same node before this role starts.
+	// Names of roles or capabilities that must be Ready (or Degraded) on the same node before this role starts; at most 32.
 	Requires []string `protobuf:"bytes,4,rep,name=requires,proto3" json:"requires,omitempty"`
 	// Capabilities that the role provides, such as "reeve.consensus.v1": protocol packages that it serves on the plugin connection or at
-	// its endpoints.
+	// its endpoints. At most 32, each at most 128 long.
 	Provides []string `protobuf:"bytes,5,rep,name=provides,proto3" json:"provides,omitempty"`
-	// Powers of the host that the role wants to use.
+	// Powers of the host that the role wants to use; at most 32.
 	Grants []*Grant `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`
-	// JSON Schema (draft 2020-12) of the role's configuration; empty: the role takes none.
+	// JSON Schema (draft 2020-12) of the role's configuration, at most 256 KiB; empty: the role takes none.
 	ConfigurationSchema string `protobuf:"bytes,7,opt,name=configuration_schema,json=configurationSchema,proto3" json:"configuration_schema,omitempty"`
-	// Network ports on which the role listens by default.
+	// Network ports on which the role listens by default; at most 64.
 	Ports []*Port `protobuf:"bytes,8,rep,name=ports,proto3" json:"ports,omitempty"`
 	// Whether the role starts from what the node has cached, before the cluster is reached.
 	StartsFromCache bool `protobuf:"varint,9,opt,name=starts_from_cache,json=startsFromCache,proto3" json:"starts_from_cache,omitempty"`
@@ -440,9 +440,11 @@ func (x *RoleManifest) GetInSplit() SplitBehaviour {
 
 // Grant is a named power of the host, narrowed by parameters; which ones a power takes is said where it is defined, in reeve.host.v1.
 type Grant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Parameters    map[string]string      `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// a-z, 0-9 and '-', a letter first; at most 64 long.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// At most 16, named like grants; each value is one line and at most 4096 long.
+	Parameters    map[string]string `protobuf:"bytes,2,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -494,7 +496,8 @@ func (x *Grant) GetParameters() map[string]string {
 // Port is a network port of a role.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// a-z, 0-9 and '-', a letter first; at most 32 long.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "tcp" or "udp".
 	Protocol      string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Number        uint32 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
@@ -805,18 +808,20 @@ func (*WatchRequest) Descriptor() ([]byte, []int) {
 	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{9}
 }
 
-// WatchResponse is the status of the started role.
+// WatchResponse is the status of the started role. One that is beyond the bounds breaks the protocol: the role has then failed. The core takes note of
+// at most ten changes a second, the newest each time, and passes on to the cluster at once only what changes the state or an endpoint.
 type WatchResponse struct {
 	state                   protoimpl.MessageState `protogen:"open.v1"`
 	InstanceId              string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	Role                    string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	ConfigurationGeneration uint64                 `protobuf:"varint,3,opt,name=configuration_generation,json=configurationGeneration,proto3" json:"configuration_generation,omitempty"`
 	State                   RoleState              `protobuf:"varint,4,opt,name=state,proto3,enum=reeve.role.v1.RoleState" json:"state,omitempty"`
-	// Why, where the state is Degraded or Failed.
+	// Why, where the state is Degraded or Failed. The core keeps its first 512 bytes.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Addresses that the instance serves.
+	// Addresses that the instance serves: at most 32.
 	Endpoints []*Endpoint `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	// Small values that the instance shows to others in the directory: at most 32 of at most 4096 bytes each.
+	// Small values that the instance shows to others in the directory: at most 32 of at most 4096 bytes each. A name is one line of 1 to 64
+	// bytes. While all that a node's instances publish does not fit into its report (512 KiB), the values of those that publish most are left out of it.
 	Values        map[string]string `protobuf:"bytes,7,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -904,9 +909,9 @@ func (x *WatchResponse) GetValues() map[string]string {
 // Endpoint is an address that an instance serves.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is served there: a capability, or a name of the role's own such as "http".
+	// What is served there: a capability, or a name of the role's own such as "http": one line of 1 to 64 bytes.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// A URL or host:port.
+	// A URL or host:port: one line of at most 512 bytes.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

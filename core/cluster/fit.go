@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/proto/limits"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// noteRoom is what a note of something left out takes in a report at most, in bytes.
+const noteRoom = 128
+
+// fit returns what of a status the cluster takes: a report that it refuses would make the whole node silent for what one role said. What is left
+// out is named in the reason of its instance. Values go first, those of the instances that publish most; then, in the same way, endpoints. The
+// status itself is not changed, and is returned if it fits.
+func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
+	if fits(status) {
+		return status
+	}
+	fitted := &clusterv1.NodeStatus{
+		NodeId: status.GetNodeId(), ApiAddress: text(status.GetApiAddress()), Isolation: status.GetIsolation(), Volume: text(status.GetVolume()),
+		Version: text(status.GetVersion()), Reported: status.GetReported(),
+		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)],
+	}
+	for _, instance := range status.GetInstances() {
+		instance = proto.CloneOf(instance)
+		instance.Reason = text(instance.GetReason())
+		fitted.Instances = append(fitted.Instances, instance)
+	}
+	leaveOut(fitted, valuesSize, func(i *clusterv1.InstanceStatus) string {
+		note := fmt.Sprintf("its %d published values are left out", len(i.GetValues()))
+		i.Values = nil
+		return note
+	})
+	leaveOut(fitted, endpointsSize, func(i *clusterv1.InstanceStatus) string {
+		note := fmt.Sprintf("its %d endpoints are left out", len(i.GetEndpoints()))
+		i.Endpoints = nil
+		return note
+	})
+	return fitted
+}
+
+func fits(status *clusterv1.NodeStatus) bool {
+	return proto.Size(status) <= limits.Report && len(status.GetAddresses()) <= limits.ReportedAddresses &&
+		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion())) <= limits.ReportedText &&
+		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool { return len(i.GetReason()) > limits.ReportedText })
+}
+
+// leaveOut takes something away from the instances that have most of it, until the status fits. Of two that have the same the later one by name
+// goes first, so that the same is left out every time.
+func leaveOut(status *clusterv1.NodeStatus, size func(*clusterv1.InstanceStatus) int, remove func(*clusterv1.InstanceStatus) (note string)) {
+	most := slices.Clone(status.GetInstances())
+	slices.SortFunc(most, func(a, b *clusterv1.InstanceStatus) int {
+		return cmp.Or(cmp.Compare(size(b), size(a)), strings.Compare(b.GetRole(), a.GetRole()))
+	})
+	for _, instance := range most {
+		if proto.Size(status) <= limits.Report {
+			return
+		}
+		if size(instance) <= noteRoom {
+			return // what is left is smaller than the notes would be
+		}
+		note := remove(instance) + ": this node has more to report than the cluster takes"
+		if reason := instance.GetReason(); reason != "" {
+			note += "; " + reason
+		}
+		instance.Reason = text(note)
+	}
+}
+
+func valuesSize(instance *clusterv1.InstanceStatus) int {
+	return proto.Size(&clusterv1.InstanceStatus{Values: instance.GetValues()})
+}
+
+func endpointsSize(instance *clusterv1.InstanceStatus) int {
+	return proto.Size(&clusterv1.InstanceStatus{Endpoints: instance.GetEndpoints()})
+}
+
+func text(text string) string { return limits.Cut(text, limits.ReportedText) }

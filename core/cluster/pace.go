@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// How often the node reports. Every report is one write of the whole status to the consensus store, and is sent on to every node: what roles state
+// must not decide how many there are.
+const (
+	// reportEvery is how soon after a report the next is sent, whatever changed.
+	reportEvery = 2 * time.Second
+	// A change that others act upon is sent at once, as long as it is not one of too many: roleChanges of one role at once, and one more every
+	// roleChangeEvery; allChanges of all of them, and one more every allChangeEvery. A role that restarts, with the back-off of its restarts, stays
+	// below; one that changes its endpoints for ever has only itself wait. So a node sends one report a second in the long run, come what may.
+	roleChanges     = 12
+	roleChangeEvery = 2 * reportEvery
+	allChanges      = 64
+	allChangeEvery  = reportEvery
+)
+
+// pace says when the next report may be sent. It outlives sessions, so that a new connection is no way around it.
+type pace struct {
+	last  time.Time
+	all   *rate.Limiter
+	roles map[string]*rate.Limiter // by role; the node's own fields under ""
+}
+
+func newPace() *pace {
+	return &pace{all: rate.NewLimiter(rate.Every(allChangeEvery), allChanges), roles: make(map[string]*rate.Limiter)}
+}
+
+// wait is how long a report has to wait that follows sent (nil: it is the first on its connection).
+func (p *pace) wait(now time.Time, sent, next *clusterv1.NodeStatus) time.Duration {
+	later := max(0, p.last.Add(reportEvery).Sub(now))
+	if p.all.TokensAt(now) < 1 {
+		return later
+	}
+	for _, role := range pressing(sent, next) {
+		if p.of(role).TokensAt(now) >= 1 {
+			return 0
+		}
+	}
+	return later
+}
+
+// spend counts a report that is sent now.
+func (p *pace) spend(now time.Time, sent, next *clusterv1.NodeStatus) {
+	p.last = now
+	roles := pressing(sent, next)
+	if len(roles) > 0 {
+		p.all.AllowN(now, 1)
+	}
+	for _, role := range roles {
+		p.of(role).AllowN(now, 1)
+	}
+	// A role that is gone leaves nothing behind, once it could have begun anew anyway.
+	for role, limiter := range p.roles {
+		if limiter.TokensAt(now) >= roleChanges {
+			delete(p.roles, role)
+		}
+	}
+}
+
+func (p *pace) of(role string) *rate.Limiter {
+	limiter := p.roles[role]
+	if limiter == nil {
+		limiter = rate.NewLimiter(rate.Every(roleChangeEvery), roleChanges)
+		p.roles[role] = limiter
+	}
+	return limiter
+}
+
+// pressing returns the roles of which something changed that others act upon; "" stands for the node itself.
+func pressing(sent, next *clusterv1.NodeStatus) []string {
+	if sent == nil {
+		return []string{""}
+	}
+	var changed []string
+	if !proto.Equal(withoutInstances(sent), withoutInstances(next)) {
+		changed = append(changed, "")
+	}
+	before := make(map[string]*clusterv1.InstanceStatus)
+	for _, instance := range sent.GetInstances() {
+		before[instance.GetRole()] = instance
+	}
+	for _, instance := range next.GetInstances() {
+		role := instance.GetRole()
+		if old, ok := before[role]; !ok || old != instance && !proto.Equal(actedUpon(old), actedUpon(instance)) {
+			changed = append(changed, role)
+		}
+		delete(before, role)
+	}
+	for role := range before {
+		changed = append(changed, role)
+	}
+	return changed
+}
+
+func withoutInstances(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
+	return &clusterv1.NodeStatus{
+		NodeId: status.GetNodeId(), Addresses: status.GetAddresses(), ApiAddress: status.GetApiAddress(), Isolation: status.GetIsolation(),
+		Volume: status.GetVolume(), Version: status.GetVersion(),
+	}
+}
+
+// actedUpon is a status without what is there to be looked at only: published values, reasons and times.
+func actedUpon(status *clusterv1.InstanceStatus) *clusterv1.InstanceStatus {
+	return &clusterv1.InstanceStatus{
+		Role: status.GetRole(), State: status.GetState(), InstanceId: status.GetInstanceId(), Pid: status.GetPid(), Restarts: status.GetRestarts(),
+		Plugin: status.GetPlugin(), PluginVersion: status.GetPluginVersion(), Digest: status.GetDigest(),
+		ConfigurationGeneration: status.GetConfigurationGeneration(), Endpoints: status.GetEndpoints(),
+	}
+}

@@ -1,0 +1,53 @@
+package plugin_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// A process that was forked while an import wrote the executable has it open a moment longer, and nobody can execute it until then. That is
+// no failure of the role's.
+func TestLaunchWaitsForWriters(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	digest := node.add(t, everything)
+	path := filepath.Join(node.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
+	what := spec(digest, everything, plugintest.Configuration{Do: "ready"})
+	remit, err := node.launcher.Prepare(t.Context(), what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var instance *plugin.Instance
+	launched := make(chan struct{})
+	go func() {
+		defer close(launched)
+		instance, err = node.launcher.Launch(context(), remit, what, "/nowhere")
+	}()
+	node.log.wait(t, func(l logged) bool { return strings.Contains(l.message, "open for writing") })
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-launched
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	if err := instance.Stop(context(), time.Second); err != nil {
+		t.Error(err)
+	}
+}
