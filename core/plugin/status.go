@@ -79,17 +79,22 @@ func (i *Instance) follow(life context.Context, client rolev1.RoleServiceClient)
 func (i *Instance) publish(ctx context.Context, stated *event.Value[*rolev1.WatchResponse]) {
 	pace := rate.NewLimiter(changesPerSecond, changesAtOnce)
 	watcher := stated.Watch()
-	for ctx.Err() == nil {
+	for {
 		select {
 		case <-ctx.Done():
 		case <-watcher.Changed():
 			_ = pace.Wait(ctx) // which fails if the context ends
 		}
+		// Everything is stated before the context ends, so what is published after that was seen is the last word.
+		ended := ctx.Err() != nil
 		select {
 		case <-watcher.Changed():
 			status, _ := watcher.Latest()
 			i.status.Set(status)
 		default:
+		}
+		if ended {
+			return
 		}
 	}
 }

@@ -402,7 +402,8 @@ type ManagementServiceClient interface {
 	SetRoles(ctx context.Context, in *SetRolesRequest, opts ...grpc.CallOption) (*SetRolesResponse, error)
 	// AddPlugin puts a plugin into the catalog, or replaces its version. The call of the owner is the approval: every role gets the
 	// ConsensusUser that it declares and the grants that the request lists. AlreadyExists, by name, if a role or ConsensusUser belongs to
-	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered.
+	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if the
+	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(ctx context.Context, in *AddPluginRequest, opts ...grpc.CallOption) (*AddPluginResponse, error)
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
 }
@@ -536,7 +537,8 @@ type ManagementServiceServer interface {
 	SetRoles(context.Context, *SetRolesRequest) (*SetRolesResponse, error)
 	// AddPlugin puts a plugin into the catalog, or replaces its version. The call of the owner is the approval: every role gets the
 	// ConsensusUser that it declares and the grants that the request lists. AlreadyExists, by name, if a role or ConsensusUser belongs to
-	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered.
+	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if the
+	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(context.Context, *AddPluginRequest) (*AddPluginResponse, error)
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
 	mustEmbedUnimplementedManagementServiceServer()
