@@ -229,7 +229,6 @@ func TestNoLocalConsensus(t *testing.T) {
 // forget makes the store forget every set and breaks its connections, as a process does that is replaced behind its socket.
 func (s *store) forget(t *testing.T) {
 	t.Helper()
-	s.opens = true
 	s.taken.Set(nil)
 	s.status.Set(&consensusv1.StoreStatus{Formed: true})
 	close(s.broken)
