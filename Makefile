@@ -54,7 +54,7 @@ lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it
 .PHONY: generate
 generate: $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC) ## generate the Go code of the protocol
 	cd proto && PATH="$(dir $(BUF)):$(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$$PATH" \
-		bash -c '$(BUF) lint && $(BUF) generate'
+		bash -c '$(BUF) lint && $(BUF) generate && cd ../plugins/curator/internal && $(BUF) generate'
 
 # How often the tests of the whole system are run one after another.
 SOAK ?= 20
