@@ -1,4 +1,4 @@
-// reeve is the command line of Reeve.
+// Command reeve is the command line of Reeve.
 package main
 
 import (
