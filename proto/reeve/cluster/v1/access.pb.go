@@ -33,10 +33,14 @@ const (
 	Caller_CALLER_CORE Caller = 1
 	// A node of the cluster, by its SVID or by a self-signed certificate of the key that its record pins.
 	Caller_CALLER_NODE Caller = 2
-	// The holder of the cluster's owner key.
+	// The holder of the cluster's owner key, or an operator whose record says owner: may do everything.
 	Caller_CALLER_OWNER Caller = 3
 	// A process of the core's own user, on the node's local socket.
 	Caller_CALLER_LOCAL Caller = 4
+	// An operator whose record says operator: may change what nodes run, but not who may do what, nor which plugins there are.
+	Caller_CALLER_OPERATOR Caller = 5
+	// An operator whose record says viewer: may read.
+	Caller_CALLER_VIEWER Caller = 6
 )
 
 // Enum value maps for Caller.
@@ -47,6 +51,8 @@ var (
 		2: "CALLER_NODE",
 		3: "CALLER_OWNER",
 		4: "CALLER_LOCAL",
+		5: "CALLER_OPERATOR",
+		6: "CALLER_VIEWER",
 	}
 	Caller_value = map[string]int32{
 		"CALLER_UNSPECIFIED": 0,
@@ -54,6 +60,8 @@ var (
 		"CALLER_NODE":        2,
 		"CALLER_OWNER":       3,
 		"CALLER_LOCAL":       4,
+		"CALLER_OPERATOR":    5,
+		"CALLER_VIEWER":      6,
 	}
 )
 
@@ -88,7 +96,11 @@ func (Caller) EnumDescriptor() ([]byte, []int) {
 type Permission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one.
-	Callers       []Caller `protobuf:"varint,1,rep,packed,name=callers,proto3,enum=reeve.cluster.v1.Caller" json:"callers,omitempty"`
+	Callers []Caller `protobuf:"varint,1,rep,packed,name=callers,proto3,enum=reeve.cluster.v1.Caller" json:"callers,omitempty"`
+	// Whether an operator may also call it by a self-signed certificate of the key that the operator's record pins, before logging in.
+	ByKey bool `protobuf:"varint,2,opt,name=by_key,json=byKey,proto3" json:"by_key,omitempty"`
+	// Whether calls are kept in the audit log: all of the management service are, and those that change something on a node.
+	Audited       bool `protobuf:"varint,3,opt,name=audited,proto3" json:"audited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -130,6 +142,20 @@ func (x *Permission) GetCallers() []Caller {
 	return nil
 }
 
+func (x *Permission) GetByKey() bool {
+	if x != nil {
+		return x.ByKey
+	}
+	return false
+}
+
+func (x *Permission) GetAudited() bool {
+	if x != nil {
+		return x.Audited
+	}
+	return false
+}
+
 var file_reeve_cluster_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -137,6 +163,14 @@ var file_reeve_cluster_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         51002,
 		Name:          "reeve.cluster.v1.permission",
 		Tag:           "bytes,51002,opt,name=permission",
+		Filename:      "reeve/cluster/v1/access.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         51003,
+		Name:          "reeve.cluster.v1.shown_in_audit",
+		Tag:           "varint,51003,opt,name=shown_in_audit",
 		Filename:      "reeve/cluster/v1/access.proto",
 	},
 }
@@ -149,23 +183,37 @@ var (
 	E_Permission = &file_reeve_cluster_v1_access_proto_extTypes[0]
 )
 
+// Extension fields to descriptorpb.FieldOptions.
+var (
+	// Whether the field of a request is shown in the audit log: names and digests, never documents or anything that could be secret. A field without
+	// the option is not shown.
+	//
+	// optional bool shown_in_audit = 51003;
+	E_ShownInAudit = &file_reeve_cluster_v1_access_proto_extTypes[1]
+)
+
 var File_reeve_cluster_v1_access_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x1dreeve/cluster/v1/access.proto\x12\x10reeve.cluster.v1\x1a google/protobuf/descriptor.proto\"@\n" +
+	"\x1dreeve/cluster/v1/access.proto\x12\x10reeve.cluster.v1\x1a google/protobuf/descriptor.proto\"q\n" +
 	"\n" +
 	"Permission\x122\n" +
-	"\acallers\x18\x01 \x03(\x0e2\x18.reeve.cluster.v1.CallerR\acallers*f\n" +
+	"\acallers\x18\x01 \x03(\x0e2\x18.reeve.cluster.v1.CallerR\acallers\x12\x15\n" +
+	"\x06by_key\x18\x02 \x01(\bR\x05byKey\x12\x18\n" +
+	"\aaudited\x18\x03 \x01(\bR\aaudited*\x8e\x01\n" +
 	"\x06Caller\x12\x16\n" +
 	"\x12CALLER_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vCALLER_CORE\x10\x01\x12\x0f\n" +
 	"\vCALLER_NODE\x10\x02\x12\x10\n" +
 	"\fCALLER_OWNER\x10\x03\x12\x10\n" +
-	"\fCALLER_LOCAL\x10\x04:^\n" +
+	"\fCALLER_LOCAL\x10\x04\x12\x13\n" +
+	"\x0fCALLER_OPERATOR\x10\x05\x12\x11\n" +
+	"\rCALLER_VIEWER\x10\x06:^\n" +
 	"\n" +
 	"permission\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8e\x03 \x01(\v2\x1c.reeve.cluster.v1.PermissionR\n" +
-	"permissionB@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
+	"permission:E\n" +
+	"\x0eshown_in_audit\x12\x1d.google.protobuf.FieldOptions\x18\xbb\x8e\x03 \x01(\bR\fshownInAuditB@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_reeve_cluster_v1_access_proto_rawDescOnce sync.Once
@@ -185,15 +233,17 @@ var file_reeve_cluster_v1_access_proto_goTypes = []any{
 	(Caller)(0),                        // 0: reeve.cluster.v1.Caller
 	(*Permission)(nil),                 // 1: reeve.cluster.v1.Permission
 	(*descriptorpb.MethodOptions)(nil), // 2: google.protobuf.MethodOptions
+	(*descriptorpb.FieldOptions)(nil),  // 3: google.protobuf.FieldOptions
 }
 var file_reeve_cluster_v1_access_proto_depIdxs = []int32{
 	0, // 0: reeve.cluster.v1.Permission.callers:type_name -> reeve.cluster.v1.Caller
 	2, // 1: reeve.cluster.v1.permission:extendee -> google.protobuf.MethodOptions
-	1, // 2: reeve.cluster.v1.permission:type_name -> reeve.cluster.v1.Permission
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
-	2, // [2:3] is the sub-list for extension type_name
-	1, // [1:2] is the sub-list for extension extendee
+	3, // 2: reeve.cluster.v1.shown_in_audit:extendee -> google.protobuf.FieldOptions
+	1, // 3: reeve.cluster.v1.permission:type_name -> reeve.cluster.v1.Permission
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	3, // [3:4] is the sub-list for extension type_name
+	1, // [1:3] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
 }
 
@@ -209,7 +259,7 @@ func file_reeve_cluster_v1_access_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_access_proto_rawDesc), len(file_reeve_cluster_v1_access_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   1,
-			NumExtensions: 1,
+			NumExtensions: 2,
 			NumServices:   0,
 		},
 		GoTypes:           file_reeve_cluster_v1_access_proto_goTypes,

@@ -17,6 +17,7 @@ import (
 	v11 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -171,6 +172,96 @@ func (x *BootstrapResponse) GetNodeSvid() [][]byte {
 	return nil
 }
 
+type ReplaceOwnerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new owner's Ed25519 public key: 32 bytes.
+	OwnerPublicKey []byte `protobuf:"bytes,1,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
+	// Who asked for it on the node, such as "user 0"; for the audit log.
+	Requester     string `protobuf:"bytes,2,opt,name=requester,proto3" json:"requester,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceOwnerRequest) Reset() {
+	*x = ReplaceOwnerRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceOwnerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceOwnerRequest) ProtoMessage() {}
+
+func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
+	if x != nil {
+		return x.OwnerPublicKey
+	}
+	return nil
+}
+
+func (x *ReplaceOwnerRequest) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+type ReplaceOwnerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceOwnerResponse) Reset() {
+	*x = ReplaceOwnerResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceOwnerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceOwnerResponse) ProtoMessage() {}
+
+func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -179,7 +270,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +282,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +295,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 type WatchResponse struct {
@@ -219,13 +310,15 @@ type WatchResponse struct {
 	CaCertificates [][]byte `protobuf:"bytes,5,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
 	// The owner's Ed25519 public key.
 	OwnerPublicKey []byte `protobuf:"bytes,6,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The operators, sorted by name: whom the node's own API lets in.
+	Operators     []*Operator `protobuf:"bytes,7,rep,name=operators,proto3" json:"operators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -237,7 +330,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -250,7 +343,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -295,6 +388,13 @@ func (x *WatchResponse) GetOwnerPublicKey() []byte {
 	return nil
 }
 
+func (x *WatchResponse) GetOperators() []*Operator {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
 type ReportStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Status        *NodeStatus            `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
@@ -304,7 +404,7 @@ type ReportStatusRequest struct {
 
 func (x *ReportStatusRequest) Reset() {
 	*x = ReportStatusRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -316,7 +416,7 @@ func (x *ReportStatusRequest) String() string {
 func (*ReportStatusRequest) ProtoMessage() {}
 
 func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -329,7 +429,7 @@ func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusRequest.ProtoReflect.Descriptor instead.
 func (*ReportStatusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ReportStatusRequest) GetStatus() *NodeStatus {
@@ -347,7 +447,7 @@ type ReportStatusResponse struct {
 
 func (x *ReportStatusResponse) Reset() {
 	*x = ReportStatusResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -359,7 +459,7 @@ func (x *ReportStatusResponse) String() string {
 func (*ReportStatusResponse) ProtoMessage() {}
 
 func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -372,7 +472,7 @@ func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusResponse.ProtoReflect.Descriptor instead.
 func (*ReportStatusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 type HeartbeatRequest struct {
@@ -383,7 +483,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +495,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +508,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 type HeartbeatResponse struct {
@@ -421,7 +521,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +533,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +546,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HeartbeatResponse) GetTtlSeconds() uint32 {
@@ -464,7 +564,7 @@ type IssueSVIDRequest struct {
 
 func (x *IssueSVIDRequest) Reset() {
 	*x = IssueSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +576,7 @@ func (x *IssueSVIDRequest) String() string {
 func (*IssueSVIDRequest) ProtoMessage() {}
 
 func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +589,7 @@ func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 type IssueSVIDResponse struct {
@@ -504,7 +604,7 @@ type IssueSVIDResponse struct {
 
 func (x *IssueSVIDResponse) Reset() {
 	*x = IssueSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +616,7 @@ func (x *IssueSVIDResponse) String() string {
 func (*IssueSVIDResponse) ProtoMessage() {}
 
 func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +629,7 @@ func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IssueSVIDResponse) GetSvid() [][]byte {
@@ -554,7 +654,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +666,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +679,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 type GetClusterInfoResponse struct {
@@ -596,7 +696,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +708,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +721,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -667,7 +767,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +779,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +792,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type ListNodesResponse struct {
@@ -705,7 +805,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +817,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +830,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -749,7 +849,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +861,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +874,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -793,7 +893,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +905,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +918,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -837,7 +937,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +949,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +962,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -881,7 +981,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +993,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1006,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -922,13 +1022,15 @@ type AddRoleRequest struct {
 	Role   string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// A JSON document; empty: none.
 	Configuration string `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -940,7 +1042,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -953,7 +1055,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -977,6 +1079,13 @@ func (x *AddRoleRequest) GetConfiguration() string {
 	return ""
 }
 
+func (x *AddRoleRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 type AddRoleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -986,7 +1095,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1107,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1120,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -1022,16 +1131,18 @@ func (x *AddRoleResponse) GetNode() *NodeRecord {
 }
 
 type RemoveRoleRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Role   string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1154,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1167,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -1073,6 +1184,13 @@ func (x *RemoveRoleRequest) GetRole() string {
 	return ""
 }
 
+func (x *RemoveRoleRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 type RemoveRoleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1082,7 +1200,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1212,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1225,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -1124,13 +1242,15 @@ type SetRolesRequest struct {
 	Roles []*RoleAssignment `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
 	// If not 0: Aborted unless the record still has this generation.
 	ExpectedGeneration uint64 `protobuf:"varint,3,opt,name=expected_generation,json=expectedGeneration,proto3" json:"expected_generation,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1262,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1275,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -1179,6 +1299,13 @@ func (x *SetRolesRequest) GetExpectedGeneration() uint64 {
 	return 0
 }
 
+func (x *SetRolesRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 type SetRolesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -1188,7 +1315,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1327,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1340,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -1229,14 +1356,16 @@ type AddPluginRequest struct {
 	// Platform ("linux/amd64") to digest ("sha256:" and hex).
 	Digests map[string]string `protobuf:"bytes,2,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The host's powers that are granted, by role. ConsensusUsers are granted as declared.
-	Grants        []*RoleGrants `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
+	Grants []*RoleGrants `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1377,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1390,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -1285,6 +1414,13 @@ func (x *AddPluginRequest) GetGrants() []*RoleGrants {
 	return nil
 }
 
+func (x *AddPluginRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 type AddPluginResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Plugin        *PluginRecord          `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
@@ -1294,7 +1430,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1442,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1455,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -1337,7 +1473,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1485,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1498,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 type ListPluginsResponse struct {
@@ -1375,7 +1511,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1523,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1536,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -1410,11 +1546,689 @@ func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
 	return nil
 }
 
+type LoginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Ed25519 public key that the certificate is for.
+	PublicKey []byte `protobuf:"bytes,1,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// How long the certificate is to be valid at most, in seconds. 0: one hour. At most one hour, and no longer than the session.
+	LifetimeSeconds uint32 `protobuf:"varint,2,opt,name=lifetime_seconds,json=lifetimeSeconds,proto3" json:"lifetime_seconds,omitempty"`
+	// How long the session is to last at most, in seconds, where this begins one. 0: twelve hours. At most one week.
+	SessionSeconds uint32 `protobuf:"varint,3,opt,name=session_seconds,json=sessionSeconds,proto3" json:"session_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *LoginRequest) Reset() {
+	*x = LoginRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginRequest) ProtoMessage() {}
+
+func (x *LoginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
+func (*LoginRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *LoginRequest) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *LoginRequest) GetLifetimeSeconds() uint32 {
+	if x != nil {
+		return x.LifetimeSeconds
+	}
+	return 0
+}
+
+func (x *LoginRequest) GetSessionSeconds() uint32 {
+	if x != nil {
+		return x.SessionSeconds
+	}
+	return 0
+}
+
+type LoginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leaf first, DER.
+	Certificate [][]byte               `protobuf:"bytes,1,rep,name=certificate,proto3" json:"certificate,omitempty"`
+	SessionEnds *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=session_ends,json=sessionEnds,proto3" json:"session_ends,omitempty"`
+	// Who the caller is: the operator's name, or empty for the owner key.
+	Operator      string       `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	Role          OperatorRole `protobuf:"varint,4,opt,name=role,proto3,enum=reeve.cluster.v1.OperatorRole" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoginResponse) Reset() {
+	*x = LoginResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoginResponse) ProtoMessage() {}
+
+func (x *LoginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
+func (*LoginResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *LoginResponse) GetCertificate() [][]byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *LoginResponse) GetSessionEnds() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SessionEnds
+	}
+	return nil
+}
+
+func (x *LoginResponse) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *LoginResponse) GetRole() OperatorRole {
+	if x != nil {
+		return x.Role
+	}
+	return OperatorRole_OPERATOR_ROLE_UNSPECIFIED
+}
+
+type AddOperatorRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role  OperatorRole           `protobuf:"varint,2,opt,name=role,proto3,enum=reeve.cluster.v1.OperatorRole" json:"role,omitempty"`
+	// The operator's Ed25519 public key: 32 bytes.
+	PublicKey []byte `protobuf:"bytes,3,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddOperatorRequest) Reset() {
+	*x = AddOperatorRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddOperatorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddOperatorRequest) ProtoMessage() {}
+
+func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
+func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AddOperatorRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AddOperatorRequest) GetRole() OperatorRole {
+	if x != nil {
+		return x.Role
+	}
+	return OperatorRole_OPERATOR_ROLE_UNSPECIFIED
+}
+
+func (x *AddOperatorRequest) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *AddOperatorRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type AddOperatorResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Operator      *Operator              `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddOperatorResponse) Reset() {
+	*x = AddOperatorResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddOperatorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddOperatorResponse) ProtoMessage() {}
+
+func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
+func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AddOperatorResponse) GetOperator() *Operator {
+	if x != nil {
+		return x.Operator
+	}
+	return nil
+}
+
+type ListOperatorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOperatorsRequest) Reset() {
+	*x = ListOperatorsRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOperatorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOperatorsRequest) ProtoMessage() {}
+
+func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
+func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+type ListOperatorsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by name.
+	Operators []*Operator `protobuf:"bytes,1,rep,name=operators,proto3" json:"operators,omitempty"`
+	// The owner's Ed25519 public key.
+	OwnerPublicKey []byte `protobuf:"bytes,2,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListOperatorsResponse) Reset() {
+	*x = ListOperatorsResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOperatorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOperatorsResponse) ProtoMessage() {}
+
+func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
+func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListOperatorsResponse) GetOperators() []*Operator {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+func (x *ListOperatorsResponse) GetOwnerPublicKey() []byte {
+	if x != nil {
+		return x.OwnerPublicKey
+	}
+	return nil
+}
+
+type RevokeOperatorRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeOperatorRequest) Reset() {
+	*x = RevokeOperatorRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeOperatorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeOperatorRequest) ProtoMessage() {}
+
+func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
+func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RevokeOperatorRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevokeOperatorRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RevokeOperatorResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was.
+	Operator      *Operator `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeOperatorResponse) Reset() {
+	*x = RevokeOperatorResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeOperatorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeOperatorResponse) ProtoMessage() {}
+
+func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
+func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RevokeOperatorResponse) GetOperator() *Operator {
+	if x != nil {
+		return x.Operator
+	}
+	return nil
+}
+
+type ListAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most how many entries; 0: 100. At most 1000.
+	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only entries with a lower sequence number, for the next page; 0: from the newest on.
+	Before        uint64 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ListAuditRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+type ListAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first.
+	Entries []*AuditEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Whether there are older ones that are kept.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditResponse) Reset() {
+	*x = ListAuditResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditResponse) ProtoMessage() {}
+
+func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
+func (*ListAuditResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ListAuditResponse) GetEntries() []*AuditEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListAuditResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// AuditEntry is one call of an RPC that is audited.
+type AuditEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every entry.
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// Who called: "owner", "operator alice", "core of node reeve-…", or "unknown" where the caller proved nothing.
+	Caller string `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`
+	// As what the caller was let in; CALLER_UNSPECIFIED: it was not.
+	Kind Caller `protobuf:"varint,4,opt,name=kind,proto3,enum=reeve.cluster.v1.Caller" json:"kind,omitempty"`
+	// From where: host:port, or "local".
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// Name of the RPC, such as "AddRole".
+	Rpc string `protobuf:"bytes,6,opt,name=rpc,proto3" json:"rpc,omitempty"`
+	// The fields of the request that are shown in audit logs.
+	Parameters map[string]string `protobuf:"bytes,7,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The gRPC code of the answer: "OK", "PermissionDenied".
+	Code string `protobuf:"bytes,8,opt,name=code,proto3" json:"code,omitempty"`
+	// Why it was refused; empty where it was done. It quotes nothing of what was sent but the parameters.
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The node whose curator took the call.
+	NodeId string `protobuf:"bytes,10,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// How many calls like this one, of callers who proved nothing, were left out since the entry before.
+	Suppressed    uint64 `protobuf:"varint,11,opt,name=suppressed,proto3" json:"suppressed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AuditEntry) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AuditEntry) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetKind() Caller {
+	if x != nil {
+		return x.Kind
+	}
+	return Caller_CALLER_UNSPECIFIED
+}
+
+func (x *AuditEntry) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetRpc() string {
+	if x != nil {
+		return x.Rpc
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetParameters() map[string]string {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
+func (x *AuditEntry) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetSuppressed() uint64 {
+	if x != nil {
+		return x.Suppressed
+	}
+	return 0
+}
+
 var File_reeve_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/cluster.proto\x12\x10reeve.cluster.v1\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xf8\x02\n" +
+	"\x1ereeve/cluster/v1/cluster.proto\x12\x10reeve.cluster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xf8\x02\n" +
 	"\x10BootstrapRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12&\n" +
@@ -1428,15 +2242,20 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Y\n" +
 	"\x11BootstrapResponse\x12'\n" +
 	"\x0fca_certificates\x18\x01 \x03(\fR\x0ecaCertificates\x12\x1b\n" +
-	"\tnode_svid\x18\x02 \x03(\fR\bnodeSvid\"\x0e\n" +
-	"\fWatchRequest\"\xa2\x02\n" +
+	"\tnode_svid\x18\x02 \x03(\fR\bnodeSvid\"c\n" +
+	"\x13ReplaceOwnerRequest\x12(\n" +
+	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\"\n" +
+	"\trequester\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\trequester\"\x16\n" +
+	"\x14ReplaceOwnerResponse\"\x0e\n" +
+	"\fWatchRequest\"\xdc\x02\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
 	"\aplugins\x18\x03 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\x126\n" +
 	"\tdirectory\x18\x04 \x01(\v2\x18.reeve.host.v1.DirectoryR\tdirectory\x12'\n" +
 	"\x0fca_certificates\x18\x05 \x03(\fR\x0ecaCertificates\x12(\n" +
-	"\x10owner_public_key\x18\x06 \x01(\fR\x0eownerPublicKey\"K\n" +
+	"\x10owner_public_key\x18\x06 \x01(\fR\x0eownerPublicKey\x128\n" +
+	"\toperators\x18\a \x03(\v2\x1a.reeve.cluster.v1.OperatorR\toperators\"K\n" +
 	"\x13ReportStatusRequest\x124\n" +
 	"\x06status\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\"\x16\n" +
 	"\x14ReportStatusResponse\"\x12\n" +
@@ -1458,36 +2277,40 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05nodes\x18\x05 \x01(\rR\x05nodes\"\x12\n" +
 	"\x10ListNodesRequest\"A\n" +
 	"\x11ListNodesResponse\x12,\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x16.reeve.cluster.v1.NodeR\x05nodes\")\n" +
-	"\x0eGetNodeRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"=\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x16.reeve.cluster.v1.NodeR\x05nodes\"/\n" +
+	"\x0eGetNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\"=\n" +
 	"\x0fGetNodeResponse\x12*\n" +
-	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"+\n" +
-	"\x10WatchNodeRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"?\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"1\n" +
+	"\x10WatchNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\"?\n" +
 	"\x11WatchNodeResponse\x12*\n" +
-	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"c\n" +
-	"\x0eAddRoleRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\x12$\n" +
-	"\rconfiguration\x18\x03 \x01(\tR\rconfiguration\"C\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"\x8e\x01\n" +
+	"\x0eAddRoleRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x18\n" +
+	"\x04role\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12$\n" +
+	"\rconfiguration\x18\x03 \x01(\tR\rconfiguration\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"C\n" +
 	"\x0fAddRoleResponse\x120\n" +
-	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"@\n" +
-	"\x11RemoveRoleRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\"F\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"k\n" +
+	"\x11RemoveRoleRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x18\n" +
+	"\x04role\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"F\n" +
 	"\x12RemoveRoleResponse\x120\n" +
-	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\x93\x01\n" +
-	"\x0fSetRolesRequest\x12\x17\n" +
-	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x126\n" +
-	"\x05roles\x18\x02 \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12/\n" +
-	"\x13expected_generation\x18\x03 \x01(\x04R\x12expectedGeneration\"D\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\xbe\x01\n" +
+	"\x0fSetRolesRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x126\n" +
+	"\x05roles\x18\x02 \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x125\n" +
+	"\x13expected_generation\x18\x03 \x01(\x04B\x04\xd8\xf3\x18\x01R\x12expectedGeneration\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"D\n" +
 	"\x10SetRolesResponse\x120\n" +
-	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\x84\x02\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\xa9\x02\n" +
 	"\x10AddPluginRequest\x123\n" +
-	"\bmanifest\x18\x01 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\x12I\n" +
-	"\adigests\x18\x02 \x03(\v2/.reeve.cluster.v1.AddPluginRequest.DigestsEntryR\adigests\x124\n" +
-	"\x06grants\x18\x03 \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x1a:\n" +
+	"\bmanifest\x18\x01 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\x12O\n" +
+	"\adigests\x18\x02 \x03(\v2/.reeve.cluster.v1.AddPluginRequest.DigestsEntryB\x04\xd8\xf3\x18\x01R\adigests\x124\n" +
+	"\x06grants\x18\x03 \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
@@ -1495,10 +2318,66 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\"\x14\n" +
 	"\x12ListPluginsRequest\"O\n" +
 	"\x13ListPluginsResponse\x128\n" +
-	"\aplugins\x18\x01 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins2q\n" +
+	"\aplugins\x18\x01 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\"\x8d\x01\n" +
+	"\fLoginRequest\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x01 \x01(\fR\tpublicKey\x12/\n" +
+	"\x10lifetime_seconds\x18\x02 \x01(\rB\x04\xd8\xf3\x18\x01R\x0flifetimeSeconds\x12-\n" +
+	"\x0fsession_seconds\x18\x03 \x01(\rB\x04\xd8\xf3\x18\x01R\x0esessionSeconds\"\xc0\x01\n" +
+	"\rLoginResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x03(\fR\vcertificate\x12=\n" +
+	"\fsession_ends\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vsessionEnds\x12\x1a\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\x122\n" +
+	"\x04role\x18\x04 \x01(\x0e2\x1e.reeve.cluster.v1.OperatorRoleR\x04role\"\xa6\x01\n" +
+	"\x12AddOperatorRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x128\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1e.reeve.cluster.v1.OperatorRoleB\x04\xd8\xf3\x18\x01R\x04role\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x03 \x01(\fR\tpublicKey\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"M\n" +
+	"\x13AddOperatorResponse\x126\n" +
+	"\boperator\x18\x01 \x01(\v2\x1a.reeve.cluster.v1.OperatorR\boperator\"\x16\n" +
+	"\x14ListOperatorsRequest\"{\n" +
+	"\x15ListOperatorsResponse\x128\n" +
+	"\toperators\x18\x01 \x03(\v2\x1a.reeve.cluster.v1.OperatorR\toperators\x12(\n" +
+	"\x10owner_public_key\x18\x02 \x01(\fR\x0eownerPublicKey\"P\n" +
+	"\x15RevokeOperatorRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"P\n" +
+	"\x16RevokeOperatorResponse\x126\n" +
+	"\boperator\x18\x01 \x01(\v2\x1a.reeve.cluster.v1.OperatorR\boperator\"@\n" +
+	"\x10ListAuditRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06before\"_\n" +
+	"\x11ListAuditResponse\x126\n" +
+	"\aentries\x18\x01 \x03(\v2\x1c.reeve.cluster.v1.AuditEntryR\aentries\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xbc\x03\n" +
+	"\n" +
+	"AuditEntry\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06caller\x18\x03 \x01(\tR\x06caller\x12,\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x18.reeve.cluster.v1.CallerR\x04kind\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03rpc\x18\x06 \x01(\tR\x03rpc\x12L\n" +
+	"\n" +
+	"parameters\x18\a \x03(\v2,.reeve.cluster.v1.AuditEntry.ParametersEntryR\n" +
+	"parameters\x12\x12\n" +
+	"\x04code\x18\b \x01(\tR\x04code\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x17\n" +
+	"\anode_id\x18\n" +
+	" \x01(\tR\x06nodeId\x12\x1e\n" +
+	"\n" +
+	"suppressed\x18\v \x01(\x04R\n" +
+	"suppressed\x1a=\n" +
+	"\x0fParametersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xdb\x01\n" +
 	"\x10BootstrapService\x12]\n" +
 	"\tBootstrap\x12\".reeve.cluster.v1.BootstrapRequest\x1a#.reeve.cluster.v1.BootstrapResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x012\x88\x03\n" +
+	"\x01\x01\x12h\n" +
+	"\fReplaceOwner\x12%.reeve.cluster.v1.ReplaceOwnerRequest\x1a&.reeve.cluster.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x01\x18\x012\x88\x03\n" +
 	"\vNodeService\x12S\n" +
 	"\x05Watch\x12\x1e.reeve.cluster.v1.WatchRequest\x1a\x1f.reeve.cluster.v1.WatchResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x020\x01\x12f\n" +
@@ -1507,27 +2386,40 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tHeartbeat\x12\".reeve.cluster.v1.HeartbeatRequest\x1a#.reeve.cluster.v1.HeartbeatResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x02\x12]\n" +
 	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x022\xf5\x06\n" +
-	"\x11ManagementService\x12l\n" +
-	"\x0eGetClusterInfo\x12'.reeve.cluster.v1.GetClusterInfoRequest\x1a(.reeve.cluster.v1.GetClusterInfoResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12]\n" +
-	"\tListNodes\x12\".reeve.cluster.v1.ListNodesRequest\x1a#.reeve.cluster.v1.ListNodesResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12W\n" +
-	"\aGetNode\x12 .reeve.cluster.v1.GetNodeRequest\x1a!.reeve.cluster.v1.GetNodeResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12_\n" +
-	"\tWatchNode\x12\".reeve.cluster.v1.WatchNodeRequest\x1a#.reeve.cluster.v1.WatchNodeResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x030\x01\x12W\n" +
-	"\aAddRole\x12 .reeve.cluster.v1.AddRoleRequest\x1a!.reeve.cluster.v1.AddRoleResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12`\n" +
+	"\x01\x022\x96\v\n" +
+	"\x11ManagementService\x12p\n" +
+	"\x0eGetClusterInfo\x12'.reeve.cluster.v1.GetClusterInfoRequest\x1a(.reeve.cluster.v1.GetClusterInfoResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12a\n" +
+	"\tListNodes\x12\".reeve.cluster.v1.ListNodesRequest\x1a#.reeve.cluster.v1.ListNodesResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12[\n" +
+	"\aGetNode\x12 .reeve.cluster.v1.GetNodeRequest\x1a!.reeve.cluster.v1.GetNodeResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12c\n" +
+	"\tWatchNode\x12\".reeve.cluster.v1.WatchNodeRequest\x1a#.reeve.cluster.v1.WatchNodeResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x010\x01\x12Z\n" +
+	"\aAddRole\x12 .reeve.cluster.v1.AddRoleRequest\x1a!.reeve.cluster.v1.AddRoleResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x01\x12c\n" +
 	"\n" +
-	"RemoveRole\x12#.reeve.cluster.v1.RemoveRoleRequest\x1a$.reeve.cluster.v1.RemoveRoleResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12Z\n" +
-	"\bSetRoles\x12!.reeve.cluster.v1.SetRolesRequest\x1a\".reeve.cluster.v1.SetRolesResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12]\n" +
-	"\tAddPlugin\x12\".reeve.cluster.v1.AddPluginRequest\x1a#.reeve.cluster.v1.AddPluginResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03\x12c\n" +
-	"\vListPlugins\x12$.reeve.cluster.v1.ListPluginsRequest\x1a%.reeve.cluster.v1.ListPluginsResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x03B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
+	"RemoveRole\x12#.reeve.cluster.v1.RemoveRoleRequest\x1a$.reeve.cluster.v1.RemoveRoleResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x01\x12]\n" +
+	"\bSetRoles\x12!.reeve.cluster.v1.SetRolesRequest\x1a\".reeve.cluster.v1.SetRolesResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x01\x12_\n" +
+	"\tAddPlugin\x12\".reeve.cluster.v1.AddPluginRequest\x1a#.reeve.cluster.v1.AddPluginResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12g\n" +
+	"\vListPlugins\x12$.reeve.cluster.v1.ListPluginsRequest\x1a%.reeve.cluster.v1.ListPluginsResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12W\n" +
+	"\x05Login\x12\x1e.reeve.cluster.v1.LoginRequest\x1a\x1f.reeve.cluster.v1.LoginResponse\"\r\xd2\xf3\x18\t\n" +
+	"\x03\x03\x05\x06\x10\x01\x18\x01\x12e\n" +
+	"\vAddOperator\x12$.reeve.cluster.v1.AddOperatorRequest\x1a%.reeve.cluster.v1.AddOperatorResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12m\n" +
+	"\rListOperators\x12&.reeve.cluster.v1.ListOperatorsRequest\x1a'.reeve.cluster.v1.ListOperatorsResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12n\n" +
+	"\x0eRevokeOperator\x12'.reeve.cluster.v1.RevokeOperatorRequest\x1a(.reeve.cluster.v1.RevokeOperatorResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12a\n" +
+	"\tListAudit\x12\".reeve.cluster.v1.ListAuditRequest\x1a#.reeve.cluster.v1.ListAuditResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_reeve_cluster_v1_cluster_proto_rawDescOnce sync.Once
@@ -1541,100 +2433,141 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*BootstrapRequest)(nil),       // 0: reeve.cluster.v1.BootstrapRequest
 	(*BootstrapResponse)(nil),      // 1: reeve.cluster.v1.BootstrapResponse
-	(*WatchRequest)(nil),           // 2: reeve.cluster.v1.WatchRequest
-	(*WatchResponse)(nil),          // 3: reeve.cluster.v1.WatchResponse
-	(*ReportStatusRequest)(nil),    // 4: reeve.cluster.v1.ReportStatusRequest
-	(*ReportStatusResponse)(nil),   // 5: reeve.cluster.v1.ReportStatusResponse
-	(*HeartbeatRequest)(nil),       // 6: reeve.cluster.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),      // 7: reeve.cluster.v1.HeartbeatResponse
-	(*IssueSVIDRequest)(nil),       // 8: reeve.cluster.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),      // 9: reeve.cluster.v1.IssueSVIDResponse
-	(*GetClusterInfoRequest)(nil),  // 10: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil), // 11: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),       // 12: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),      // 13: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),         // 14: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),        // 15: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),       // 16: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),      // 17: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),         // 18: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),        // 19: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),      // 20: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),     // 21: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),        // 22: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),       // 23: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),       // 24: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),      // 25: reeve.cluster.v1.AddPluginResponse
-	(*ListPluginsRequest)(nil),     // 26: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),    // 27: reeve.cluster.v1.ListPluginsResponse
-	nil,                            // 28: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                            // 29: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	(*RoleAssignment)(nil),         // 30: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),           // 31: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),             // 32: reeve.cluster.v1.NodeRecord
-	(*v1.Directory)(nil),           // 33: reeve.host.v1.Directory
-	(*NodeStatus)(nil),             // 34: reeve.cluster.v1.NodeStatus
-	(*Node)(nil),                   // 35: reeve.cluster.v1.Node
-	(*v11.Manifest)(nil),           // 36: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),             // 37: reeve.cluster.v1.RoleGrants
+	(*ReplaceOwnerRequest)(nil),    // 2: reeve.cluster.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),   // 3: reeve.cluster.v1.ReplaceOwnerResponse
+	(*WatchRequest)(nil),           // 4: reeve.cluster.v1.WatchRequest
+	(*WatchResponse)(nil),          // 5: reeve.cluster.v1.WatchResponse
+	(*ReportStatusRequest)(nil),    // 6: reeve.cluster.v1.ReportStatusRequest
+	(*ReportStatusResponse)(nil),   // 7: reeve.cluster.v1.ReportStatusResponse
+	(*HeartbeatRequest)(nil),       // 8: reeve.cluster.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),      // 9: reeve.cluster.v1.HeartbeatResponse
+	(*IssueSVIDRequest)(nil),       // 10: reeve.cluster.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),      // 11: reeve.cluster.v1.IssueSVIDResponse
+	(*GetClusterInfoRequest)(nil),  // 12: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil), // 13: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),       // 14: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),      // 15: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),         // 16: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),        // 17: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),       // 18: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),      // 19: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),         // 20: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),        // 21: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),      // 22: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),     // 23: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),        // 24: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),       // 25: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),       // 26: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),      // 27: reeve.cluster.v1.AddPluginResponse
+	(*ListPluginsRequest)(nil),     // 28: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),    // 29: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),           // 30: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),          // 31: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),     // 32: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),    // 33: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),   // 34: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),  // 35: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),  // 36: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil), // 37: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),       // 38: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),      // 39: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),             // 40: reeve.cluster.v1.AuditEntry
+	nil,                            // 41: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                            // 42: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                            // 43: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),         // 44: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),           // 45: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),             // 46: reeve.cluster.v1.NodeRecord
+	(*v1.Directory)(nil),           // 47: reeve.host.v1.Directory
+	(*Operator)(nil),               // 48: reeve.cluster.v1.Operator
+	(*NodeStatus)(nil),             // 49: reeve.cluster.v1.NodeStatus
+	(*Node)(nil),                   // 50: reeve.cluster.v1.Node
+	(*v11.Manifest)(nil),           // 51: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),             // 52: reeve.cluster.v1.RoleGrants
+	(*timestamppb.Timestamp)(nil),  // 53: google.protobuf.Timestamp
+	(OperatorRole)(0),              // 54: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                    // 55: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	28, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	30, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	31, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	32, // 3: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	31, // 4: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	33, // 5: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	34, // 6: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	35, // 7: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	35, // 8: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	35, // 9: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	32, // 10: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	32, // 11: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	30, // 12: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	32, // 13: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	36, // 14: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	29, // 15: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	37, // 16: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	31, // 17: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	31, // 18: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	0,  // 19: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	2,  // 20: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	4,  // 21: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	6,  // 22: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	8,  // 23: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	10, // 24: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	12, // 25: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	14, // 26: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	16, // 27: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	18, // 28: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	20, // 29: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	22, // 30: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	24, // 31: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	26, // 32: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	1,  // 33: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	3,  // 34: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	5,  // 35: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	7,  // 36: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	9,  // 37: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	11, // 38: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	13, // 39: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	15, // 40: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	17, // 41: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	19, // 42: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	21, // 43: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	23, // 44: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	25, // 45: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	27, // 46: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	33, // [33:47] is the sub-list for method output_type
-	19, // [19:33] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	41, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	44, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	45, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	46, // 3: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	45, // 4: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	47, // 5: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	48, // 6: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	49, // 7: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	50, // 8: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	50, // 9: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	50, // 10: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	46, // 11: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	46, // 12: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	44, // 13: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	46, // 14: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	51, // 15: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	42, // 16: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	52, // 17: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	45, // 18: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	45, // 19: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	53, // 20: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	54, // 21: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	54, // 22: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	48, // 23: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	48, // 24: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	48, // 25: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	40, // 26: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	53, // 27: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	55, // 28: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	43, // 29: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	0,  // 30: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	2,  // 31: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	4,  // 32: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	6,  // 33: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	8,  // 34: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	10, // 35: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	12, // 36: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	14, // 37: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	16, // 38: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	18, // 39: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	20, // 40: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	22, // 41: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	24, // 42: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	26, // 43: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	28, // 44: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	30, // 45: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	32, // 46: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	34, // 47: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	36, // 48: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	38, // 49: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	1,  // 50: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	3,  // 51: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	5,  // 52: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	7,  // 53: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	9,  // 54: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	11, // 55: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	13, // 56: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	15, // 57: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	17, // 58: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	19, // 59: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	21, // 60: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	23, // 61: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	25, // 62: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	27, // 63: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	29, // 64: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	31, // 65: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	33, // 66: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	35, // 67: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	37, // 68: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	39, // 69: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	50, // [50:70] is the sub-list for method output_type
+	30, // [30:50] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -1650,7 +2583,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -25,7 +25,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	BootstrapService_Bootstrap_FullMethodName = "/reeve.cluster.v1.BootstrapService/Bootstrap"
+	BootstrapService_Bootstrap_FullMethodName    = "/reeve.cluster.v1.BootstrapService/Bootstrap"
+	BootstrapService_ReplaceOwner_FullMethodName = "/reeve.cluster.v1.BootstrapService/ReplaceOwner"
 )
 
 // BootstrapServiceClient is the client API for BootstrapService service.
@@ -37,6 +38,9 @@ type BootstrapServiceClient interface {
 	// Bootstrap writes the first state of a cluster in one create-only transaction. Called again with the same cluster ID, node key and
 	// owner key it returns what is stored; with others it is refused with AlreadyExists.
 	Bootstrap(ctx context.Context, in *BootstrapRequest, opts ...grpc.CallOption) (*BootstrapResponse, error)
+	// ReplaceOwner puts another owner key in the place of one that was lost. It proves nothing but that the caller is the core of a node on which a
+	// curator runs, which only root of that node can make say it. What the old key signed is refused from the next call on.
+	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
 }
 
 type bootstrapServiceClient struct {
@@ -57,6 +61,16 @@ func (c *bootstrapServiceClient) Bootstrap(ctx context.Context, in *BootstrapReq
 	return out, nil
 }
 
+func (c *bootstrapServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceOwnerResponse)
+	err := c.cc.Invoke(ctx, BootstrapService_ReplaceOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // BootstrapServiceServer is the server API for BootstrapService service.
 // All implementations must embed UnimplementedBootstrapServiceServer
 // for forward compatibility.
@@ -66,6 +80,9 @@ type BootstrapServiceServer interface {
 	// Bootstrap writes the first state of a cluster in one create-only transaction. Called again with the same cluster ID, node key and
 	// owner key it returns what is stored; with others it is refused with AlreadyExists.
 	Bootstrap(context.Context, *BootstrapRequest) (*BootstrapResponse, error)
+	// ReplaceOwner puts another owner key in the place of one that was lost. It proves nothing but that the caller is the core of a node on which a
+	// curator runs, which only root of that node can make say it. What the old key signed is refused from the next call on.
+	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
 	mustEmbedUnimplementedBootstrapServiceServer()
 }
 
@@ -78,6 +95,9 @@ type UnimplementedBootstrapServiceServer struct{}
 
 func (UnimplementedBootstrapServiceServer) Bootstrap(context.Context, *BootstrapRequest) (*BootstrapResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Bootstrap not implemented")
+}
+func (UnimplementedBootstrapServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
 }
 func (UnimplementedBootstrapServiceServer) mustEmbedUnimplementedBootstrapServiceServer() {}
 func (UnimplementedBootstrapServiceServer) testEmbeddedByValue()                          {}
@@ -118,6 +138,24 @@ func _BootstrapService_Bootstrap_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _BootstrapService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceOwnerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BootstrapServiceServer).ReplaceOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BootstrapService_ReplaceOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BootstrapServiceServer).ReplaceOwner(ctx, req.(*ReplaceOwnerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // BootstrapService_ServiceDesc is the grpc.ServiceDesc for BootstrapService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -128,6 +166,10 @@ var BootstrapService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Bootstrap",
 			Handler:    _BootstrapService_Bootstrap_Handler,
+		},
+		{
+			MethodName: "ReplaceOwner",
+			Handler:    _BootstrapService_ReplaceOwner_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
@@ -378,6 +420,11 @@ const (
 	ManagementService_SetRoles_FullMethodName       = "/reeve.cluster.v1.ManagementService/SetRoles"
 	ManagementService_AddPlugin_FullMethodName      = "/reeve.cluster.v1.ManagementService/AddPlugin"
 	ManagementService_ListPlugins_FullMethodName    = "/reeve.cluster.v1.ManagementService/ListPlugins"
+	ManagementService_Login_FullMethodName          = "/reeve.cluster.v1.ManagementService/Login"
+	ManagementService_AddOperator_FullMethodName    = "/reeve.cluster.v1.ManagementService/AddOperator"
+	ManagementService_ListOperators_FullMethodName  = "/reeve.cluster.v1.ManagementService/ListOperators"
+	ManagementService_RevokeOperator_FullMethodName = "/reeve.cluster.v1.ManagementService/RevokeOperator"
+	ManagementService_ListAudit_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListAudit"
 )
 
 // ManagementServiceClient is the client API for ManagementService service.
@@ -406,6 +453,17 @@ type ManagementServiceClient interface {
 	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(ctx context.Context, in *AddPluginRequest, opts ...grpc.CallOption) (*AddPluginResponse, error)
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
+	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
+	// the owner key, an operator the key that the operator's record pins, or either shows a certificate that an earlier Login of the same session gave and
+	// that is still valid. Certificates end with the session at the latest; then the key is needed again.
+	Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error)
+	// AddOperator makes an operator. AlreadyExists if there is one of that name with another key or role.
+	AddOperator(ctx context.Context, in *AddOperatorRequest, opts ...grpc.CallOption) (*AddOperatorResponse, error)
+	ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error)
+	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on. NotFound if there is none.
+	RevokeOperator(ctx context.Context, in *RevokeOperatorRequest, opts ...grpc.CallOption) (*RevokeOperatorResponse, error)
+	// ListAudit returns entries of the audit log, the newest first.
+	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
 
 type managementServiceClient struct {
@@ -515,6 +573,56 @@ func (c *managementServiceClient) ListPlugins(ctx context.Context, in *ListPlugi
 	return out, nil
 }
 
+func (c *managementServiceClient) Login(ctx context.Context, in *LoginRequest, opts ...grpc.CallOption) (*LoginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LoginResponse)
+	err := c.cc.Invoke(ctx, ManagementService_Login_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) AddOperator(ctx context.Context, in *AddOperatorRequest, opts ...grpc.CallOption) (*AddOperatorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddOperatorResponse)
+	err := c.cc.Invoke(ctx, ManagementService_AddOperator_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOperatorsResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ListOperators_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) RevokeOperator(ctx context.Context, in *RevokeOperatorRequest, opts ...grpc.CallOption) (*RevokeOperatorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeOperatorResponse)
+	err := c.cc.Invoke(ctx, ManagementService_RevokeOperator_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ListAudit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ManagementServiceServer is the server API for ManagementService service.
 // All implementations must embed UnimplementedManagementServiceServer
 // for forward compatibility.
@@ -541,6 +649,17 @@ type ManagementServiceServer interface {
 	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(context.Context, *AddPluginRequest) (*AddPluginResponse, error)
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
+	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
+	// the owner key, an operator the key that the operator's record pins, or either shows a certificate that an earlier Login of the same session gave and
+	// that is still valid. Certificates end with the session at the latest; then the key is needed again.
+	Login(context.Context, *LoginRequest) (*LoginResponse, error)
+	// AddOperator makes an operator. AlreadyExists if there is one of that name with another key or role.
+	AddOperator(context.Context, *AddOperatorRequest) (*AddOperatorResponse, error)
+	ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error)
+	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on. NotFound if there is none.
+	RevokeOperator(context.Context, *RevokeOperatorRequest) (*RevokeOperatorResponse, error)
+	// ListAudit returns entries of the audit log, the newest first.
+	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedManagementServiceServer()
 }
 
@@ -577,6 +696,21 @@ func (UnimplementedManagementServiceServer) AddPlugin(context.Context, *AddPlugi
 }
 func (UnimplementedManagementServiceServer) ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlugins not implemented")
+}
+func (UnimplementedManagementServiceServer) Login(context.Context, *LoginRequest) (*LoginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Login not implemented")
+}
+func (UnimplementedManagementServiceServer) AddOperator(context.Context, *AddOperatorRequest) (*AddOperatorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddOperator not implemented")
+}
+func (UnimplementedManagementServiceServer) ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOperators not implemented")
+}
+func (UnimplementedManagementServiceServer) RevokeOperator(context.Context, *RevokeOperatorRequest) (*RevokeOperatorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeOperator not implemented")
+}
+func (UnimplementedManagementServiceServer) ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
 func (UnimplementedManagementServiceServer) mustEmbedUnimplementedManagementServiceServer() {}
 func (UnimplementedManagementServiceServer) testEmbeddedByValue()                           {}
@@ -754,6 +888,96 @@ func _ManagementService_ListPlugins_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagementService_Login_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).Login(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_Login_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).Login(ctx, req.(*LoginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_AddOperator_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddOperatorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).AddOperator(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_AddOperator_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).AddOperator(ctx, req.(*AddOperatorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ListOperators_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOperatorsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ListOperators(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ListOperators_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ListOperators(ctx, req.(*ListOperatorsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_RevokeOperator_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeOperatorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).RevokeOperator(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_RevokeOperator_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).RevokeOperator(ctx, req.(*RevokeOperatorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ListAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ListAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ListAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ListAudit(ctx, req.(*ListAuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ManagementService_ServiceDesc is the grpc.ServiceDesc for ManagementService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -792,6 +1016,26 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListPlugins",
 			Handler:    _ManagementService_ListPlugins_Handler,
+		},
+		{
+			MethodName: "Login",
+			Handler:    _ManagementService_Login_Handler,
+		},
+		{
+			MethodName: "AddOperator",
+			Handler:    _ManagementService_AddOperator_Handler,
+		},
+		{
+			MethodName: "ListOperators",
+			Handler:    _ManagementService_ListOperators_Handler,
+		},
+		{
+			MethodName: "RevokeOperator",
+			Handler:    _ManagementService_RevokeOperator_Handler,
+		},
+		{
+			MethodName: "ListAudit",
+			Handler:    _ManagementService_ListAudit_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -133,6 +134,62 @@ func (x Isolation) Number() protoreflect.EnumNumber {
 // Deprecated: Use Isolation.Descriptor instead.
 func (Isolation) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+// OperatorRole is what an operator may do.
+type OperatorRole int32
+
+const (
+	OperatorRole_OPERATOR_ROLE_UNSPECIFIED OperatorRole = 0
+	// Everything.
+	OperatorRole_OPERATOR_ROLE_OWNER OperatorRole = 1
+	// Change what nodes run, but not who may do what, nor which plugins there are.
+	OperatorRole_OPERATOR_ROLE_OPERATOR OperatorRole = 2
+	// Read.
+	OperatorRole_OPERATOR_ROLE_VIEWER OperatorRole = 3
+)
+
+// Enum value maps for OperatorRole.
+var (
+	OperatorRole_name = map[int32]string{
+		0: "OPERATOR_ROLE_UNSPECIFIED",
+		1: "OPERATOR_ROLE_OWNER",
+		2: "OPERATOR_ROLE_OPERATOR",
+		3: "OPERATOR_ROLE_VIEWER",
+	}
+	OperatorRole_value = map[string]int32{
+		"OPERATOR_ROLE_UNSPECIFIED": 0,
+		"OPERATOR_ROLE_OWNER":       1,
+		"OPERATOR_ROLE_OPERATOR":    2,
+		"OPERATOR_ROLE_VIEWER":      3,
+	}
+)
+
+func (x OperatorRole) Enum() *OperatorRole {
+	p := new(OperatorRole)
+	*p = x
+	return p
+}
+
+func (x OperatorRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OperatorRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[2].Descriptor()
+}
+
+func (OperatorRole) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[2]
+}
+
+func (x OperatorRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OperatorRole.Descriptor instead.
+func (OperatorRole) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
 // NodeRecord is what the cluster decided about a node.
@@ -578,7 +635,11 @@ type InstanceStatus struct {
 	// When the state was entered.
 	Since *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=since,proto3" json:"since,omitempty"`
 	// While the state is Backoff: when the role is started again.
-	NextTry       *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	NextTry *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	// How the role last ended by itself on this node; absent: never. Kept when the core starts again.
+	LastFailure *Failure `protobuf:"bytes,15,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
+	// When the present process was started; absent while none runs.
+	Started       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -711,6 +772,224 @@ func (x *InstanceStatus) GetNextTry() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *InstanceStatus) GetLastFailure() *Failure {
+	if x != nil {
+		return x.LastFailure
+	}
+	return nil
+}
+
+func (x *InstanceStatus) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+// Failure is one end of a role that nobody asked for.
+type Failure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// What happened, in one sentence.
+	Cause string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	// How the process ended: its exit code or the name of the signal ("SIGKILL"). Neither, if there was none or it had to be ended since it did
+	// not answer.
+	ExitCode *int32 `protobuf:"varint,3,opt,name=exit_code,json=exitCode,proto3,oneof" json:"exit_code,omitempty"`
+	Signal   string `protobuf:"bytes,4,opt,name=signal,proto3" json:"signal,omitempty"`
+	// What it last wrote to its standard error: at most 8 lines of at most 256 bytes, the oldest first.
+	Lines []string `protobuf:"bytes,5,rep,name=lines,proto3" json:"lines,omitempty"`
+	// The crash budget: how many failures fell into the window that ends with this one, and how many are allowed. Past it the role is Failed.
+	Failures uint32               `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
+	Budget   uint32               `protobuf:"varint,7,opt,name=budget,proto3" json:"budget,omitempty"`
+	Window   *durationpb.Duration `protobuf:"bytes,8,opt,name=window,proto3" json:"window,omitempty"`
+	// The instance that failed.
+	InstanceId    string `protobuf:"bytes,9,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Failure) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Failure) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Failure) GetExitCode() int32 {
+	if x != nil && x.ExitCode != nil {
+		return *x.ExitCode
+	}
+	return 0
+}
+
+func (x *Failure) GetSignal() string {
+	if x != nil {
+		return x.Signal
+	}
+	return ""
+}
+
+func (x *Failure) GetLines() []string {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *Failure) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *Failure) GetBudget() uint32 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *Failure) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *Failure) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+// Operator is somebody who may call the management service.
+type Operator struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Written as a role's name.
+	Name string       `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Role OperatorRole `protobuf:"varint,2,opt,name=role,proto3,enum=reeve.cluster.v1.OperatorRole" json:"role,omitempty"`
+	// Random: an operator that is added again under the same name is another one.
+	Id string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	// The Ed25519 public key by which the operator logs in: 32 bytes.
+	PublicKey []byte                 `protobuf:"bytes,4,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	Created   *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
+	// Who added it.
+	CreatedBy     string `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operator) Reset() {
+	*x = Operator{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operator) ProtoMessage() {}
+
+func (x *Operator) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operator.ProtoReflect.Descriptor instead.
+func (*Operator) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Operator) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Operator) GetRole() OperatorRole {
+	if x != nil {
+		return x.Role
+	}
+	return OperatorRole_OPERATOR_ROLE_UNSPECIFIED
+}
+
+func (x *Operator) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Operator) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *Operator) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Operator) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
 // Node is a node as operators see it.
 type Node struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -725,7 +1004,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +1016,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +1029,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -778,7 +1057,7 @@ var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xf9\x02\n" +
+	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xf9\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -828,7 +1107,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06volume\x18\x05 \x01(\tR\x06volume\x12>\n" +
 	"\tinstances\x18\x06 \x03(\v2 .reeve.cluster.v1.InstanceStatusR\tinstances\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x126\n" +
-	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\"\xf2\x04\n" +
+	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\"\xe6\x05\n" +
 	"\x0eInstanceStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x122\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1c.reeve.host.v1.InstanceStateR\x05state\x12\x16\n" +
@@ -845,10 +1124,34 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\tendpoints\x18\v \x03(\v2\x17.reeve.role.v1.EndpointR\tendpoints\x12D\n" +
 	"\x06values\x18\f \x03(\v2,.reeve.cluster.v1.InstanceStatus.ValuesEntryR\x06values\x120\n" +
 	"\x05since\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
-	"\bnext_try\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\anextTry\x1a9\n" +
+	"\bnext_try\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\anextTry\x12<\n" +
+	"\flast_failure\x18\x0f \x01(\v2\x19.reeve.cluster.v1.FailureR\vlastFailure\x124\n" +
+	"\astarted\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8c\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x02\n" +
+	"\aFailure\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\x12 \n" +
+	"\texit_code\x18\x03 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
+	"\x06signal\x18\x04 \x01(\tR\x06signal\x12\x14\n" +
+	"\x05lines\x18\x05 \x03(\tR\x05lines\x12\x1a\n" +
+	"\bfailures\x18\x06 \x01(\rR\bfailures\x12\x16\n" +
+	"\x06budget\x18\a \x01(\rR\x06budget\x121\n" +
+	"\x06window\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x1f\n" +
+	"\vinstance_id\x18\t \x01(\tR\n" +
+	"instanceIdB\f\n" +
+	"\n" +
+	"_exit_code\"\xd6\x01\n" +
+	"\bOperator\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1e.reeve.cluster.v1.OperatorRoleR\x04role\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x04 \x01(\fR\tpublicKey\x124\n" +
+	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\x8c\x01\n" +
 	"\x04Node\x124\n" +
 	"\x06record\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x06record\x124\n" +
 	"\x06status\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\x12\x18\n" +
@@ -863,7 +1166,12 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\tIsolation\x12\x19\n" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ISOLATION_OWN_UID\x10\x01\x12\x18\n" +
-	"\x14ISOLATION_SHARED_UID\x10\x02B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
+	"\x14ISOLATION_SHARED_UID\x10\x02*|\n" +
+	"\fOperatorRole\x12\x1d\n" +
+	"\x19OPERATOR_ROLE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13OPERATOR_ROLE_OWNER\x10\x01\x12\x1a\n" +
+	"\x16OPERATOR_ROLE_OPERATOR\x10\x02\x12\x18\n" +
+	"\x14OPERATOR_ROLE_VIEWER\x10\x03B@Z>github.com/reeveproject/reeve/proto/reeve/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_reeve_cluster_v1_records_proto_rawDescOnce sync.Once
@@ -877,52 +1185,62 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_records_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
 	(Isolation)(0),                // 1: reeve.cluster.v1.Isolation
-	(*NodeRecord)(nil),            // 2: reeve.cluster.v1.NodeRecord
-	(*RoleAssignment)(nil),        // 3: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 4: reeve.cluster.v1.PluginRecord
-	(*RoleGrants)(nil),            // 5: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 6: reeve.cluster.v1.NodeStatus
-	(*InstanceStatus)(nil),        // 7: reeve.cluster.v1.InstanceStatus
-	(*Node)(nil),                  // 8: reeve.cluster.v1.Node
-	nil,                           // 9: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 10: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 11: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 13: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 14: reeve.role.v1.Grant
-	(v11.InstanceState)(0),        // 15: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 16: reeve.role.v1.Endpoint
+	(OperatorRole)(0),             // 2: reeve.cluster.v1.OperatorRole
+	(*NodeRecord)(nil),            // 3: reeve.cluster.v1.NodeRecord
+	(*RoleAssignment)(nil),        // 4: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 5: reeve.cluster.v1.PluginRecord
+	(*RoleGrants)(nil),            // 6: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 7: reeve.cluster.v1.NodeStatus
+	(*InstanceStatus)(nil),        // 8: reeve.cluster.v1.InstanceStatus
+	(*Failure)(nil),               // 9: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 10: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 11: reeve.cluster.v1.Node
+	nil,                           // 12: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 13: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 14: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 16: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 17: reeve.role.v1.Grant
+	(v11.InstanceState)(0),        // 18: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 19: reeve.role.v1.Endpoint
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	9,  // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	3,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	12, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	10, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	13, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	5,  // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	12, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	14, // 8: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	12, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	4,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	15, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	13, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	16, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	6,  // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	15, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	17, // 8: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
 	1,  // 9: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	7,  // 10: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	12, // 11: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	15, // 12: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	16, // 13: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	11, // 14: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	12, // 15: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	12, // 16: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	2,  // 17: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	6,  // 18: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	8,  // 10: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	15, // 11: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	18, // 12: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	19, // 13: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	14, // 14: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	15, // 15: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	15, // 16: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	9,  // 17: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	15, // 18: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	15, // 19: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	20, // 20: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	2,  // 21: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	15, // 22: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	3,  // 23: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	7,  // 24: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -930,13 +1248,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
+	file_reeve_cluster_v1_records_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   10,
+			NumEnums:      3,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -711,7 +711,11 @@ type StoreStatus struct {
 	// Bytes that the local member's database may have on disk, a reserve for the cluster user among them.
 	Quota int64 `protobuf:"varint,12,opt,name=quota,proto3" json:"quota,omitempty"`
 	// What keeps the store from its work, such as a lack of room, and what to do about it; for people. Empty: nothing.
-	Problem       string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Bytes of the database that are in use: what defragmenting would leave.
+	DatabaseInUse int64 `protobuf:"varint,14,opt,name=database_in_use,json=databaseInUse,proto3" json:"database_in_use,omitempty"`
+	// How often the local member has seen the leader change since its process started.
+	LeaderChanges uint64 `protobuf:"varint,15,opt,name=leader_changes,json=leaderChanges,proto3" json:"leader_changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -837,6 +841,109 @@ func (x *StoreStatus) GetProblem() string {
 	return ""
 }
 
+func (x *StoreStatus) GetDatabaseInUse() int64 {
+	if x != nil {
+		return x.DatabaseInUse
+	}
+	return 0
+}
+
+func (x *StoreStatus) GetLeaderChanges() uint64 {
+	if x != nil {
+		return x.LeaderChanges
+	}
+	return 0
+}
+
+type RecoverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverRequest) Reset() {
+	*x = RecoverRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverRequest) ProtoMessage() {}
+
+func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
+func (*RecoverRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+}
+
+type RecoverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes on disk of the local member's database before and after.
+	SizeBefore    int64 `protobuf:"varint,1,opt,name=size_before,json=sizeBefore,proto3" json:"size_before,omitempty"`
+	SizeAfter     int64 `protobuf:"varint,2,opt,name=size_after,json=sizeAfter,proto3" json:"size_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverResponse) Reset() {
+	*x = RecoverResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverResponse) ProtoMessage() {}
+
+func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
+func (*RecoverResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RecoverResponse) GetSizeBefore() int64 {
+	if x != nil {
+		return x.SizeBefore
+	}
+	return 0
+}
+
+func (x *RecoverResponse) GetSizeAfter() int64 {
+	if x != nil {
+		return x.SizeAfter
+	}
+	return 0
+}
+
 type StoreMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -848,7 +955,7 @@ type StoreMember struct {
 
 func (x *StoreMember) Reset() {
 	*x = StoreMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +967,7 @@ func (x *StoreMember) String() string {
 func (*StoreMember) ProtoMessage() {}
 
 func (x *StoreMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +980,7 @@ func (x *StoreMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
 func (*StoreMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StoreMember) GetId() string {
@@ -908,7 +1015,7 @@ type AccessStatus struct {
 
 func (x *AccessStatus) Reset() {
 	*x = AccessStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1027,7 @@ func (x *AccessStatus) String() string {
 func (*AccessStatus) ProtoMessage() {}
 
 func (x *AccessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1040,7 @@ func (x *AccessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStatus.ProtoReflect.Descriptor instead.
 func (*AccessStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AccessStatus) GetInstanceId() string {
@@ -971,7 +1078,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1090,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1103,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DesiredState) GetUsers() []*DesiredUser {
@@ -1024,7 +1131,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1143,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1156,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -1103,7 +1210,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x11SetAccessResponse\"\x13\n" +
 	"\x11WatchStoreRequest\"M\n" +
 	"\x12WatchStoreResponse\x127\n" +
-	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\xba\x03\n" +
+	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\x89\x04\n" +
 	"\vStoreStatus\x12\x16\n" +
 	"\x06formed\x18\x01 \x01(\bR\x06formed\x12\x1d\n" +
 	"\n" +
@@ -1120,7 +1227,15 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	" \x01(\x04R\faccessNumber\x128\n" +
 	"\x06access\x18\v \x03(\v2 .reeve.consensus.v1.AccessStatusR\x06access\x12\x14\n" +
 	"\x05quota\x18\f \x01(\x03R\x05quota\x12\x18\n" +
-	"\aproblem\x18\r \x01(\tR\aproblem\"K\n" +
+	"\aproblem\x18\r \x01(\tR\aproblem\x12&\n" +
+	"\x0fdatabase_in_use\x18\x0e \x01(\x03R\rdatabaseInUse\x12%\n" +
+	"\x0eleader_changes\x18\x0f \x01(\x04R\rleaderChanges\"\x10\n" +
+	"\x0eRecoverRequest\"Q\n" +
+	"\x0fRecoverResponse\x12\x1f\n" +
+	"\vsize_before\x18\x01 \x01(\x03R\n" +
+	"sizeBefore\x12\x1d\n" +
+	"\n" +
+	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"K\n" +
 	"\vStoreMember\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1145,12 +1260,13 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x18ACCESS_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ACCESS_STATE_OPEN\x10\x01\x12\x18\n" +
 	"\x14ACCESS_STATE_WAITING\x10\x02\x12\x17\n" +
-	"\x13ACCESS_STATE_FAILED\x10\x032\x96\x02\n" +
+	"\x13ACCESS_STATE_FAILED\x10\x032\xea\x02\n" +
 	"\x10ConsensusService\x12I\n" +
 	"\x04Form\x12\x1f.reeve.consensus.v1.FormRequest\x1a .reeve.consensus.v1.FormResponse\x12X\n" +
 	"\tSetAccess\x12$.reeve.consensus.v1.SetAccessRequest\x1a%.reeve.consensus.v1.SetAccessResponse\x12]\n" +
 	"\n" +
-	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01BDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
+	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01\x12R\n" +
+	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponseBDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
 
 var (
 	file_reeve_consensus_v1_consensus_proto_rawDescOnce sync.Once
@@ -1165,7 +1281,7 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(FormProblemKind)(0),       // 0: reeve.consensus.v1.FormProblemKind
 	(AccessState)(0),           // 1: reeve.consensus.v1.AccessState
@@ -1180,10 +1296,12 @@ var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(*WatchStoreRequest)(nil),  // 10: reeve.consensus.v1.WatchStoreRequest
 	(*WatchStoreResponse)(nil), // 11: reeve.consensus.v1.WatchStoreResponse
 	(*StoreStatus)(nil),        // 12: reeve.consensus.v1.StoreStatus
-	(*StoreMember)(nil),        // 13: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),       // 14: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),       // 15: reeve.consensus.v1.DesiredState
-	(*DesiredUser)(nil),        // 16: reeve.consensus.v1.DesiredUser
+	(*RecoverRequest)(nil),     // 13: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),    // 14: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),        // 15: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),       // 16: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),       // 17: reeve.consensus.v1.DesiredState
+	(*DesiredUser)(nil),        // 18: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	3,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
@@ -1191,18 +1309,20 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	0,  // 2: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
 	8,  // 3: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
 	12, // 4: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	13, // 5: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	14, // 6: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	15, // 5: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	16, // 6: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
 	1,  // 7: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	16, // 8: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	18, // 8: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
 	2,  // 9: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
 	7,  // 10: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
 	10, // 11: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	5,  // 12: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	9,  // 13: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	11, // 14: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
+	13, // 12: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	5,  // 13: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	9,  // 14: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	11, // 15: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	14, // 16: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
 	9,  // [9:9] is the sub-list for extension type_name
 	9,  // [9:9] is the sub-list for extension extendee
 	0,  // [0:9] is the sub-list for field type_name
@@ -1223,7 +1343,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

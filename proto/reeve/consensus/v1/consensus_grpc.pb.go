@@ -24,6 +24,7 @@ const (
 	ConsensusService_Form_FullMethodName       = "/reeve.consensus.v1.ConsensusService/Form"
 	ConsensusService_SetAccess_FullMethodName  = "/reeve.consensus.v1.ConsensusService/SetAccess"
 	ConsensusService_WatchStore_FullMethodName = "/reeve.consensus.v1.ConsensusService/WatchStore"
+	ConsensusService_Recover_FullMethodName    = "/reeve.consensus.v1.ConsensusService/Recover"
 )
 
 // ConsensusServiceClient is the client API for ConsensusService service.
@@ -40,6 +41,9 @@ type ConsensusServiceClient interface {
 	SetAccess(ctx context.Context, in *SetAccessRequest, opts ...grpc.CallOption) (*SetAccessResponse, error)
 	// WatchStore streams the state of the store: the present one at once, then every change.
 	WatchStore(ctx context.Context, in *WatchStoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStoreResponse], error)
+	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
+	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
+	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
 }
 
 type consensusServiceClient struct {
@@ -89,6 +93,16 @@ func (c *consensusServiceClient) WatchStore(ctx context.Context, in *WatchStoreR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ConsensusService_WatchStoreClient = grpc.ServerStreamingClient[WatchStoreResponse]
 
+func (c *consensusServiceClient) Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverResponse)
+	err := c.cc.Invoke(ctx, ConsensusService_Recover_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConsensusServiceServer is the server API for ConsensusService service.
 // All implementations must embed UnimplementedConsensusServiceServer
 // for forward compatibility.
@@ -103,6 +117,9 @@ type ConsensusServiceServer interface {
 	SetAccess(context.Context, *SetAccessRequest) (*SetAccessResponse, error)
 	// WatchStore streams the state of the store: the present one at once, then every change.
 	WatchStore(*WatchStoreRequest, grpc.ServerStreamingServer[WatchStoreResponse]) error
+	// Recover gives a store that is full its room back, as the role also does by itself: it compacts the history, defragments the local
+	// member's database, and clears the alarm if there is room now. FailedPrecondition if there is not: the message says who uses it.
+	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
 	mustEmbedUnimplementedConsensusServiceServer()
 }
 
@@ -121,6 +138,9 @@ func (UnimplementedConsensusServiceServer) SetAccess(context.Context, *SetAccess
 }
 func (UnimplementedConsensusServiceServer) WatchStore(*WatchStoreRequest, grpc.ServerStreamingServer[WatchStoreResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchStore not implemented")
+}
+func (UnimplementedConsensusServiceServer) Recover(context.Context, *RecoverRequest) (*RecoverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Recover not implemented")
 }
 func (UnimplementedConsensusServiceServer) mustEmbedUnimplementedConsensusServiceServer() {}
 func (UnimplementedConsensusServiceServer) testEmbeddedByValue()                          {}
@@ -190,6 +210,24 @@ func _ConsensusService_WatchStore_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ConsensusService_WatchStoreServer = grpc.ServerStreamingServer[WatchStoreResponse]
 
+func _ConsensusService_Recover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConsensusServiceServer).Recover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConsensusService_Recover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConsensusServiceServer).Recover(ctx, req.(*RecoverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ConsensusService_ServiceDesc is the grpc.ServiceDesc for ConsensusService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -204,6 +242,10 @@ var ConsensusService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetAccess",
 			Handler:    _ConsensusService_SetAccess_Handler,
+		},
+		{
+			MethodName: "Recover",
+			Handler:    _ConsensusService_Recover_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1263,7 +1263,9 @@ func (x *ReplaceFileRequest) GetContent() []byte {
 type ReplaceFileResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The digest of the new content.
-	Digest        string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Whether the file was written in place, since something is mounted on it.
+	InPlace       bool `protobuf:"varint,2,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1303,6 +1305,211 @@ func (x *ReplaceFileResponse) GetDigest() string {
 		return x.Digest
 	}
 	return ""
+}
+
+func (x *ReplaceFileResponse) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
+}
+
+type SetHostnameRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A host name as in RFC 1123: at most 64 bytes, which is what the kernel keeps.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHostnameRequest) Reset() {
+	*x = SetHostnameRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHostnameRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHostnameRequest) ProtoMessage() {}
+
+func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHostnameRequest.ProtoReflect.Descriptor instead.
+func (*SetHostnameRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetHostnameRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type SetHostnameResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the machine had another name before.
+	Changed bool `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Whether the file was written in place.
+	InPlace       bool `protobuf:"varint,2,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHostnameResponse) Reset() {
+	*x = SetHostnameResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHostnameResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHostnameResponse) ProtoMessage() {}
+
+func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHostnameResponse.ProtoReflect.Descriptor instead.
+func (*SetHostnameResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SetHostnameResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *SetHostnameResponse) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
+}
+
+type SetMachineIDRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 32 lower-case hexadecimal digits, not all of them zero.
+	MachineId     string `protobuf:"bytes,1,opt,name=machine_id,json=machineId,proto3" json:"machine_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMachineIDRequest) Reset() {
+	*x = SetMachineIDRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMachineIDRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMachineIDRequest) ProtoMessage() {}
+
+func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMachineIDRequest.ProtoReflect.Descriptor instead.
+func (*SetMachineIDRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SetMachineIDRequest) GetMachineId() string {
+	if x != nil {
+		return x.MachineId
+	}
+	return ""
+}
+
+type SetMachineIDResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the machine had no ID before.
+	Changed bool `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// Whether the file was written in place.
+	InPlace       bool `protobuf:"varint,2,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMachineIDResponse) Reset() {
+	*x = SetMachineIDResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMachineIDResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMachineIDResponse) ProtoMessage() {}
+
+func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMachineIDResponse.ProtoReflect.Descriptor instead.
+func (*SetMachineIDResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SetMachineIDResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *SetMachineIDResponse) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
 }
 
 var file_reeve_host_v1_host_proto_extTypes = []protoimpl.ExtensionInfo{
@@ -1395,9 +1602,21 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x12ReplaceFileRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12'\n" +
 	"\x0fexpected_digest\x18\x02 \x01(\tR\x0eexpectedDigest\x12\x18\n" +
-	"\acontent\x18\x03 \x01(\fR\acontent\"-\n" +
+	"\acontent\x18\x03 \x01(\fR\acontent\"H\n" +
 	"\x13ReplaceFileResponse\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\tR\x06digest*\x88\x02\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x19\n" +
+	"\bin_place\x18\x02 \x01(\bR\ainPlace\"(\n" +
+	"\x12SetHostnameRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"J\n" +
+	"\x13SetHostnameResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\x12\x19\n" +
+	"\bin_place\x18\x02 \x01(\bR\ainPlace\"4\n" +
+	"\x13SetMachineIDRequest\x12\x1d\n" +
+	"\n" +
+	"machine_id\x18\x01 \x01(\tR\tmachineId\"K\n" +
+	"\x14SetMachineIDResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\x12\x19\n" +
+	"\bin_place\x18\x02 \x01(\bR\ainPlace*\x88\x02\n" +
 	"\x0fMembershipState\x12 \n" +
 	"\x1cMEMBERSHIP_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18MEMBERSHIP_STATE_UNKNOWN\x10\x01\x12\"\n" +
@@ -1423,14 +1642,16 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"/CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS\x10\x02\x12-\n" +
 	")CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER\x10\x03\x12+\n" +
 	"'CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER\x10\x04\x12,\n" +
-	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xf6\x04\n" +
+	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xcf\x06\n" +
 	"\vHostService\x12j\n" +
 	"\x0fWatchMembership\x12%.reeve.host.v1.WatchMembershipRequest\x1a&.reeve.host.v1.WatchMembershipResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12g\n" +
 	"\x0eWatchDirectory\x12$.reeve.host.v1.WatchDirectoryRequest\x1a%.reeve.host.v1.WatchDirectoryResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12a\n" +
 	"\fWatchNetwork\x12\".reeve.host.v1.WatchNetworkRequest\x1a#.reeve.host.v1.WatchNetworkResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12d\n" +
 	"\rOpenConsensus\x12#.reeve.host.v1.OpenConsensusRequest\x1a$.reeve.host.v1.OpenConsensusResponse\"\x06\xca\xf3\x18\x02\x10\x010\x01\x12_\n" +
 	"\bReadFile\x12\x1e.reeve.host.v1.ReadFileRequest\x1a\x1f.reeve.host.v1.ReadFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
-	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file:O\n" +
+	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
+	"\vSetHostname\x12!.reeve.host.v1.SetHostnameRequest\x1a\".reeve.host.v1.SetHostnameResponse\"\x12\xca\xf3\x18\x0e\x1a\fset-hostname\x12m\n" +
+	"\fSetMachineID\x12\".reeve.host.v1.SetMachineIDRequest\x1a#.reeve.host.v1.SetMachineIDResponse\"\x14\xca\xf3\x18\x10\x1a\x0eset-machine-id:O\n" +
 	"\x06access\x12\x1e.google.protobuf.MethodOptions\x18\xb9\x8e\x03 \x01(\v2\x15.reeve.host.v1.AccessR\x06accessB:Z8github.com/reeveproject/reeve/proto/reeve/host/v1;hostv1b\x06proto3"
 
 var (
@@ -1446,7 +1667,7 @@ func file_reeve_host_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_reeve_host_v1_host_proto_goTypes = []any{
 	(MembershipState)(0),               // 0: reeve.host.v1.MembershipState
 	(InstanceState)(0),                 // 1: reeve.host.v1.InstanceState
@@ -1470,27 +1691,31 @@ var file_reeve_host_v1_host_proto_goTypes = []any{
 	(*ReadFileResponse)(nil),           // 19: reeve.host.v1.ReadFileResponse
 	(*ReplaceFileRequest)(nil),         // 20: reeve.host.v1.ReplaceFileRequest
 	(*ReplaceFileResponse)(nil),        // 21: reeve.host.v1.ReplaceFileResponse
-	nil,                                // 22: reeve.host.v1.DirectoryNode.LabelsEntry
-	nil,                                // 23: reeve.host.v1.DirectoryRole.ValuesEntry
-	(*timestamppb.Timestamp)(nil),      // 24: google.protobuf.Timestamp
-	(*v1.Endpoint)(nil),                // 25: reeve.role.v1.Endpoint
-	(*descriptorpb.MethodOptions)(nil), // 26: google.protobuf.MethodOptions
+	(*SetHostnameRequest)(nil),         // 22: reeve.host.v1.SetHostnameRequest
+	(*SetHostnameResponse)(nil),        // 23: reeve.host.v1.SetHostnameResponse
+	(*SetMachineIDRequest)(nil),        // 24: reeve.host.v1.SetMachineIDRequest
+	(*SetMachineIDResponse)(nil),       // 25: reeve.host.v1.SetMachineIDResponse
+	nil,                                // 26: reeve.host.v1.DirectoryNode.LabelsEntry
+	nil,                                // 27: reeve.host.v1.DirectoryRole.ValuesEntry
+	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
+	(*v1.Endpoint)(nil),                // 29: reeve.role.v1.Endpoint
+	(*descriptorpb.MethodOptions)(nil), // 30: google.protobuf.MethodOptions
 }
 var file_reeve_host_v1_host_proto_depIdxs = []int32{
 	6,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
 	0,  // 1: reeve.host.v1.Membership.state:type_name -> reeve.host.v1.MembershipState
-	24, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
+	28, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
 	9,  // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
 	10, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
-	22, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
+	26, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
 	11, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
 	1,  // 7: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
-	25, // 8: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
-	23, // 9: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
+	29, // 8: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
+	27, // 9: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
 	16, // 10: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
 	17, // 11: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
 	2,  // 12: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
-	26, // 13: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
+	30, // 13: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
 	3,  // 14: reeve.host.v1.access:type_name -> reeve.host.v1.Access
 	4,  // 15: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
 	7,  // 16: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
@@ -1498,14 +1723,18 @@ var file_reeve_host_v1_host_proto_depIdxs = []int32{
 	14, // 18: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
 	18, // 19: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
 	20, // 20: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
-	5,  // 21: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
-	8,  // 22: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
-	13, // 23: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
-	15, // 24: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
-	19, // 25: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
-	21, // 26: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
-	21, // [21:27] is the sub-list for method output_type
-	15, // [15:21] is the sub-list for method input_type
+	22, // 21: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
+	24, // 22: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
+	5,  // 23: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
+	8,  // 24: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
+	13, // 25: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
+	15, // 26: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
+	19, // 27: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
+	21, // 28: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
+	23, // 29: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
+	25, // 30: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
+	23, // [23:31] is the sub-list for method output_type
+	15, // [15:23] is the sub-list for method input_type
 	14, // [14:15] is the sub-list for extension type_name
 	13, // [13:14] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1531,7 +1760,7 @@ func file_reeve_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_host_v1_host_proto_rawDesc), len(file_reeve_host_v1_host_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -30,6 +30,8 @@ const (
 	HostService_OpenConsensus_FullMethodName   = "/reeve.host.v1.HostService/OpenConsensus"
 	HostService_ReadFile_FullMethodName        = "/reeve.host.v1.HostService/ReadFile"
 	HostService_ReplaceFile_FullMethodName     = "/reeve.host.v1.HostService/ReplaceFile"
+	HostService_SetHostname_FullMethodName     = "/reeve.host.v1.HostService/SetHostname"
+	HostService_SetMachineID_FullMethodName    = "/reeve.host.v1.HostService/SetMachineID"
 )
 
 // HostServiceClient is the client API for HostService service.
@@ -51,7 +53,17 @@ type HostServiceClient interface {
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
 	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
 	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
+	//
+	// A file that something is mounted on (as in most containers) cannot be renamed over: it is written in place, which is not atomic, and the
+	// response says so.
 	ReplaceFile(ctx context.Context, in *ReplaceFileRequest, opts ...grpc.CallOption) (*ReplaceFileResponse, error)
+	// SetHostname sets the machine's host name. The grant "set-hostname" has one parameter, "path": the file in which the name is kept over a reboot,
+	// such as /etc/hostname, under the conditions of ReplaceFile; without it only the kernel is told.
+	SetHostname(ctx context.Context, in *SetHostnameRequest, opts ...grpc.CallOption) (*SetHostnameResponse, error)
+	// SetMachineID sets the machine's ID (machine-id(5)) in the file that the parameter "path" of the grant "set-machine-id" names, such as
+	// /etc/machine-id, under the conditions of ReplaceFile. FailedPrecondition if the machine has another ID already: one that changes
+	// breaks whoever has noted it.
+	SetMachineID(ctx context.Context, in *SetMachineIDRequest, opts ...grpc.CallOption) (*SetMachineIDResponse, error)
 }
 
 type hostServiceClient struct {
@@ -158,6 +170,26 @@ func (c *hostServiceClient) ReplaceFile(ctx context.Context, in *ReplaceFileRequ
 	return out, nil
 }
 
+func (c *hostServiceClient) SetHostname(ctx context.Context, in *SetHostnameRequest, opts ...grpc.CallOption) (*SetHostnameResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetHostnameResponse)
+	err := c.cc.Invoke(ctx, HostService_SetHostname_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostServiceClient) SetMachineID(ctx context.Context, in *SetMachineIDRequest, opts ...grpc.CallOption) (*SetMachineIDResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetMachineIDResponse)
+	err := c.cc.Invoke(ctx, HostService_SetMachineID_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HostServiceServer is the server API for HostService service.
 // All implementations must embed UnimplementedHostServiceServer
 // for forward compatibility.
@@ -177,7 +209,17 @@ type HostServiceServer interface {
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
 	// allows. Aborted if the file is not what the caller last read. FailedPrecondition if the file, or a directory on the way to it, is such that
 	// others could make the core follow them: symbolic or hard links, a directory that others may write, a file or directory of another user.
+	//
+	// A file that something is mounted on (as in most containers) cannot be renamed over: it is written in place, which is not atomic, and the
+	// response says so.
 	ReplaceFile(context.Context, *ReplaceFileRequest) (*ReplaceFileResponse, error)
+	// SetHostname sets the machine's host name. The grant "set-hostname" has one parameter, "path": the file in which the name is kept over a reboot,
+	// such as /etc/hostname, under the conditions of ReplaceFile; without it only the kernel is told.
+	SetHostname(context.Context, *SetHostnameRequest) (*SetHostnameResponse, error)
+	// SetMachineID sets the machine's ID (machine-id(5)) in the file that the parameter "path" of the grant "set-machine-id" names, such as
+	// /etc/machine-id, under the conditions of ReplaceFile. FailedPrecondition if the machine has another ID already: one that changes
+	// breaks whoever has noted it.
+	SetMachineID(context.Context, *SetMachineIDRequest) (*SetMachineIDResponse, error)
 	mustEmbedUnimplementedHostServiceServer()
 }
 
@@ -205,6 +247,12 @@ func (UnimplementedHostServiceServer) ReadFile(context.Context, *ReadFileRequest
 }
 func (UnimplementedHostServiceServer) ReplaceFile(context.Context, *ReplaceFileRequest) (*ReplaceFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceFile not implemented")
+}
+func (UnimplementedHostServiceServer) SetHostname(context.Context, *SetHostnameRequest) (*SetHostnameResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetHostname not implemented")
+}
+func (UnimplementedHostServiceServer) SetMachineID(context.Context, *SetMachineIDRequest) (*SetMachineIDResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetMachineID not implemented")
 }
 func (UnimplementedHostServiceServer) mustEmbedUnimplementedHostServiceServer() {}
 func (UnimplementedHostServiceServer) testEmbeddedByValue()                     {}
@@ -307,6 +355,42 @@ func _HostService_ReplaceFile_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostService_SetHostname_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetHostnameRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostServiceServer).SetHostname(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostService_SetHostname_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostServiceServer).SetHostname(ctx, req.(*SetHostnameRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostService_SetMachineID_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetMachineIDRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostServiceServer).SetMachineID(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostService_SetMachineID_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostServiceServer).SetMachineID(ctx, req.(*SetMachineIDRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // HostService_ServiceDesc is the grpc.ServiceDesc for HostService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -321,6 +405,14 @@ var HostService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplaceFile",
 			Handler:    _HostService_ReplaceFile_Handler,
+		},
+		{
+			MethodName: "SetHostname",
+			Handler:    _HostService_SetHostname_Handler,
+		},
+		{
+			MethodName: "SetMachineID",
+			Handler:    _HostService_SetMachineID_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -10,10 +10,12 @@ package nodev1
 
 import (
 	v11 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	v12 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	v1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
-	v12 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	v13 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -25,6 +27,62 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Severity is how much an event asks of an operator.
+type Severity int32
+
+const (
+	Severity_SEVERITY_UNSPECIFIED Severity = 0
+	// Things go as they should.
+	Severity_SEVERITY_INFO Severity = 1
+	// Something went wrong and is being dealt with.
+	Severity_SEVERITY_WARNING Severity = 2
+	// Something is wrong until somebody does something.
+	Severity_SEVERITY_ERROR Severity = 3
+)
+
+// Enum value maps for Severity.
+var (
+	Severity_name = map[int32]string{
+		0: "SEVERITY_UNSPECIFIED",
+		1: "SEVERITY_INFO",
+		2: "SEVERITY_WARNING",
+		3: "SEVERITY_ERROR",
+	}
+	Severity_value = map[string]int32{
+		"SEVERITY_UNSPECIFIED": 0,
+		"SEVERITY_INFO":        1,
+		"SEVERITY_WARNING":     2,
+		"SEVERITY_ERROR":       3,
+	}
+)
+
+func (x Severity) Enum() *Severity {
+	p := new(Severity)
+	*p = x
+	return p
+}
+
+func (x Severity) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Severity) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_node_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (Severity) Type() protoreflect.EnumType {
+	return &file_reeve_node_v1_node_proto_enumTypes[0]
+}
+
+func (x Severity) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Severity.Descriptor instead.
+func (Severity) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{0}
+}
 
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -197,7 +255,9 @@ type Status struct {
 	// How to reach the cluster.
 	Cluster *ClusterAccess `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// When the core started, in nanoseconds of the Unix epoch.
-	CoreStart     int64 `protobuf:"varint,5,opt,name=core_start,json=coreStart,proto3" json:"core_start,omitempty"`
+	CoreStart int64 `protobuf:"varint,5,opt,name=core_start,json=coreStart,proto3" json:"core_start,omitempty"`
+	// The local member of the consensus store, as the role that provides it states it; absent if none runs here.
+	Store         *v12.StoreStatus `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -265,6 +325,13 @@ func (x *Status) GetCoreStart() int64 {
 		return x.CoreStart
 	}
 	return 0
+}
+
+func (x *Status) GetStore() *v12.StoreStatus {
+	if x != nil {
+		return x.Store
+	}
+	return nil
 }
 
 // ClusterAccess is what a client needs to reach the cluster API, apart from its credentials.
@@ -381,7 +448,7 @@ type ImportPluginResponse struct {
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// "linux/amd64".
 	Platform      string        `protobuf:"bytes,2,opt,name=platform,proto3" json:"platform,omitempty"`
-	Manifest      *v12.Manifest `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	Manifest      *v13.Manifest `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,7 +497,7 @@ func (x *ImportPluginResponse) GetPlatform() string {
 	return ""
 }
 
-func (x *ImportPluginResponse) GetManifest() *v12.Manifest {
+func (x *ImportPluginResponse) GetManifest() *v13.Manifest {
 	if x != nil {
 		return x.Manifest
 	}
@@ -441,7 +508,9 @@ type ReadLogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	// Only the last lines; 0: all that is kept.
-	Tail          uint32 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
+	Tail uint32 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
+	// Go on with what is written from then on, over restarts of the role and of the file, until the caller ends the call.
+	Follow        bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +559,13 @@ func (x *ReadLogRequest) GetTail() uint32 {
 	return 0
 }
 
+func (x *ReadLogRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
 type ReadLogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whole lines.
@@ -535,17 +611,599 @@ func (x *ReadLogResponse) GetData() []byte {
 	return nil
 }
 
+type RestartRoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartRoleRequest) Reset() {
+	*x = RestartRoleRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartRoleRequest) ProtoMessage() {}
+
+func (x *RestartRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartRoleRequest.ProtoReflect.Descriptor instead.
+func (*RestartRoleRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RestartRoleRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RestartRoleRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RestartRoleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instance that is stopped; empty: none ran.
+	InstanceId    string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestartRoleResponse) Reset() {
+	*x = RestartRoleResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestartRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestartRoleResponse) ProtoMessage() {}
+
+func (x *RestartRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestartRoleResponse.ProtoReflect.Descriptor instead.
+func (*RestartRoleResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RestartRoleResponse) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only events after this one, by its sequence number; 0: all that are kept.
+	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// Only the last ones of those that are kept; 0: all.
+	Tail uint32 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
+	// Go on with what happens, until the caller ends the call.
+	Follow        bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchEventsRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *WatchEventsRequest) GetTail() uint32 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
+}
+
+func (x *WatchEventsRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order; never empty.
+	Events        []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+// Event is something that happened on a node.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every event of the node, over restarts of the core too.
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Severity Severity               `protobuf:"varint,3,opt,name=severity,proto3,enum=reeve.node.v1.Severity" json:"severity,omitempty"`
+	// What kind of thing happened, for programs: in upper camel case, such as "RoleFailed". docs/reference/events.md lists them.
+	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	// What happened, in one sentence, for people.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Empty where it is not about a role.
+	Role string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
+	// Empty where it is not about one instance.
+	InstanceId string `protobuf:"bytes,7,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// What more there is to know, by name.
+	Details       map[string]string `protobuf:"bytes,8,rep,name=details,proto3" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Event) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Event) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Event) GetSeverity() Severity {
+	if x != nil {
+		return x.Severity
+	}
+	return Severity_SEVERITY_UNSPECIFIED
+}
+
+func (x *Event) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Event) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Event) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Event) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *Event) GetDetails() map[string]string {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+type GetMetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsRequest) Reset() {
+	*x = GetMetricsRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsRequest) ProtoMessage() {}
+
+func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
+func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+type GetMetricsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the text format of Prometheus (version 0.0.4).
+	Text          []byte `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsResponse) Reset() {
+	*x = GetMetricsResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsResponse) ProtoMessage() {}
+
+func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
+func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetMetricsResponse) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+type RecoverStoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverStoreRequest) Reset() {
+	*x = RecoverStoreRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverStoreRequest) ProtoMessage() {}
+
+func (x *RecoverStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverStoreRequest.ProtoReflect.Descriptor instead.
+func (*RecoverStoreRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RecoverStoreRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RecoverStoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes on disk of the local member's database before and after.
+	SizeBefore    int64 `protobuf:"varint,1,opt,name=size_before,json=sizeBefore,proto3" json:"size_before,omitempty"`
+	SizeAfter     int64 `protobuf:"varint,2,opt,name=size_after,json=sizeAfter,proto3" json:"size_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverStoreResponse) Reset() {
+	*x = RecoverStoreResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverStoreResponse) ProtoMessage() {}
+
+func (x *RecoverStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverStoreResponse.ProtoReflect.Descriptor instead.
+func (*RecoverStoreResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RecoverStoreResponse) GetSizeBefore() int64 {
+	if x != nil {
+		return x.SizeBefore
+	}
+	return 0
+}
+
+func (x *RecoverStoreResponse) GetSizeAfter() int64 {
+	if x != nil {
+		return x.SizeAfter
+	}
+	return 0
+}
+
+type ReplaceOwnerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new owner's Ed25519 public key: 32 bytes.
+	OwnerPublicKey []byte `protobuf:"bytes,1,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceOwnerRequest) Reset() {
+	*x = ReplaceOwnerRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceOwnerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceOwnerRequest) ProtoMessage() {}
+
+func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
+	if x != nil {
+		return x.OwnerPublicKey
+	}
+	return nil
+}
+
+func (x *ReplaceOwnerRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ReplaceOwnerResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceOwnerResponse) Reset() {
+	*x = ReplaceOwnerResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceOwnerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceOwnerResponse) ProtoMessage() {}
+
+func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{20}
+}
+
 var File_reeve_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18reeve/node/v1/node.proto\x12\rreeve.node.v1\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x12\n" +
+	"\x18reeve/node/v1/node.proto\x12\rreeve.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\"reeve/consensus/v1/consensus.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x12\n" +
 	"\x10GetStatusRequest\"B\n" +
 	"\x11GetStatusResponse\x12-\n" +
 	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x14\n" +
 	"\x12WatchStatusRequest\"D\n" +
 	"\x13WatchStatusResponse\x12-\n" +
-	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xe5\x01\n" +
+	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x9c\x02\n" +
 	"\x06Status\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x129\n" +
 	"\n" +
@@ -554,7 +1212,8 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x04node\x126\n" +
 	"\acluster\x18\x04 \x01(\v2\x1c.reeve.node.v1.ClusterAccessR\acluster\x12\x1d\n" +
 	"\n" +
-	"core_start\x18\x05 \x01(\x03R\tcoreStart\"s\n" +
+	"core_start\x18\x05 \x01(\x03R\tcoreStart\x125\n" +
+	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\"s\n" +
 	"\rClusterAccess\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12'\n" +
@@ -565,21 +1224,83 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14ImportPluginResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x123\n" +
-	"\bmanifest\x18\x03 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\"8\n" +
+	"\bmanifest\x18\x03 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\"P\n" +
 	"\x0eReadLogRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
-	"\x04tail\x18\x02 \x01(\rR\x04tail\"%\n" +
+	"\x04tail\x18\x02 \x01(\rR\x04tail\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"%\n" +
 	"\x0fReadLogResponse\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data2\x84\x03\n" +
-	"\vNodeService\x12X\n" +
-	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\b\xd2\xf3\x18\x04\n" +
-	"\x02\x04\x03\x12`\n" +
-	"\vWatchStatus\x12!.reeve.node.v1.WatchStatusRequest\x1a\".reeve.node.v1.WatchStatusResponse\"\b\xd2\xf3\x18\x04\n" +
-	"\x02\x04\x030\x01\x12c\n" +
-	"\fImportPlugin\x12\".reeve.node.v1.ImportPluginRequest\x1a#.reeve.node.v1.ImportPluginResponse\"\b\xd2\xf3\x18\x04\n" +
-	"\x02\x04\x03(\x01\x12T\n" +
-	"\aReadLog\x12\x1d.reeve.node.v1.ReadLogRequest\x1a\x1e.reeve.node.v1.ReadLogResponse\"\b\xd2\xf3\x18\x04\n" +
-	"\x02\x04\x030\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
+	"\x04data\x18\x01 \x01(\fR\x04data\"M\n" +
+	"\x12RestartRoleRequest\x12\x18\n" +
+	"\x04role\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"6\n" +
+	"\x13RestartRoleResponse\x12\x1f\n" +
+	"\vinstance_id\x18\x01 \x01(\tR\n" +
+	"instanceId\"V\n" +
+	"\x12WatchEventsRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
+	"\x04tail\x18\x02 \x01(\rR\x04tail\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"C\n" +
+	"\x13WatchEventsResponse\x12,\n" +
+	"\x06events\x18\x01 \x03(\v2\x14.reeve.node.v1.EventR\x06events\"\xe4\x02\n" +
+	"\x05Event\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x123\n" +
+	"\bseverity\x18\x03 \x01(\x0e2\x17.reeve.node.v1.SeverityR\bseverity\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x12\n" +
+	"\x04role\x18\x06 \x01(\tR\x04role\x12\x1f\n" +
+	"\vinstance_id\x18\a \x01(\tR\n" +
+	"instanceId\x12;\n" +
+	"\adetails\x18\b \x03(\v2!.reeve.node.v1.Event.DetailsEntryR\adetails\x1a:\n" +
+	"\fDetailsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x13\n" +
+	"\x11GetMetricsRequest\"(\n" +
+	"\x12GetMetricsResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\fR\x04text\"4\n" +
+	"\x13RecoverStoreRequest\x12\x1d\n" +
+	"\adry_run\x18\x01 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"V\n" +
+	"\x14RecoverStoreResponse\x12\x1f\n" +
+	"\vsize_before\x18\x01 \x01(\x03R\n" +
+	"sizeBefore\x12\x1d\n" +
+	"\n" +
+	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"^\n" +
+	"\x13ReplaceOwnerRequest\x12(\n" +
+	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x16\n" +
+	"\x14ReplaceOwnerResponse*a\n" +
+	"\bSeverity\x12\x18\n" +
+	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
+	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xfc\x06\n" +
+	"\vNodeService\x12Z\n" +
+	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x06\x12b\n" +
+	"\vWatchStatus\x12!.reeve.node.v1.WatchStatusRequest\x1a\".reeve.node.v1.WatchStatusResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x060\x01\x12e\n" +
+	"\fImportPlugin\x12\".reeve.node.v1.ImportPluginRequest\x1a#.reeve.node.v1.ImportPluginResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01(\x01\x12V\n" +
+	"\aReadLog\x12\x1d.reeve.node.v1.ReadLogRequest\x1a\x1e.reeve.node.v1.ReadLogResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x060\x01\x12a\n" +
+	"\vRestartRole\x12!.reeve.node.v1.RestartRoleRequest\x1a\".reeve.node.v1.RestartRoleResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x04\x03\x05\x18\x01\x12b\n" +
+	"\vWatchEvents\x12!.reeve.node.v1.WatchEventsRequest\x1a\".reeve.node.v1.WatchEventsResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x060\x01\x12]\n" +
+	"\n" +
+	"GetMetrics\x12 .reeve.node.v1.GetMetricsRequest\x1a!.reeve.node.v1.GetMetricsResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x06\x12d\n" +
+	"\fRecoverStore\x12\".reeve.node.v1.RecoverStoreRequest\x1a#.reeve.node.v1.RecoverStoreResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x04\x03\x05\x18\x01\x12b\n" +
+	"\fReplaceOwner\x12\".reeve.node.v1.ReplaceOwnerRequest\x1a#.reeve.node.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x04\x18\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
 var (
 	file_reeve_node_v1_node_proto_rawDescOnce sync.Once
@@ -593,42 +1314,73 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 	return file_reeve_node_v1_node_proto_rawDescData
 }
 
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_reeve_node_v1_node_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),     // 0: reeve.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),    // 1: reeve.node.v1.GetStatusResponse
-	(*WatchStatusRequest)(nil),   // 2: reeve.node.v1.WatchStatusRequest
-	(*WatchStatusResponse)(nil),  // 3: reeve.node.v1.WatchStatusResponse
-	(*Status)(nil),               // 4: reeve.node.v1.Status
-	(*ClusterAccess)(nil),        // 5: reeve.node.v1.ClusterAccess
-	(*ImportPluginRequest)(nil),  // 6: reeve.node.v1.ImportPluginRequest
-	(*ImportPluginResponse)(nil), // 7: reeve.node.v1.ImportPluginResponse
-	(*ReadLogRequest)(nil),       // 8: reeve.node.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),      // 9: reeve.node.v1.ReadLogResponse
-	(*v1.Membership)(nil),        // 10: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),       // 11: reeve.cluster.v1.NodeStatus
-	(*v12.Manifest)(nil),         // 12: reeve.role.v1.Manifest
+	(Severity)(0),                 // 0: reeve.node.v1.Severity
+	(*GetStatusRequest)(nil),      // 1: reeve.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 2: reeve.node.v1.GetStatusResponse
+	(*WatchStatusRequest)(nil),    // 3: reeve.node.v1.WatchStatusRequest
+	(*WatchStatusResponse)(nil),   // 4: reeve.node.v1.WatchStatusResponse
+	(*Status)(nil),                // 5: reeve.node.v1.Status
+	(*ClusterAccess)(nil),         // 6: reeve.node.v1.ClusterAccess
+	(*ImportPluginRequest)(nil),   // 7: reeve.node.v1.ImportPluginRequest
+	(*ImportPluginResponse)(nil),  // 8: reeve.node.v1.ImportPluginResponse
+	(*ReadLogRequest)(nil),        // 9: reeve.node.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),       // 10: reeve.node.v1.ReadLogResponse
+	(*RestartRoleRequest)(nil),    // 11: reeve.node.v1.RestartRoleRequest
+	(*RestartRoleResponse)(nil),   // 12: reeve.node.v1.RestartRoleResponse
+	(*WatchEventsRequest)(nil),    // 13: reeve.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 14: reeve.node.v1.WatchEventsResponse
+	(*Event)(nil),                 // 15: reeve.node.v1.Event
+	(*GetMetricsRequest)(nil),     // 16: reeve.node.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),    // 17: reeve.node.v1.GetMetricsResponse
+	(*RecoverStoreRequest)(nil),   // 18: reeve.node.v1.RecoverStoreRequest
+	(*RecoverStoreResponse)(nil),  // 19: reeve.node.v1.RecoverStoreResponse
+	(*ReplaceOwnerRequest)(nil),   // 20: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),  // 21: reeve.node.v1.ReplaceOwnerResponse
+	nil,                           // 22: reeve.node.v1.Event.DetailsEntry
+	(*v1.Membership)(nil),         // 23: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),        // 24: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),       // 25: reeve.consensus.v1.StoreStatus
+	(*v13.Manifest)(nil),          // 26: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
-	4,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
-	4,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	10, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	11, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
-	5,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	12, // 5: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	0,  // 6: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	2,  // 7: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	6,  // 8: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	8,  // 9: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	1,  // 10: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	3,  // 11: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	7,  // 12: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	9,  // 13: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
+	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
+	23, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	24, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
+	25, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	26, // 6: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	15, // 7: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
+	27, // 8: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 9: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
+	22, // 10: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	1,  // 11: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 12: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 13: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 14: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 15: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 16: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	16, // 17: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	18, // 18: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	20, // 19: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 20: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 21: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 22: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 23: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 24: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 25: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	17, // 26: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	19, // 27: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	21, // 28: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	20, // [20:29] is the sub-list for method output_type
+	11, // [11:20] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
@@ -641,13 +1393,14 @@ func file_reeve_node_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_reeve_node_v1_node_proto_goTypes,
 		DependencyIndexes: file_reeve_node_v1_node_proto_depIdxs,
+		EnumInfos:         file_reeve_node_v1_node_proto_enumTypes,
 		MessageInfos:      file_reeve_node_v1_node_proto_msgTypes,
 	}.Build()
 	File_reeve_node_v1_node_proto = out.File

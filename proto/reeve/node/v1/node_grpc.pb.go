@@ -25,6 +25,11 @@ const (
 	NodeService_WatchStatus_FullMethodName  = "/reeve.node.v1.NodeService/WatchStatus"
 	NodeService_ImportPlugin_FullMethodName = "/reeve.node.v1.NodeService/ImportPlugin"
 	NodeService_ReadLog_FullMethodName      = "/reeve.node.v1.NodeService/ReadLog"
+	NodeService_RestartRole_FullMethodName  = "/reeve.node.v1.NodeService/RestartRole"
+	NodeService_WatchEvents_FullMethodName  = "/reeve.node.v1.NodeService/WatchEvents"
+	NodeService_GetMetrics_FullMethodName   = "/reeve.node.v1.NodeService/GetMetrics"
+	NodeService_RecoverStore_FullMethodName = "/reeve.node.v1.NodeService/RecoverStore"
+	NodeService_ReplaceOwner_FullMethodName = "/reeve.node.v1.NodeService/ReplaceOwner"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -42,6 +47,18 @@ type NodeServiceClient interface {
 	ImportPlugin(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ImportPluginRequest, ImportPluginResponse], error)
 	// ReadLog streams what the instances of a role wrote to their log. NotFound if there is none.
 	ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadLogResponse], error)
+	// RestartRole stops the instance of a role and starts it again, and gives a role that is Failed its whole crash budget back. NotFound if the role is
+	// not one that the node should run. It answers when the restart has begun; the status shows what becomes of it.
+	RestartRole(ctx context.Context, in *RestartRoleRequest, opts ...grpc.CallOption) (*RestartRoleResponse, error)
+	// WatchEvents streams what happened on the node, the oldest first: what is kept of it, and then, if asked for, what happens.
+	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// GetMetrics returns the metrics of the node, its store and its roles.
+	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
+	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
+	RecoverStore(ctx context.Context, in *RecoverStoreRequest, opts ...grpc.CallOption) (*RecoverStoreResponse, error)
+	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
+	// FailedPrecondition on a node without a curator.
+	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -113,6 +130,65 @@ func (c *nodeServiceClient) ReadLog(ctx context.Context, in *ReadLogRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_ReadLogClient = grpc.ServerStreamingClient[ReadLogResponse]
 
+func (c *nodeServiceClient) RestartRole(ctx context.Context, in *RestartRoleRequest, opts ...grpc.CallOption) (*RestartRoleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RestartRoleResponse)
+	err := c.cc.Invoke(ctx, NodeService_RestartRole_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[3], NodeService_WatchEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchEventsRequest, WatchEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
+func (c *nodeServiceClient) GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMetricsResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetMetrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) RecoverStore(ctx context.Context, in *RecoverStoreRequest, opts ...grpc.CallOption) (*RecoverStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverStoreResponse)
+	err := c.cc.Invoke(ctx, NodeService_RecoverStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceOwnerResponse)
+	err := c.cc.Invoke(ctx, NodeService_ReplaceOwner_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
@@ -128,6 +204,18 @@ type NodeServiceServer interface {
 	ImportPlugin(grpc.ClientStreamingServer[ImportPluginRequest, ImportPluginResponse]) error
 	// ReadLog streams what the instances of a role wrote to their log. NotFound if there is none.
 	ReadLog(*ReadLogRequest, grpc.ServerStreamingServer[ReadLogResponse]) error
+	// RestartRole stops the instance of a role and starts it again, and gives a role that is Failed its whole crash budget back. NotFound if the role is
+	// not one that the node should run. It answers when the restart has begun; the status shows what becomes of it.
+	RestartRole(context.Context, *RestartRoleRequest) (*RestartRoleResponse, error)
+	// WatchEvents streams what happened on the node, the oldest first: what is kept of it, and then, if asked for, what happens.
+	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// GetMetrics returns the metrics of the node, its store and its roles.
+	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
+	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
+	RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error)
+	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
+	// FailedPrecondition on a node without a curator.
+	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -149,6 +237,21 @@ func (UnimplementedNodeServiceServer) ImportPlugin(grpc.ClientStreamingServer[Im
 }
 func (UnimplementedNodeServiceServer) ReadLog(*ReadLogRequest, grpc.ServerStreamingServer[ReadLogResponse]) error {
 	return status.Error(codes.Unimplemented, "method ReadLog not implemented")
+}
+func (UnimplementedNodeServiceServer) RestartRole(context.Context, *RestartRoleRequest) (*RestartRoleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestartRole not implemented")
+}
+func (UnimplementedNodeServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedNodeServiceServer) GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMetrics not implemented")
+}
+func (UnimplementedNodeServiceServer) RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverStore not implemented")
+}
+func (UnimplementedNodeServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -218,6 +321,89 @@ func _NodeService_ReadLog_Handler(srv interface{}, stream grpc.ServerStream) err
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeService_ReadLogServer = grpc.ServerStreamingServer[ReadLogResponse]
 
+func _NodeService_RestartRole_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RestartRoleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RestartRole(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RestartRole_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RestartRole(ctx, req.(*RestartRoleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(NodeServiceServer).WatchEvents(m, &grpc.GenericServerStream[WatchEventsRequest, WatchEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
+func _NodeService_GetMetrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMetricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetMetrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetMetrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetMetrics(ctx, req.(*GetMetricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_RecoverStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RecoverStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RecoverStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RecoverStore(ctx, req.(*RecoverStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceOwnerRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).ReplaceOwner(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_ReplaceOwner_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).ReplaceOwner(ctx, req.(*ReplaceOwnerRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -228,6 +414,22 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _NodeService_GetStatus_Handler,
+		},
+		{
+			MethodName: "RestartRole",
+			Handler:    _NodeService_RestartRole_Handler,
+		},
+		{
+			MethodName: "GetMetrics",
+			Handler:    _NodeService_GetMetrics_Handler,
+		},
+		{
+			MethodName: "RecoverStore",
+			Handler:    _NodeService_RecoverStore_Handler,
+		},
+		{
+			MethodName: "ReplaceOwner",
+			Handler:    _NodeService_ReplaceOwner_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -244,6 +446,11 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ReadLog",
 			Handler:       _NodeService_ReadLog_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchEvents",
+			Handler:       _NodeService_WatchEvents_Handler,
 			ServerStreams: true,
 		},
 	},

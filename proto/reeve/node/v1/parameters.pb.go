@@ -13,6 +13,7 @@ import (
 	v1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -43,6 +44,8 @@ type Parameters struct {
 	//	*Parameters_Bootstrap
 	Cluster       isParameters_Cluster `protobuf_oneof:"cluster"`
 	Log           *Log                 `protobuf:"bytes,7,opt,name=log,proto3" json:"log,omitempty"`
+	Supervision   *Supervision         `protobuf:"bytes,8,opt,name=supervision,proto3" json:"supervision,omitempty"`
+	Metrics       *Metrics             `protobuf:"bytes,9,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -135,6 +138,20 @@ func (x *Parameters) GetLog() *Log {
 	return nil
 }
 
+func (x *Parameters) GetSupervision() *Supervision {
+	if x != nil {
+		return x.Supervision
+	}
+	return nil
+}
+
+func (x *Parameters) GetMetrics() *Metrics {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
 type isParameters_Cluster interface {
 	isParameters_Cluster()
 }
@@ -144,6 +161,278 @@ type Parameters_Bootstrap struct {
 }
 
 func (*Parameters_Bootstrap) isParameters_Cluster() {}
+
+// Supervision is how the core deals with roles that do not work.
+type Supervision struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	CrashBudget *CrashBudget           `protobuf:"bytes,1,opt,name=crash_budget,json=crashBudget,proto3" json:"crash_budget,omitempty"`
+	Liveness    *Liveness              `protobuf:"bytes,2,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	// Other crash budgets for some roles.
+	Roles         []*RoleSupervision `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Supervision) Reset() {
+	*x = Supervision{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Supervision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Supervision) ProtoMessage() {}
+
+func (x *Supervision) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Supervision.ProtoReflect.Descriptor instead.
+func (*Supervision) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Supervision) GetCrashBudget() *CrashBudget {
+	if x != nil {
+		return x.CrashBudget
+	}
+	return nil
+}
+
+func (x *Supervision) GetLiveness() *Liveness {
+	if x != nil {
+		return x.Liveness
+	}
+	return nil
+}
+
+func (x *Supervision) GetRoles() []*RoleSupervision {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+// CrashBudget is how often a role may fail. Past it the role is Failed: it is not started again before its assignment or its plugin
+// changes, the machine boots, or an operator restarts it (`reeve node role restart`).
+type CrashBudget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many failures in the window are allowed. Not set: 10, which with the growing pauses between the starts is about a minute of trying.
+	Failures *uint32 `protobuf:"varint,1,opt,name=failures,proto3,oneof" json:"failures,omitempty"`
+	// "600s". Not set: ten minutes.
+	Window        *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrashBudget) Reset() {
+	*x = CrashBudget{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrashBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrashBudget) ProtoMessage() {}
+
+func (x *CrashBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrashBudget.ProtoReflect.Descriptor instead.
+func (*CrashBudget) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CrashBudget) GetFailures() uint32 {
+	if x != nil && x.Failures != nil {
+		return *x.Failures
+	}
+	return 0
+}
+
+func (x *CrashBudget) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+// Liveness is how the core finds roles that are alive but do not answer.
+type Liveness struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How often a role is asked. Not set: every 5 s.
+	Interval *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	// How long a role may go without an answer before it is ended and started again. Not set: 20 s, so that a machine that is merely overloaded
+	// does not lose its roles.
+	Timeout       *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Liveness) Reset() {
+	*x = Liveness{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Liveness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Liveness) ProtoMessage() {}
+
+func (x *Liveness) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Liveness.ProtoReflect.Descriptor instead.
+func (*Liveness) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Liveness) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *Liveness) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+type RoleSupervision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	CrashBudget   *CrashBudget           `protobuf:"bytes,2,opt,name=crash_budget,json=crashBudget,proto3" json:"crash_budget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleSupervision) Reset() {
+	*x = RoleSupervision{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleSupervision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleSupervision) ProtoMessage() {}
+
+func (x *RoleSupervision) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleSupervision.ProtoReflect.Descriptor instead.
+func (*RoleSupervision) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RoleSupervision) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RoleSupervision) GetCrashBudget() *CrashBudget {
+	if x != nil {
+		return x.CrashBudget
+	}
+	return nil
+}
+
+// Metrics is where the node's metrics are served, besides its own API (reeve.node.v1 GetMetrics).
+type Metrics struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port for plain HTTP, without authentication: whoever reaches it reads them, at /metrics. Empty: nowhere.
+	Listen        string `protobuf:"bytes,1,opt,name=listen,proto3" json:"listen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Metrics) Reset() {
+	*x = Metrics{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Metrics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Metrics) ProtoMessage() {}
+
+func (x *Metrics) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
+func (*Metrics) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Metrics) GetListen() string {
+	if x != nil {
+		return x.Listen
+	}
+	return ""
+}
 
 // Directories is where the node keeps its files. All paths are absolute.
 type Directories struct {
@@ -160,7 +449,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -172,7 +461,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -185,7 +474,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{1}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Directories) GetSystem() string {
@@ -222,7 +511,7 @@ type Network struct {
 
 func (x *Network) Reset() {
 	*x = Network{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -234,7 +523,7 @@ func (x *Network) String() string {
 func (*Network) ProtoMessage() {}
 
 func (x *Network) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -247,7 +536,7 @@ func (x *Network) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Network.ProtoReflect.Descriptor instead.
 func (*Network) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{2}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Network) GetAddresses() []string {
@@ -277,7 +566,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +578,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +591,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{3}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Volume) GetKind() isVolume_Kind {
@@ -340,7 +629,7 @@ type PlainVolume struct {
 
 func (x *PlainVolume) Reset() {
 	*x = PlainVolume{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +641,7 @@ func (x *PlainVolume) String() string {
 func (*PlainVolume) ProtoMessage() {}
 
 func (x *PlainVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +654,7 @@ func (x *PlainVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlainVolume.ProtoReflect.Descriptor instead.
 func (*PlainVolume) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{4}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{9}
 }
 
 // BuiltinPlugin is a plugin of the genesis catalog.
@@ -380,7 +669,7 @@ type BuiltinPlugin struct {
 
 func (x *BuiltinPlugin) Reset() {
 	*x = BuiltinPlugin{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +681,7 @@ func (x *BuiltinPlugin) String() string {
 func (*BuiltinPlugin) ProtoMessage() {}
 
 func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +694,7 @@ func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinPlugin.ProtoReflect.Descriptor instead.
 func (*BuiltinPlugin) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{5}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BuiltinPlugin) GetPath() string {
@@ -432,7 +721,7 @@ type BuiltinGrants struct {
 
 func (x *BuiltinGrants) Reset() {
 	*x = BuiltinGrants{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +733,7 @@ func (x *BuiltinGrants) String() string {
 func (*BuiltinGrants) ProtoMessage() {}
 
 func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +746,7 @@ func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinGrants.ProtoReflect.Descriptor instead.
 func (*BuiltinGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{6}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BuiltinGrants) GetRole() string {
@@ -488,7 +777,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +789,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +802,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{7}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Bootstrap) GetOwnerPublicKey() []byte {
@@ -548,7 +837,7 @@ type BootstrapRole struct {
 
 func (x *BootstrapRole) Reset() {
 	*x = BootstrapRole{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +849,7 @@ func (x *BootstrapRole) String() string {
 func (*BootstrapRole) ProtoMessage() {}
 
 func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +862,7 @@ func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapRole.ProtoReflect.Descriptor instead.
 func (*BootstrapRole) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{8}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BootstrapRole) GetRole() string {
@@ -596,14 +885,17 @@ type Log struct {
 	// "trace", "debug", "info" (default), "warn" or "error".
 	Level string `protobuf:"bytes,1,opt,name=level,proto3" json:"level,omitempty"`
 	// JSON lines in place of text.
-	Json          bool `protobuf:"varint,2,opt,name=json,proto3" json:"json,omitempty"`
+	Json bool `protobuf:"varint,2,opt,name=json,proto3" json:"json,omitempty"`
+	// A file to write to in place of the standard error: an absolute path. When it is larger than 16 MiB it is renamed with the suffix ".1", in place of
+	// the one before, and a new one is begun.
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +907,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +920,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{9}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Log) GetLevel() string {
@@ -645,11 +937,18 @@ func (x *Log) GetJson() bool {
 	return false
 }
 
+func (x *Log) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 var File_reeve_node_v1_parameters_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18reeve/role/v1/role.proto\"\xf6\x03\n" +
+	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x18reeve/role/v1/role.proto\"\xe6\x04\n" +
 	"\n" +
 	"Parameters\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
@@ -660,8 +959,28 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\aplugins\x18\x05 \x03(\v2\x1c.reeve.node.v1.BuiltinPluginB^\xbaH[\xba\x01S\n" +
 	"\x13plugins.path.unique\x12\x1etwo plugins have the same path\x1a\x1cthis.map(p, p.path).unique()\x92\x01\x02\x10@R\aplugins\x128\n" +
 	"\tbootstrap\x18\x06 \x01(\v2\x18.reeve.node.v1.BootstrapH\x00R\tbootstrap\x12$\n" +
-	"\x03log\x18\a \x01(\v2\x12.reeve.node.v1.LogR\x03logB\x10\n" +
-	"\acluster\x12\x05\xbaH\x02\b\x01\"n\n" +
+	"\x03log\x18\a \x01(\v2\x12.reeve.node.v1.LogR\x03log\x12<\n" +
+	"\vsupervision\x18\b \x01(\v2\x1a.reeve.node.v1.SupervisionR\vsupervision\x120\n" +
+	"\ametrics\x18\t \x01(\v2\x16.reeve.node.v1.MetricsR\ametricsB\x10\n" +
+	"\acluster\x12\x05\xbaH\x02\b\x01\"\x9f\x02\n" +
+	"\vSupervision\x12=\n" +
+	"\fcrash_budget\x18\x01 \x01(\v2\x1a.reeve.node.v1.CrashBudgetR\vcrashBudget\x123\n" +
+	"\bliveness\x18\x02 \x01(\v2\x17.reeve.node.v1.LivenessR\bliveness\x12\x9b\x01\n" +
+	"\x05roles\x18\x03 \x03(\v2\x1e.reeve.node.v1.RoleSupervisionBe\xbaHb\xba\x01Z\n" +
+	"\x17supervision.role.unique\x12!two entries are for the same role\x1a\x1cthis.map(r, r.role).unique()\x92\x01\x02\x10@R\x05roles\"\x8a\x01\n" +
+	"\vCrashBudget\x12)\n" +
+	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aH\x00R\bfailures\x88\x01\x01\x12C\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x10\xbaH\r\xaa\x01\n" +
+	"\"\x04\b\x80\xf5$2\x02\b\x01R\x06windowB\v\n" +
+	"\t_failures\"\x9f\x01\n" +
+	"\bLiveness\x12I\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x03\b\x90\x1c2\x05\x10\x80\xc2\xd7/R\binterval\x12H\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x03\b\x90\x1c2\x06\x10\x80ʵ\xee\x01R\atimeout\"\x96\x01\n" +
+	"\x0fRoleSupervision\x12<\n" +
+	"\x04role\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$R\x04role\x12E\n" +
+	"\fcrash_budget\x18\x02 \x01(\v2\x1a.reeve.node.v1.CrashBudgetB\x06\xbaH\x03\xc8\x01\x01R\vcrashBudget\".\n" +
+	"\aMetrics\x12#\n" +
+	"\x06listen\x18\x01 \x01(\tB\v\xbaH\b\xd8\x01\x01r\x03\x80\x02\x01R\x06listen\"n\n" +
 	"\vDirectories\x12!\n" +
 	"\x06system\x18\x01 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x06system\x12\x1d\n" +
 	"\x04data\x18\x02 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x04data\x12\x1d\n" +
@@ -691,10 +1010,11 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
 	"\rBootstrapRole\x12<\n" +
 	"\x04role\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$R\x04role\x12$\n" +
-	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\"Y\n" +
+	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\"{\n" +
 	"\x03Log\x12>\n" +
 	"\x05level\x18\x01 \x01(\tB(\xbaH%r#R\x00R\x05traceR\x05debugR\x04infoR\x04warnR\x05errorR\x05level\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\bR\x04jsonB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
+	"\x04json\x18\x02 \x01(\bR\x04json\x12 \n" +
+	"\x04file\x18\x03 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04fileB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
 var (
 	file_reeve_node_v1_parameters_proto_rawDescOnce sync.Once
@@ -708,38 +1028,53 @@ func file_reeve_node_v1_parameters_proto_rawDescGZIP() []byte {
 	return file_reeve_node_v1_parameters_proto_rawDescData
 }
 
-var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_reeve_node_v1_parameters_proto_goTypes = []any{
-	(*Parameters)(nil),    // 0: reeve.node.v1.Parameters
-	(*Directories)(nil),   // 1: reeve.node.v1.Directories
-	(*Network)(nil),       // 2: reeve.node.v1.Network
-	(*Volume)(nil),        // 3: reeve.node.v1.Volume
-	(*PlainVolume)(nil),   // 4: reeve.node.v1.PlainVolume
-	(*BuiltinPlugin)(nil), // 5: reeve.node.v1.BuiltinPlugin
-	(*BuiltinGrants)(nil), // 6: reeve.node.v1.BuiltinGrants
-	(*Bootstrap)(nil),     // 7: reeve.node.v1.Bootstrap
-	(*BootstrapRole)(nil), // 8: reeve.node.v1.BootstrapRole
-	(*Log)(nil),           // 9: reeve.node.v1.Log
-	nil,                   // 10: reeve.node.v1.Bootstrap.LabelsEntry
-	(*v1.Grant)(nil),      // 11: reeve.role.v1.Grant
+	(*Parameters)(nil),          // 0: reeve.node.v1.Parameters
+	(*Supervision)(nil),         // 1: reeve.node.v1.Supervision
+	(*CrashBudget)(nil),         // 2: reeve.node.v1.CrashBudget
+	(*Liveness)(nil),            // 3: reeve.node.v1.Liveness
+	(*RoleSupervision)(nil),     // 4: reeve.node.v1.RoleSupervision
+	(*Metrics)(nil),             // 5: reeve.node.v1.Metrics
+	(*Directories)(nil),         // 6: reeve.node.v1.Directories
+	(*Network)(nil),             // 7: reeve.node.v1.Network
+	(*Volume)(nil),              // 8: reeve.node.v1.Volume
+	(*PlainVolume)(nil),         // 9: reeve.node.v1.PlainVolume
+	(*BuiltinPlugin)(nil),       // 10: reeve.node.v1.BuiltinPlugin
+	(*BuiltinGrants)(nil),       // 11: reeve.node.v1.BuiltinGrants
+	(*Bootstrap)(nil),           // 12: reeve.node.v1.Bootstrap
+	(*BootstrapRole)(nil),       // 13: reeve.node.v1.BootstrapRole
+	(*Log)(nil),                 // 14: reeve.node.v1.Log
+	nil,                         // 15: reeve.node.v1.Bootstrap.LabelsEntry
+	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(*v1.Grant)(nil),            // 17: reeve.role.v1.Grant
 }
 var file_reeve_node_v1_parameters_proto_depIdxs = []int32{
-	1,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
-	2,  // 1: reeve.node.v1.Parameters.network:type_name -> reeve.node.v1.Network
-	3,  // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
-	5,  // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
-	7,  // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
-	9,  // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
-	4,  // 6: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
-	6,  // 7: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
-	11, // 8: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
-	8,  // 9: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
-	10, // 10: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	6,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
+	7,  // 1: reeve.node.v1.Parameters.network:type_name -> reeve.node.v1.Network
+	8,  // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
+	10, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
+	12, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
+	14, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
+	1,  // 6: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
+	5,  // 7: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
+	2,  // 8: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	3,  // 9: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
+	4,  // 10: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
+	16, // 11: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
+	16, // 12: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
+	16, // 13: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
+	2,  // 14: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	9,  // 15: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
+	11, // 16: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
+	17, // 17: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
+	13, // 18: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
+	15, // 19: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_parameters_proto_init() }
@@ -750,7 +1085,8 @@ func file_reeve_node_v1_parameters_proto_init() {
 	file_reeve_node_v1_parameters_proto_msgTypes[0].OneofWrappers = []any{
 		(*Parameters_Bootstrap)(nil),
 	}
-	file_reeve_node_v1_parameters_proto_msgTypes[3].OneofWrappers = []any{
+	file_reeve_node_v1_parameters_proto_msgTypes[2].OneofWrappers = []any{}
+	file_reeve_node_v1_parameters_proto_msgTypes[8].OneofWrappers = []any{
 		(*Volume_Plain)(nil),
 	}
 	type x struct{}
@@ -759,7 +1095,7 @@ func file_reeve_node_v1_parameters_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_parameters_proto_rawDesc), len(file_reeve_node_v1_parameters_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

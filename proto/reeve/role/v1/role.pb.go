@@ -1050,6 +1050,159 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{13}
 }
 
+type CheckHealthRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHealthRequest) Reset() {
+	*x = CheckHealthRequest{}
+	mi := &file_reeve_role_v1_role_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHealthRequest) ProtoMessage() {}
+
+func (x *CheckHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_role_v1_role_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHealthRequest.ProtoReflect.Descriptor instead.
+func (*CheckHealthRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{14}
+}
+
+type CheckHealthResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHealthResponse) Reset() {
+	*x = CheckHealthResponse{}
+	mi := &file_reeve_role_v1_role_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHealthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHealthResponse) ProtoMessage() {}
+
+func (x *CheckHealthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_role_v1_role_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHealthResponse.ProtoReflect.Descriptor instead.
+func (*CheckHealthResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{15}
+}
+
+type GetMetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsRequest) Reset() {
+	*x = GetMetricsRequest{}
+	mi := &file_reeve_role_v1_role_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsRequest) ProtoMessage() {}
+
+func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_role_v1_role_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
+func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{16}
+}
+
+type GetMetricsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the text format of Prometheus (version 0.0.4): at most 1 MiB.
+	Text          []byte `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsResponse) Reset() {
+	*x = GetMetricsResponse{}
+	mi := &file_reeve_role_v1_role_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsResponse) ProtoMessage() {}
+
+func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_role_v1_role_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
+func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetMetricsResponse) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
 var File_reeve_role_v1_role_proto protoreflect.FileDescriptor
 
 const file_reeve_role_v1_role_proto_rawDesc = "" +
@@ -1126,7 +1279,12 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x0e\n" +
-	"\fStopResponse*\x83\x01\n" +
+	"\fStopResponse\"\x14\n" +
+	"\x12CheckHealthRequest\"\x15\n" +
+	"\x13CheckHealthResponse\"\x13\n" +
+	"\x11GetMetricsRequest\"(\n" +
+	"\x12GetMetricsResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\fR\x04text*\x83\x01\n" +
 	"\x0eSplitBehaviour\x12\x1f\n" +
 	"\x1bSPLIT_BEHAVIOUR_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18SPLIT_BEHAVIOUR_CONTINUE\x10\x01\x12\x18\n" +
@@ -1139,12 +1297,15 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x13ROLE_STATE_DEGRADED\x10\x03\x12\x15\n" +
 	"\x11ROLE_STATE_FAILED\x10\x04\x12\x17\n" +
 	"\x13ROLE_STATE_STOPPING\x10\x05\x12\x16\n" +
-	"\x12ROLE_STATE_STOPPED\x10\x062\xa5\x02\n" +
+	"\x12ROLE_STATE_STOPPED\x10\x062\xce\x03\n" +
 	"\vRoleService\x12K\n" +
 	"\bDescribe\x12\x1e.reeve.role.v1.DescribeRequest\x1a\x1f.reeve.role.v1.DescribeResponse\x12B\n" +
 	"\x05Start\x12\x1b.reeve.role.v1.StartRequest\x1a\x1c.reeve.role.v1.StartResponse\x12D\n" +
 	"\x05Watch\x12\x1b.reeve.role.v1.WatchRequest\x1a\x1c.reeve.role.v1.WatchResponse0\x01\x12?\n" +
-	"\x04Stop\x12\x1a.reeve.role.v1.StopRequest\x1a\x1b.reeve.role.v1.StopResponseB:Z8github.com/reeveproject/reeve/proto/reeve/role/v1;rolev1b\x06proto3"
+	"\x04Stop\x12\x1a.reeve.role.v1.StopRequest\x1a\x1b.reeve.role.v1.StopResponse\x12T\n" +
+	"\vCheckHealth\x12!.reeve.role.v1.CheckHealthRequest\x1a\".reeve.role.v1.CheckHealthResponse\x12Q\n" +
+	"\n" +
+	"GetMetrics\x12 .reeve.role.v1.GetMetricsRequest\x1a!.reeve.role.v1.GetMetricsResponseB:Z8github.com/reeveproject/reeve/proto/reeve/role/v1;rolev1b\x06proto3"
 
 var (
 	file_reeve_role_v1_role_proto_rawDescOnce sync.Once
@@ -1159,7 +1320,7 @@ func file_reeve_role_v1_role_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_role_v1_role_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_role_v1_role_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_reeve_role_v1_role_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_reeve_role_v1_role_proto_goTypes = []any{
 	(SplitBehaviour)(0),          // 0: reeve.role.v1.SplitBehaviour
 	(RoleState)(0),               // 1: reeve.role.v1.RoleState
@@ -1177,9 +1338,13 @@ var file_reeve_role_v1_role_proto_goTypes = []any{
 	(*Endpoint)(nil),             // 13: reeve.role.v1.Endpoint
 	(*StopRequest)(nil),          // 14: reeve.role.v1.StopRequest
 	(*StopResponse)(nil),         // 15: reeve.role.v1.StopResponse
-	nil,                          // 16: reeve.role.v1.Grant.ParametersEntry
-	nil,                          // 17: reeve.role.v1.WatchResponse.ValuesEntry
-	(*durationpb.Duration)(nil),  // 18: google.protobuf.Duration
+	(*CheckHealthRequest)(nil),   // 16: reeve.role.v1.CheckHealthRequest
+	(*CheckHealthResponse)(nil),  // 17: reeve.role.v1.CheckHealthResponse
+	(*GetMetricsRequest)(nil),    // 18: reeve.role.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),   // 19: reeve.role.v1.GetMetricsResponse
+	nil,                          // 20: reeve.role.v1.Grant.ParametersEntry
+	nil,                          // 21: reeve.role.v1.WatchResponse.ValuesEntry
+	(*durationpb.Duration)(nil),  // 22: google.protobuf.Duration
 }
 var file_reeve_role_v1_role_proto_depIdxs = []int32{
 	4,  // 0: reeve.role.v1.DescribeResponse.manifest:type_name -> reeve.role.v1.Manifest
@@ -1187,22 +1352,26 @@ var file_reeve_role_v1_role_proto_depIdxs = []int32{
 	6,  // 2: reeve.role.v1.RoleManifest.grants:type_name -> reeve.role.v1.Grant
 	7,  // 3: reeve.role.v1.RoleManifest.ports:type_name -> reeve.role.v1.Port
 	0,  // 4: reeve.role.v1.RoleManifest.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	16, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
+	20, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
 	6,  // 6: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
 	1,  // 7: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
 	13, // 8: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
-	17, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
-	18, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
+	21, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
+	22, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
 	2,  // 11: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
 	8,  // 12: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
 	11, // 13: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
 	14, // 14: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
-	3,  // 15: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
-	9,  // 16: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
-	12, // 17: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
-	15, // 18: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
+	16, // 15: reeve.role.v1.RoleService.CheckHealth:input_type -> reeve.role.v1.CheckHealthRequest
+	18, // 16: reeve.role.v1.RoleService.GetMetrics:input_type -> reeve.role.v1.GetMetricsRequest
+	3,  // 17: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
+	9,  // 18: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
+	12, // 19: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
+	15, // 20: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
+	17, // 21: reeve.role.v1.RoleService.CheckHealth:output_type -> reeve.role.v1.CheckHealthResponse
+	19, // 22: reeve.role.v1.RoleService.GetMetrics:output_type -> reeve.role.v1.GetMetricsResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -1219,7 +1388,7 @@ func file_reeve_role_v1_role_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_role_v1_role_proto_rawDesc), len(file_reeve_role_v1_role_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

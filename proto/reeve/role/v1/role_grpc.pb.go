@@ -25,10 +25,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RoleService_Describe_FullMethodName = "/reeve.role.v1.RoleService/Describe"
-	RoleService_Start_FullMethodName    = "/reeve.role.v1.RoleService/Start"
-	RoleService_Watch_FullMethodName    = "/reeve.role.v1.RoleService/Watch"
-	RoleService_Stop_FullMethodName     = "/reeve.role.v1.RoleService/Stop"
+	RoleService_Describe_FullMethodName    = "/reeve.role.v1.RoleService/Describe"
+	RoleService_Start_FullMethodName       = "/reeve.role.v1.RoleService/Start"
+	RoleService_Watch_FullMethodName       = "/reeve.role.v1.RoleService/Watch"
+	RoleService_Stop_FullMethodName        = "/reeve.role.v1.RoleService/Stop"
+	RoleService_CheckHealth_FullMethodName = "/reeve.role.v1.RoleService/CheckHealth"
+	RoleService_GetMetrics_FullMethodName  = "/reeve.role.v1.RoleService/GetMetrics"
 )
 
 // RoleServiceClient is the client API for RoleService service.
@@ -48,6 +50,13 @@ type RoleServiceClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// Stop asks the role to end within the grace period. It returns when the role has ended; the process exits soon after.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+	// CheckHealth answers while the started role is able to work. The core asks every few seconds; a role that has neither answered nor
+	// said that it is well for as long as the node's parameters allow (supervision.liveness) is ended and started again. Any error but
+	// Unimplemented, which counts as an answer, says that it is not well; its message is the reason.
+	CheckHealth(ctx context.Context, in *CheckHealthRequest, opts ...grpc.CallOption) (*CheckHealthResponse, error)
+	// GetMetrics returns the role's own metrics. The core merges them into those of the node, with labels that say whose they are. A role without
+	// metrics answers Unimplemented or with nothing.
+	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
 }
 
 type roleServiceClient struct {
@@ -107,6 +116,26 @@ func (c *roleServiceClient) Stop(ctx context.Context, in *StopRequest, opts ...g
 	return out, nil
 }
 
+func (c *roleServiceClient) CheckHealth(ctx context.Context, in *CheckHealthRequest, opts ...grpc.CallOption) (*CheckHealthResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckHealthResponse)
+	err := c.cc.Invoke(ctx, RoleService_CheckHealth_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *roleServiceClient) GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMetricsResponse)
+	err := c.cc.Invoke(ctx, RoleService_GetMetrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RoleServiceServer is the server API for RoleService service.
 // All implementations must embed UnimplementedRoleServiceServer
 // for forward compatibility.
@@ -124,6 +153,13 @@ type RoleServiceServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// Stop asks the role to end within the grace period. It returns when the role has ended; the process exits soon after.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	// CheckHealth answers while the started role is able to work. The core asks every few seconds; a role that has neither answered nor
+	// said that it is well for as long as the node's parameters allow (supervision.liveness) is ended and started again. Any error but
+	// Unimplemented, which counts as an answer, says that it is not well; its message is the reason.
+	CheckHealth(context.Context, *CheckHealthRequest) (*CheckHealthResponse, error)
+	// GetMetrics returns the role's own metrics. The core merges them into those of the node, with labels that say whose they are. A role without
+	// metrics answers Unimplemented or with nothing.
+	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
 	mustEmbedUnimplementedRoleServiceServer()
 }
 
@@ -145,6 +181,12 @@ func (UnimplementedRoleServiceServer) Watch(*WatchRequest, grpc.ServerStreamingS
 }
 func (UnimplementedRoleServiceServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedRoleServiceServer) CheckHealth(context.Context, *CheckHealthRequest) (*CheckHealthResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckHealth not implemented")
+}
+func (UnimplementedRoleServiceServer) GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMetrics not implemented")
 }
 func (UnimplementedRoleServiceServer) mustEmbedUnimplementedRoleServiceServer() {}
 func (UnimplementedRoleServiceServer) testEmbeddedByValue()                     {}
@@ -232,6 +274,42 @@ func _RoleService_Stop_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RoleService_CheckHealth_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckHealthRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoleServiceServer).CheckHealth(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoleService_CheckHealth_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoleServiceServer).CheckHealth(ctx, req.(*CheckHealthRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoleService_GetMetrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMetricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoleServiceServer).GetMetrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoleService_GetMetrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoleServiceServer).GetMetrics(ctx, req.(*GetMetricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RoleService_ServiceDesc is the grpc.ServiceDesc for RoleService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -250,6 +328,14 @@ var RoleService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stop",
 			Handler:    _RoleService_Stop_Handler,
+		},
+		{
+			MethodName: "CheckHealth",
+			Handler:    _RoleService_CheckHealth_Handler,
+		},
+		{
+			MethodName: "GetMetrics",
+			Handler:    _RoleService_GetMetrics_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,91 @@
+package identity
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// Session is who a certificate that the cluster API issued to a person is for: the SPIFFE ID in it says all of this, and the CA has signed it.
+type Session struct {
+	// Operator is the operator's name; empty: the holder of the owner key.
+	Operator string
+	// ID is the ID of the operator's record, or OwnerKeyID of the owner key: it tells whom a name meant when the session began.
+	ID string
+	// Ends is when the session ends, in whole seconds: no certificate of it is valid longer.
+	Ends time.Time
+}
+
+// OwnerKeyID is the ID of sessions of the owner key: the hex of the key's first 16 bytes.
+func OwnerKeyID(key ed25519.PublicKey) string {
+	return hex.EncodeToString(key[:16])
+}
+
+// SessionURI is the SPIFFE ID of a session: /operator/<name>/<ID>/<end> or /owner/<ID>/<end>, the end in seconds of the Unix epoch.
+func SessionURI(trustDomain string, s Session) *url.URL {
+	who := "/owner/"
+	if s.Operator != "" {
+		who = "/operator/" + s.Operator + "/"
+	}
+	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: who + s.ID + "/" + strconv.FormatInt(s.Ends.Unix(), 10)}
+}
+
+// sessionPath matches the path of a session's SPIFFE ID.
+var sessionPath = regexp.MustCompile(`^/(?:owner|operator/([a-z][a-z0-9-]{0,31}))/([0-9a-f]{8,64})/([0-9]{1,12})$`)
+
+// ErrNoSession says that a certificate is not that of a session.
+var ErrNoSession = errors.New("identity: the certificate is not an operator's")
+
+// SessionOf returns the session that a certificate is for: ErrNoSession if it is for something else. It looks at the name only.
+func SessionOf(certificate *x509.Certificate) (Session, error) {
+	if len(certificate.URIs) != 1 || certificate.URIs[0].Scheme != "spiffe" {
+		return Session{}, ErrNoSession
+	}
+	match := sessionPath.FindStringSubmatch(certificate.URIs[0].Path)
+	if match == nil || match[1] != "" && !ValidName(match[1]) {
+		return Session{}, ErrNoSession
+	}
+	ends, err := strconv.ParseInt(match[3], 10, 64)
+	if err != nil {
+		return Session{}, ErrNoSession
+	}
+	return Session{Operator: match[1], ID: match[2], Ends: time.Unix(ends, 0)}, nil
+}
+
+// VerifySession returns the session that a client's certificate chain proves, for a cluster whose CA is roots: ErrNoSession if it is for something else
+// than a session, another error if it does not prove it at that time. Whether the operator is still one, or the owner key still the
+// owner's, is for the caller to look up.
+func VerifySession(chain []*x509.Certificate, roots []*x509.Certificate, trustDomain string, now time.Time) (Session, error) {
+	if len(chain) == 0 {
+		return Session{}, ErrNoSession
+	}
+	session, err := SessionOf(chain[0])
+	if err != nil {
+		return Session{}, err
+	}
+	if host := chain[0].URIs[0].Host; host != trustDomain {
+		return Session{}, fmt.Errorf("identity: the certificate is for trust domain %s, not for %s", host, trustDomain)
+	}
+	pool, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	for _, root := range roots {
+		pool.AddCert(root)
+	}
+	for _, certificate := range chain[1:] {
+		intermediates.AddCert(certificate)
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return Session{}, fmt.Errorf("identity: %w", err)
+	}
+	if !now.Before(session.Ends) {
+		return Session{}, fmt.Errorf("identity: the session ended at %s", session.Ends.UTC().Format(time.RFC3339))
+	}
+	return session, nil
+}
