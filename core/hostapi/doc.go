@@ -5,8 +5,11 @@
 // its remit: every RPC declares in its proto option who may call it, and the server does not start with an RPC that declares nothing.
 //
 // A role is not trusted to behave: the size of messages, the number of connections and of streams on them are bounded, a peer that no longer
-// answers is let go, and a call that panics fails alone. The privileged steps that the core does for a role (reading and replacing a file)
-// never follow a symbolic link, and never touch what the grant does not name. The content of files is not logged.
+// answers is let go, and a call that panics fails alone. The privileged steps that the core does for a role (reading and replacing a file, naming the
+// machine) never follow a symbolic link, and never touch what the grant does not name. The content of files is not logged.
+//
+// A file is replaced as one step, by renaming. One on which something is mounted cannot be: it is written in place, under the same conditions, and
+// the answer says so. The machine's host name takes the right CAP_SYS_ADMIN, which root has unless it was taken from it.
 //
 // It owns the directory run/host. It watches membership, the directory, the node's addresses and the access states, and streams the part of
 // them that is the caller's. It publishes nothing.

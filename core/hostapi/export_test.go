@@ -33,3 +33,15 @@ const (
 	MaxStreams     = maxStreams
 	MaxFileSize    = maxFileSize
 )
+
+// Blind makes the server notice a file on which something is mounted only when it is replaced, as it does on kernels that do not tell before.
+func (s *Server) Blind() { s.files.blind = true }
+
+// What is written into the files that keep the machine's names, and what is read from them.
+var (
+	CheckHostname   = checkHostname
+	HostnameIn      = hostnameIn
+	CheckMachineID  = checkMachineID
+	ReadMachineID   = machineIDIn
+	ErrNotMachineID = errNotMachineID
+)

@@ -35,6 +35,12 @@ type displacedError struct {
 func (e *displacedError) Error() string { return fmt.Sprintf("left as %s: %v", e.temporary, e.err) }
 func (e *displacedError) Unwrap() error { return e.err }
 
+// tornError says that writing a file in place failed in the middle, and that its former content could not be put back.
+type tornError struct{ err error }
+
+func (e *tornError) Error() string { return fmt.Sprintf("torn: %v", e.err) }
+func (e *tornError) Unwrap() error { return e.err }
+
 // unguardedError says that others than the core's user may put files into a directory.
 type unguardedError struct {
 	uid  uint32
@@ -70,7 +76,11 @@ func explanation(err error, doing, path string) *fileError {
 	var owner *ownerError
 	var displaced *displacedError
 	var unguarded *unguardedError
+	var torn *tornError
 	switch {
+	case errors.As(err, &torn):
+		return refuse(codes.Internal, doing, path, "something is mounted on it, so that it was written in place; that failed in the middle, and so did putting the former content back (%v): make room, look at the file and mend it",
+			torn.err)
 	case errors.As(err, &unguarded) && unguarded.mode != 0:
 		return refuse(codes.FailedPrecondition, doing, path, "others may write its directory (mode %04o), and could lead the core to any other file: take that right away (chmod go-w), or grant another path",
 			unguarded.mode)
@@ -99,8 +109,6 @@ func explanation(err error, doing, path string) *fileError {
 		return refuse(codes.NotFound, doing, path, "there is no such file")
 	case errors.Is(err, unix.ENOTDIR):
 		return refuse(codes.FailedPrecondition, doing, path, "what should be its directory is a file: grant another path, or make the directory")
-	case errors.Is(err, unix.EBUSY):
-		return refuse(codes.FailedPrecondition, doing, path, "something is mounted on it (as containers do), so that it cannot be replaced as one step: mount its directory instead, or grant another path")
 	case errors.Is(err, unix.EROFS):
 		return refuse(codes.FailedPrecondition, doing, path, "its file system is read-only: mount it for writing, or grant another path")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

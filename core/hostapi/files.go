@@ -33,6 +33,8 @@ func digestOf(content []byte) string {
 // one path run one after the other. The zero value is ready for use.
 type files struct {
 	locks locks
+	// blind lets a file on which something is mounted be noticed only by what the kernel says when it is replaced, as before Linux 5.8.
+	blind bool
 }
 
 // read returns the content of a regular file and its digest.
@@ -55,57 +57,95 @@ func (f *files) read(ctx context.Context, path string) (content []byte, digest s
 	return current.content, digestOf(current.content), nil
 }
 
+// replaced is what came of replacing a file.
+type replaced struct {
+	// digest is that of the new content.
+	digest string
+	// changed says whether anything had to be written.
+	changed bool
+	// inPlace says that the file is written in place, since something is mounted on it.
+	inPlace bool
+}
+
 // replace makes content the content of the file, if the present content has the expected digest, or the file does not exist and expected is
-// empty. Readers see the old content or the new, never a part. Permissions and owner stay; a new file belongs to the core's user. What
-// else a file may have (access lists, extended attributes) is not kept. It reports whether anything had to be written.
-func (f *files) replace(ctx context.Context, path, expected string, content []byte) (digest string, changed bool, err error) {
+// empty. Readers see the old content or the new, never a part, unless something is mounted on the file. Permissions and owner stay; a new file belongs
+// to the core's user. What else a file may have (access lists, extended attributes) is not kept unless it is written in place.
+func (f *files) replace(ctx context.Context, path, expected string, content []byte) (replaced, error) {
+	const doing = "replace"
 	if len(content) > maxFileSize {
-		return "", false, refuse(codes.InvalidArgument, "replace", path, "the new content has %d bytes, and may have %d", len(content), maxFileSize)
+		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the new content has %d bytes, and may have %d", len(content), maxFileSize)
 	}
 	if expected != "" && !digestPattern.MatchString(expected) {
-		return "", false, refuse(codes.InvalidArgument, "replace", path, "the expected digest is not one that ReadFile returned: write sha256: and 64 hex digits, or nothing for a file that does not exist")
+		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the expected digest is not one that ReadFile returned: write sha256: and 64 hex digits, or nothing for a file that does not exist")
 	}
+	return f.rewrite(ctx, doing, path, func(present []byte, exists bool) ([]byte, error) {
+		switch {
+		case !exists && expected != "":
+			return nil, refuse(codes.Aborted, doing, path, "it does not exist any more: read it again and decide anew")
+		case exists && expected == "":
+			return nil, refuse(codes.Aborted, doing, path, "it exists, and the call expects that it does not: read it and give its digest")
+		case exists && digestOf(present) != expected:
+			return nil, refuse(codes.Aborted, doing, path, "it has changed since it was read: read it again and decide anew")
+		}
+		return content, nil
+	})
+}
+
+// rewrite makes what change returns the content of the file, as replace does. An error of change is returned as it is, and the file stays as it was.
+func (f *files) rewrite(ctx context.Context, doing, path string, change func(present []byte, exists bool) ([]byte, error)) (replaced, error) {
 	unlock, err := f.locks.lock(ctx, path)
 	if err != nil {
-		return "", false, err
+		return replaced{}, err
 	}
 	defer unlock()
 	directory, err := openDirectory(filepath.Dir(path))
+	if errors.Is(err, unix.ENOENT) {
+		return replaced{}, refuse(codes.FailedPrecondition, doing, path, "its directory does not exist: make %s first", filepath.Dir(path))
+	}
 	if err != nil {
-		if errors.Is(err, unix.ENOENT) {
-			return "", false, refuse(codes.FailedPrecondition, "replace", path, "its directory does not exist: make %s first", filepath.Dir(path))
-		}
-		return "", false, explain(err, "replace", path)
+		return replaced{}, explain(err, doing, path)
 	}
 	defer directory.Close()
 
-	digest = digestOf(content)
 	name := filepath.Base(path)
 	current, err := openRegular(directory, name)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		if expected != "" {
-			return "", false, refuse(codes.Aborted, "replace", path, "it does not exist any more: read it again and decide anew")
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return replaced{}, explain(err, doing, path)
+	}
+	if current == nil {
+		content, err := change(nil, false)
+		if err != nil {
+			return replaced{}, err
 		}
-		err = create(directory, name, content)
-	case err != nil:
-	case expected == "":
-		current.file.Close()
-		return "", false, refuse(codes.Aborted, "replace", path, "it exists, and the call expects that it does not: read it and give its digest")
-	default:
-		defer current.file.Close()
-		if digestOf(current.content) != expected {
-			return "", false, refuse(codes.Aborted, "replace", path, "it has changed since it was read: read it again and decide anew")
+		if err := create(directory, name, content); err != nil {
+			return replaced{}, explain(err, doing, path)
 		}
-		if digest == expected {
-			return digest, false, nil
-		}
+		return replaced{digest: digestOf(content), changed: true}, nil
+	}
+	defer current.file.Close()
+	if f.blind {
+		current.mounted = false
+	}
+	content, err := change(current.content, true)
+	if err != nil {
+		return replaced{}, err
+	}
+	made := replaced{digest: digestOf(content), changed: string(content) != string(current.content), inPlace: current.mounted}
+	if !made.changed {
+		return made, nil
+	}
+	if !current.mounted {
 		err = exchange(directory, name, current, content)
+		// What the kernel says of a file that is a mount point, where it does not tell in advance.
+		made.inPlace = errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV)
+	}
+	if made.inPlace {
+		err = current.overwrite(content)
 	}
 	if err != nil {
-		return "", false, explain(err, "replace", path)
+		return replaced{}, explain(err, doing, path)
 	}
-	return digest, true, nil
+	return made, nil
 }
 
 // create makes a file that must not exist.
@@ -158,6 +198,11 @@ func (r *regular) isStill(directory *os.File, name string) bool {
 	if now.Dev != r.stat.Dev || now.Ino != r.stat.Ino {
 		return false
 	}
+	return r.isUnchanged()
+}
+
+// isUnchanged reports whether the file that was read still has the content that was read.
+func (r *regular) isUnchanged() bool {
 	content, err := io.ReadAll(io.NewSectionReader(r.file, 0, maxFileSize+1))
 	return err == nil && string(content) == string(r.content)
 }

@@ -141,10 +141,6 @@ func TestFilesThatAreRefused(t *testing.T) {
 		}, codes.FailedPrecondition, codes.FailedPrecondition, "set-user-ID", false},
 		"a large file": {func(_, path string) error { return os.WriteFile(path, make([]byte, hostapi.MaxFileSize+1), 0o644) },
 			codes.FailedPrecondition, codes.FailedPrecondition, "bytes", false},
-		"a mounted file": {func(dir, path string) error {
-			return errors.Join(os.WriteFile(path, []byte("below"), 0o644), os.WriteFile(filepath.Join(dir, "above"), []byte("content"), 0o644),
-				unix.Mount(filepath.Join(dir, "above"), path, "", unix.MS_BIND, ""))
-		}, codes.OK, codes.FailedPrecondition, "mounted", true},
 		"a directory that everybody may write": {func(dir, path string) error {
 			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), os.Chmod(dir, 0o777|os.ModeSticky))
 		}, codes.FailedPrecondition, codes.FailedPrecondition, "chmod", false},
@@ -172,7 +168,6 @@ func TestFilesThatAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				_ = unix.Unmount(path, unix.MNT_DETACH)
 				_ = os.Chmod(dir, 0o755)
 			})
 			before := names(t, dir)

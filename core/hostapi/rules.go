@@ -3,7 +3,6 @@ package hostapi
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -119,75 +118,4 @@ func (r rules) permit(remit *plugin.Remit, method string, request any) error {
 			remit.Role, rule.grant)
 	}
 	return rule.power.permit(remit.Role, granted, request)
-}
-
-// power is what grants of one name allow.
-type power interface {
-	// narrows returns nil if requests of a type carry what the grant's parameters speak of.
-	narrows(request protoreflect.MessageDescriptor) error
-	// permit returns nil if one of the grants, at least one, allows the request, and a gRPC status otherwise.
-	permit(role string, grants []*rolev1.Grant, request any) error
-}
-
-func powerOf(grant string) (power, bool) {
-	switch grant {
-	case "replace-file":
-		return replaceFile{}, true
-	default:
-		return nil, false
-	}
-}
-
-// replaceFile is the power to read and to replace one file. Its one parameter, "path", is that file: absolute, without ".", ".." or
-// doubled slashes.
-type replaceFile struct{}
-
-const pathParameter = "path"
-
-func (replaceFile) narrows(request protoreflect.MessageDescriptor) error {
-	field := request.Fields().ByName(pathParameter)
-	if field == nil || field.Kind() != protoreflect.StringKind || field.IsList() {
-		return fmt.Errorf("%s has no string field %q", request.FullName(), pathParameter)
-	}
-	return nil
-}
-
-func (replaceFile) permit(role string, grants []*rolev1.Grant, request any) error {
-	named, ok := request.(interface{ GetPath() string })
-	if !ok {
-		return status.Errorf(codes.PermissionDenied, "a %T names no file", request)
-	}
-	path := named.GetPath()
-	if err := plainPath(path); err != nil {
-		return status.Errorf(codes.InvalidArgument, "the path %.200q %s", path, err)
-	}
-	var others []string
-	for _, grant := range grants {
-		parameters := grant.GetParameters()
-		// A parameter that is not known here was meant to narrow the grant further: without its meaning nothing is allowed.
-		if len(parameters) == 1 && parameters[pathParameter] == path {
-			return nil
-		}
-		others = append(others, fmt.Sprintf("%v", parameters))
-	}
-	return status.Errorf(codes.PermissionDenied,
-		"role %s may not touch %s: its grant replace-file is for %.500s and nothing else; have the cluster's owner grant replace-file with path %s alone",
-		role, path, strings.Join(others, ", "), path)
-}
-
-// plainPath returns nil for a path that says by itself which file it names, if no symbolic link is followed.
-func plainPath(path string) error {
-	switch {
-	case !strings.HasPrefix(path, "/"):
-		return errors.New("is not absolute: begin it with /")
-	case strings.ContainsRune(path, 0):
-		return errors.New("has a zero byte in it")
-	case len(path) > 4095:
-		return errors.New("is longer than the kernel takes")
-	case filepath.Clean(path) != path:
-		return fmt.Errorf("is not in its shortest form: write %.200q", filepath.Clean(path))
-	case path == "/":
-		return errors.New("is a directory: name a file")
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Config is what a Server needs. All of it but Log is required.
+// Config is what a Server needs. All of it but Log and the interceptors is required.
 type Config struct {
 	// Log receives what an operator may want to know; nil discards it.
 	Log hclog.Logger
@@ -32,6 +32,9 @@ type Config struct {
 	Network *event.Value[[]string]
 	// Access is what OpenConsensus answers to each instance.
 	Access *event.Value[access.States]
+	// Unary and Stream are put around every call of every host socket, the first outermost: they see also what is refused. None by default.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
 }
 
 func (c *Config) check() error {

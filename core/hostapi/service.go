@@ -130,20 +130,23 @@ func (s *service) ReadFile(ctx context.Context, request *hostv1.ReadFileRequest)
 }
 
 func (s *service) ReplaceFile(ctx context.Context, request *hostv1.ReplaceFileRequest) (*hostv1.ReplaceFileResponse, error) {
-	digest, changed, err := s.files.replace(ctx, request.GetPath(), request.GetExpectedDigest(), request.GetContent())
+	made, err := s.files.replace(ctx, request.GetPath(), request.GetExpectedDigest(), request.GetContent())
 	if err != nil {
 		return nil, s.refusal(err)
 	}
-	if changed {
-		s.log.Info("Replaced a file for a role", "path", request.GetPath(), "digest", digest, "bytes", len(request.GetContent()))
+	if made.changed {
+		s.log.Info("Replaced a file for a role", "path", request.GetPath(), "digest", made.digest, "bytes", len(request.GetContent()), "in_place", made.inPlace)
 	}
-	return &hostv1.ReplaceFileResponse{Digest: digest}, nil
+	return &hostv1.ReplaceFileResponse{Digest: made.digest, InPlace: made.inPlace}, nil
 }
 
-// refusal turns an error of files into the status that the role sees.
+// refusal turns an error of files into the status that the role sees. What is a status already stays as it is.
 func (s *service) refusal(err error) error {
 	var refused *fileError
+	_, isStatus := status.FromError(err)
 	switch {
+	case isStatus:
+		return err
 	case errors.As(err, &refused):
 		if refused.code == codes.Internal {
 			s.log.Error("A file could not be handled for a role", "error", err)

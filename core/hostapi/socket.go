@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,6 +155,24 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		log.Error("A call on the host socket panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 		return status.Error(codes.Internal, "the core failed at this call; the node's log says where: report it to the people who make Reeve")
 	})
+	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered),
+		func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := s.rules.permit(remit, info.FullMethod, request); err != nil {
+				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
+				return nil, err
+			}
+			return handler(ctx, request)
+		},
+	)
+	stream := append(slices.Clip(s.config.Stream), recovery.StreamServerInterceptor(recovered),
+		func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := s.rules.permit(remit, info.FullMethod, nil); err != nil {
+				log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
+				return err
+			}
+			return handler(srv, stream)
+		},
+	)
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -164,26 +183,8 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		// A role that is stopped or stuck does not hold its streams for ever.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(
-			recovery.UnaryServerInterceptor(recovered),
-			func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-				if err := s.rules.permit(remit, info.FullMethod, request); err != nil {
-					log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
-					return nil, err
-				}
-				return handler(ctx, request)
-			},
-		),
-		grpc.ChainStreamInterceptor(
-			recovery.StreamServerInterceptor(recovered),
-			func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-				if err := s.rules.permit(remit, info.FullMethod, nil); err != nil {
-					log.Debug("Refused a call", "method", info.FullMethod, "reason", status.Convert(err).Message())
-					return err
-				}
-				return handler(srv, stream)
-			},
-		),
+		grpc.ChainUnaryInterceptor(unary...),
+		grpc.ChainStreamInterceptor(stream...),
 	)
 	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, files: &s.files, remit: remit, log: log})
 	return server

@@ -92,6 +92,7 @@ type regular struct {
 	file    *os.File
 	stat    unix.Stat_t
 	content []byte
+	mounted bool
 }
 
 // openRegular opens a regular file of the directory and reads it. The file is looked at before it is opened: opening a device or a pipe can
@@ -116,12 +117,13 @@ func openRegular(directory *os.File, name string) (*regular, error) {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, err
 	}
-	if err := acceptable(&stat, owner); err != nil {
+	mounted := mountRoot(fd)
+	if err := acceptable(&stat, owner, mounted); err != nil {
 		return nil, err
 	}
 	// By way of /proc the very file is opened that was looked at, whatever has its name now.
 	opened, err := retry(func() (int, error) {
-		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return unix.Open(procPath(fd), unix.O_RDONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		return nil, err
@@ -135,17 +137,20 @@ func openRegular(directory *os.File, name string) (*regular, error) {
 		file.Close()
 		return nil, err
 	}
-	return &regular{file: file, stat: stat, content: content}, nil
+	return &regular{file: file, stat: stat, content: content, mounted: mounted}, nil
 }
 
+// procPath is a path by which the very file of a descriptor is opened once more.
+func procPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
 // acceptable returns nil for a file that a role may be given to read and to replace, in a directory of this owner.
-func acceptable(stat *unix.Stat_t, owner uint32) error {
+func acceptable(stat *unix.Stat_t, owner uint32, mounted bool) error {
 	switch {
 	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return unix.ELOOP
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		return errNotRegular
-	case stat.Nlink == 0:
+	case stat.Nlink == 0 && !mounted:
 		return errChanged
 	case stat.Nlink > 1:
 		// The file is known under another name too, which would keep the old content.

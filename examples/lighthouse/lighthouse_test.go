@@ -87,8 +87,10 @@ func request(handler http.Handler, method, path string) (status int, body string
 	return recorder.Code, strings.TrimSpace(recorder.Body.String())
 }
 
+func lightOf(store keyValues) *light { return &light{counter: &counter{store: store, key: "count"}} }
+
 func TestCount(t *testing.T) {
-	handler := handler(&counter{store: &memory{}, key: "count"}, hclog.NewNullLogger())
+	handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
 	for _, step := range []struct {
 		method, path string
 		status       int
@@ -99,6 +101,7 @@ func TestCount(t *testing.T) {
 		{"POST", "/", 200, `{"count":2}`},
 		{"GET", "/", 200, `{"count":2}`},
 		{"DELETE", "/", 405, "Method Not Allowed"},
+		{"GET", "/healthz", 200, `{"health":"ok"}`},
 		{"POST", "/other", 404, "404 page not found"},
 		{"GET", "/", 200, `{"count":2}`},
 	} {
@@ -109,7 +112,7 @@ func TestCount(t *testing.T) {
 }
 
 func TestNobodysCountIsLost(t *testing.T) {
-	handler := handler(&counter{store: &memory{}, key: "count"}, hclog.NewNullLogger())
+	handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -136,11 +139,61 @@ func TestErrors(t *testing.T) {
 		{&memory{value: "many", revision: 1}, 500, `the stored counter is not a number`},
 		{&memory{value: "18446744073709551615", revision: 1}, 500, "18446744073709551615 is the last one"},
 	} {
-		status, body := request(handler(&counter{store: test.store, key: "count"}, hclog.NewNullLogger()), "POST", "/")
+		status, body := request(handler(lightOf(test.store), hclog.NewNullLogger()), "POST", "/")
 		var reply struct{ Error string }
 		if err := json.Unmarshal([]byte(body), &reply); err != nil || status != test.status || !strings.Contains(reply.Error, test.text) {
 			t.Errorf("%d %s, want %d and %q", status, body, test.status, test.text)
 		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	l, store := &lighthouse{}, &memory{}
+	metrics := func() string {
+		var text strings.Builder
+		if err := l.metrics(t.Context(), &text); err != nil {
+			t.Error(err)
+		}
+		var values []string
+		for line := range strings.Lines(text.String()) {
+			if !strings.HasPrefix(line, "#") {
+				values = append(values, strings.TrimSpace(line))
+			}
+		}
+		return strings.Join(values, ", ")
+	}
+	if got := metrics(); got != "" {
+		t.Errorf("before it serves: %s", got)
+	}
+	l.light.Store(lightOf(store))
+	handler := handler(l.light.Load(), hclog.NewNullLogger())
+	for range 3 {
+		request(handler, "POST", "/")
+	}
+	if got := metrics(); got != "lighthouse_unanswered_total 0, lighthouse_count 3" {
+		t.Errorf("after three: %s", got)
+	}
+	store.err = errors.New("no leader")
+	request(handler, "GET", "/")
+	if got := metrics(); got != "lighthouse_unanswered_total 1" {
+		t.Errorf("without the store: %s", got)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	l := &lighthouse{}
+	if err := l.checkHealth(t.Context()); err != nil {
+		t.Errorf("before it serves: %v", err)
+	}
+	l.light.Store(lightOf(&memory{err: errors.New("no leader")}))
+	server := httptest.NewServer(handler(l.light.Load(), hclog.NewNullLogger()))
+	l.light.Load().address = server.URL + "/"
+	if err := l.checkHealth(t.Context()); err != nil {
+		t.Errorf("without the store: %v", err)
+	}
+	server.Close()
+	if err := l.checkHealth(t.Context()); err == nil {
+		t.Error("it is well though nobody serves")
 	}
 }
 
@@ -174,6 +227,12 @@ func TestStoreIsAway(t *testing.T) {
 	if err := json.NewDecoder(response.Body).Decode(&reply); err != nil || response.StatusCode != http.StatusServiceUnavailable ||
 		!strings.Contains(reply.Error, "not available") {
 		t.Errorf("%d %q, %v", response.StatusCode, reply.Error, err)
+	}
+	if err := process.CheckHealth(); err != nil {
+		t.Error(err)
+	}
+	if got := process.Metrics(); !strings.Contains(got, "\nlighthouse_unanswered_total 1\n") || strings.Contains(got, "lighthouse_count ") {
+		t.Errorf("metrics: %s", got)
 	}
 	if err := process.Stop(10 * time.Second); err != nil {
 		t.Error(err)

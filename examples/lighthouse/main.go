@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/reeveproject/reeve/sdk/consensus"
@@ -46,6 +47,7 @@ func parse(document []byte) (configuration, error) {
 }
 
 func main() {
+	l := &lighthouse{}
 	role.Serve(role.Plugin{
 		Name: "lighthouse", Version: "0.1.0",
 		Roles: []role.Role{{
@@ -58,12 +60,28 @@ func main() {
 				_, err := parse(document)
 				return err
 			},
-			Run: run,
+			Run:         l.run,
+			CheckHealth: l.checkHealth,
+			Metrics:     l.metrics,
 		}},
 	})
 }
 
-func run(ctx context.Context, host *role.Host) error {
+// lighthouse is the role. Its functions are called beside one another: what they share is safe for that.
+type lighthouse struct {
+	// light is nil until the role serves.
+	light atomic.Pointer[light]
+}
+
+// light is what serves.
+type light struct {
+	counter *counter
+	address string
+	// unanswered is how many requests could not be answered.
+	unanswered atomic.Uint64
+}
+
+func (l *lighthouse) run(ctx context.Context, host *role.Host) error {
 	c, err := parse(host.Configuration())
 	if err != nil {
 		return err
@@ -77,9 +95,11 @@ func run(ctx context.Context, host *role.Host) error {
 	if err != nil {
 		return fmt.Errorf("lighthouse: %w", err)
 	}
-	host.SetEndpoint("http", "http://"+listener.Addr().String()+"/")
+	burning := &light{counter: &counter{store: store, key: "count"}, address: "http://" + listener.Addr().String() + "/"}
+	l.light.Store(burning)
+	host.SetEndpoint("http", burning.address)
 	host.Ready()
-	return serve(ctx, listener, handler(&counter{store: store, key: "count"}, host.Logger()))
+	return serve(ctx, listener, handler(burning, host.Logger()))
 }
 
 // serve serves HTTP until ctx is done and the requests that are under way have been answered.

@@ -44,6 +44,7 @@ func TestHostsfile(t *testing.T) {
 	const before = "127.0.0.1\tlocalhost\r\nno newline"
 	host := roletest.NewHost(t)
 	host.SetFile("/srv/hosts", []byte(before))
+	host.Network.Set([]string{"192.0.2.100"})
 	process := launch(t)
 	if err := process.Start(host, "hostsfile", `{"path": "/srv/hosts"}`); err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestHostsfile(t *testing.T) {
 	}
 	host.RefuseFile("/srv/hosts", nil)
 	process.AwaitReady()
-	if got := string(host.File("/srv/hosts")); !strings.Contains(got, "\n192.0.2.2\treeve-01") || strings.Contains(got, "192.0.2.1") {
+	if got := string(host.File("/srv/hosts")); !strings.Contains(got, "\n192.0.2.2\treeve-01") || strings.Contains(got, "192.0.2.1\t") {
 		t.Errorf("the file holds %q", got)
 	}
 
@@ -78,29 +79,145 @@ func TestHostsfile(t *testing.T) {
 	}
 }
 
+// The node's own addresses are followed as the machine has them.
+func TestAddressesChange(t *testing.T) {
+	host := roletest.NewHost(t)
+	host.SetFile("/srv/hosts", nil)
+	host.Directory.Set(directory("192.0.2.1"))
+	host.Network.Set([]string{"192.0.2.100"})
+	process := launch(t)
+	if err := process.Start(host, "hostsfile", ""); err != nil {
+		t.Fatal(err)
+	}
+	process.AwaitReady()
+	for _, address := range []string{"192.0.2.101", "2001:db8::101", "192.0.2.102"} {
+		host.Network.Set([]string{address})
+		await(t, func() (bool, string) {
+			got := string(host.File("/srv/hosts"))
+			return strings.Count(got, "\treeve-000") == 1 && strings.Contains(got, "\n"+address+"\treeve-000") && strings.Contains(got, "\n192.0.2.1\treeve-01 "), got
+		})
+	}
+	if err := process.CheckHealth(); err != nil {
+		t.Error(err)
+	}
+	if status, _ := process.Status().Get(); status.GetState() != rolev1.RoleState_ROLE_STATE_READY {
+		t.Errorf("the role is %v", status)
+	}
+}
+
+// await waits for what the role does without telling of it.
+func await(t *testing.T, condition func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		ok, now := condition()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to that: %q", now)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// What the configuration asks for beside the file, with the grants for it and without.
+func TestMachine(t *testing.T) {
+	const configuration = `{"hostname": true, "machineID": true}`
+	begin := func(t *testing.T, prepare func(*roletest.Host)) (*roletest.Host, *roletest.Process) {
+		host := roletest.NewHost(t)
+		host.SetFile("/srv/hosts", nil)
+		host.MountFile("/srv/hosts")
+		host.Directory.Set(directory("192.0.2.1"))
+		host.Network.Set([]string{"192.0.2.100"})
+		prepare(host)
+		process := launch(t)
+		if err := process.Start(host, "hostsfile", configuration); err != nil {
+			t.Fatal(err)
+		}
+		return host, process
+	}
+	t.Run("granted", func(t *testing.T) {
+		host, process := begin(t, func(host *roletest.Host) {
+			host.GrantHostname("former")
+			host.GrantMachineID("")
+		})
+		now := process.AwaitReady()
+		if got := host.Hostname() + " " + host.MachineID(); got != "reeve-000102030405060708090a0b0c0d0e0f 000102030405060708090a0b0c0d0e0f" {
+			t.Errorf("the machine is %s", got)
+		}
+		if got := now.GetValues()["written-in-place"]; got != "/srv/hosts" || !strings.Contains(process.Log(), "written in place") {
+			t.Errorf("written in place: %q", got)
+		}
+	})
+	t.Run("not granted", func(t *testing.T) {
+		_, process := begin(t, func(*roletest.Host) {})
+		reason := process.AwaitDegraded().GetReason()
+		for _, part := range []string{"set-hostname with path /etc/hostname", "set-machine-id with path /etc/machine-id"} {
+			if !strings.Contains(reason, part) {
+				t.Errorf("the reason does not speak of %q: %s", part, reason)
+			}
+		}
+	})
+	t.Run("another ID", func(t *testing.T) {
+		host, process := begin(t, func(host *roletest.Host) {
+			host.GrantHostname("former")
+			host.GrantMachineID("f")
+		})
+		if reason := process.AwaitDegraded().GetReason(); !strings.Contains(reason, "another ID") || host.MachineID() != "f" {
+			t.Errorf("the machine is %s, and the reason %q", host.MachineID(), reason)
+		}
+	})
+}
+
+// A role that may not touch the file that it is to keep says so at once.
+func TestPathThatIsNotGranted(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t)
+	for name, test := range map[string]struct {
+		grant, configuration string
+		says                 []string
+	}{
+		"no grant":      {"", "", []string{"/path: ", "keep /etc/hosts", "grant"}},
+		"another grant": {"/srv/hosts", `{"path": "/srv/other"}`, []string{"/path: ", "granted to replace /srv/hosts", "keep /srv/other"}},
+	} {
+		if test.grant != "" {
+			host.SetFile(test.grant, nil)
+		}
+		err := process.Start(host, "hostsfile", test.configuration)
+		for _, part := range test.says {
+			if status.Code(err) != codes.InvalidArgument || !strings.Contains(status.Convert(err).Message(), part) {
+				t.Errorf("%s: the refusal does not speak of %q: %v", name, part, err)
+			}
+		}
+	}
+}
+
 func TestConfigurationIsRefused(t *testing.T) {
-	err := launch(t).Start(roletest.NewHost(t), "hostsfile", `{"path": "hosts", "mode": 1}`)
-	if status.Code(err) != codes.InvalidArgument {
+	err := launch(t).Start(roletest.NewHost(t), "hostsfile", `{"path": "hosts", "mode": 1, "hostname": "a_b", "machineID": "yes"}`)
+	if status.Code(err) != codes.InvalidArgument || len(status.Convert(err).Details()) != 3 {
 		t.Errorf("got: %v", err)
 	}
 }
 
-// The manifest asks for the usual file, and its schema is JSON that names the configuration's field.
+// The manifest asks for the usual files, and its schema is JSON that names the fields of the configuration.
 func TestManifest(t *testing.T) {
 	described, err := launch(t).Service().Describe(t.Context(), &rolev1.DescribeRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	role := described.GetManifest().GetRoles()[0]
-	if grants := role.GetGrants(); len(grants) != 1 || grants[0].GetName() != "replace-file" || grants[0].GetParameters()["path"] != keeper.DefaultPath {
-		t.Errorf("grants %v", grants)
+	var grants []string
+	for _, grant := range role.GetGrants() {
+		grants = append(grants, grant.GetName()+" "+grant.GetParameters()["path"])
+	}
+	if got := strings.Join(grants, ", "); got != "replace-file "+keeper.DefaultPath+", set-hostname /etc/hostname, set-machine-id /etc/machine-id" {
+		t.Errorf("grants %s", got)
 	}
 	var schema struct {
-		Properties struct {
-			Path struct{ Type string }
-		}
+		Properties map[string]any
 	}
-	if err := json.Unmarshal([]byte(role.GetConfigurationSchema()), &schema); err != nil || schema.Properties.Path.Type != "string" {
-		t.Errorf("path is a %q, %v", schema.Properties.Path.Type, err)
+	if err := json.Unmarshal([]byte(role.GetConfigurationSchema()), &schema); err != nil || schema.Properties["path"] == nil ||
+		schema.Properties["hostname"] == nil || schema.Properties["machineID"] == nil || len(schema.Properties) != 3 {
+		t.Errorf("the schema has %v, %v", schema.Properties, err)
 	}
 }

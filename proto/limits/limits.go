@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -49,6 +50,8 @@ const (
 	Value  = 4096
 	// Reason is the length of the reason that a role gives for its state: one sentence. What is longer belongs into the log.
 	Reason = 512
+	// Metrics is the size of a role's own metrics, as text.
+	Metrics = 1 << 20
 )
 
 // What a node may report at most.
@@ -67,6 +70,26 @@ const (
 // that turn the direction of writing.
 func Line(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }) < 0
+}
+
+// Clean returns a text that Line takes: what is not part of such a line is escaped as in a Go string, such as \x1b, \n and \u202e. The text becomes at
+// most four times as long.
+func Clean(text string) string {
+	if Line(text) {
+		return text
+	}
+	var cleaned strings.Builder
+	for len(text) > 0 {
+		_, size := utf8.DecodeRuneInString(text)
+		if one := text[:size]; Line(one) {
+			cleaned.WriteString(one)
+		} else {
+			quoted := strconv.Quote(one)
+			cleaned.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return cleaned.String()
 }
 
 // NameOK reports whether name may name an endpoint or a published value: one line of 1 to Name bytes.

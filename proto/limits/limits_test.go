@@ -30,6 +30,16 @@ func TestCut(t *testing.T) {
 	}
 }
 
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "två ord": "två ord", "a\x00\x1b[2J\u202eb\xff\n": `a\x00\x1b[2J\u202eb\xff\n`, "\ufffd": "\ufffd", `"\`: `"\`, "\u00a0": `\u00a0`,
+	} {
+		if got := limits.Clean(text); got != want || !limits.Line(got) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // All that a role may state at once fits into a report several times, so that the values of a few roles never have to be left out.
 func TestAStatusFitsIntoAReport(t *testing.T) {
 	status := &rolev1.WatchResponse{Reason: strings.Repeat("x", limits.Reason), Values: map[string]string{}}

@@ -98,13 +98,15 @@ func TestPermissionsAreDeclared(t *testing.T) {
 			t.Errorf("%s: callers %v", method, permission.GetCallers())
 		}
 	}
-	for method, want := range map[string]clusterv1.Caller{
-		clusterv1.BootstrapService_Bootstrap_FullMethodName:  clusterv1.Caller_CALLER_CORE,
-		clusterv1.NodeService_Watch_FullMethodName:           clusterv1.Caller_CALLER_NODE,
-		clusterv1.ManagementService_AddRole_FullMethodName:   clusterv1.Caller_CALLER_OWNER,
-		clusterv1.ManagementService_AddPlugin_FullMethodName: clusterv1.Caller_CALLER_OWNER,
+	for method, want := range map[string][]clusterv1.Caller{
+		clusterv1.BootstrapService_Bootstrap_FullMethodName:    {clusterv1.Caller_CALLER_CORE},
+		clusterv1.NodeService_Watch_FullMethodName:             {clusterv1.Caller_CALLER_NODE},
+		clusterv1.ManagementService_AddRole_FullMethodName:     {clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_OPERATOR},
+		clusterv1.ManagementService_AddPlugin_FullMethodName:   {clusterv1.Caller_CALLER_OWNER},
+		clusterv1.ManagementService_AddOperator_FullMethodName: {clusterv1.Caller_CALLER_OWNER},
+		nodev1.NodeService_ReplaceOwner_FullMethodName:         {clusterv1.Caller_CALLER_LOCAL},
 	} {
-		if got := declared[method].GetCallers(); !slices.Equal(got, []clusterv1.Caller{want}) {
+		if got := declared[method].GetCallers(); !slices.Equal(got, want) {
 			t.Errorf("%s: callers %v, want %s", method, got, want)
 		}
 	}

@@ -6,11 +6,12 @@
 //  1. The core of the node launches the executable. Serve checks the manifest, performs the go-plugin handshake on standard output and
 //     serves reeve.role.v1 on a Unix socket. From then on standard output is standard error.
 //  2. The core may call Describe, which answers with the manifest, and end the process: nothing of the role has run.
-//  3. The core calls Start for one role. CheckConfiguration may refuse the configuration, with all that is wrong with it; otherwise Run is
-//     called, and the services that Register added begin to answer.
+//  3. The core calls Start for one role. CheckConfiguration may refuse the configuration, with all that is wrong with it, and CheckGrants what
+//     the role is granted; otherwise Run is called, and the services that Register added begin to answer.
 //  4. Run calls Host.Ready when the role does its work, Host.Degraded while it cannot, and shows addresses and values to others. The core
-//     follows it all by Watch. Run goes on until its context is done: a Run that returns earlier has failed, with an error or
-//     without, and so has one that panics. The process then ends with a non-zero status, and the core starts a new one.
+//     follows it all by Watch. Beside Run it calls CheckHealth every few seconds, and Metrics when somebody reads the node's metrics: a role that is
+//     not well for too long is ended and started again. Run goes on until its context is done: a Run that returns earlier has failed, with
+//     an error or without, and so has one that panics. The process then ends with a non-zero status, and the core starts a new one.
 //  5. The core calls Stop (or sends SIGTERM). Run's context is done; what Run still has to do it must do within the grace period, and the
 //     Host works until it has returned. The process ends with status 0.
 //

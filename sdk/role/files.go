@@ -21,23 +21,25 @@ var ErrFileChanged = errors.New("the file has changed since it was read")
 func (h *Host) ReadFile(ctx context.Context, path string) (content []byte, digest string, err error) {
 	response, err := h.client.ReadFile(ctx, &hostv1.ReadFileRequest{Path: path})
 	if err != nil {
-		return nil, "", fileError("read", path, err)
+		return nil, "", hostError("read "+path, err)
 	}
 	return response.GetContent(), response.GetDigest(), nil
 }
 
-// ReplaceFile replaces the content of a file that the role is granted to replace, atomically, and keeps its owner and mode. The expected
-// digest is of the content that is to be replaced; empty: the file must not exist. It returns the digest of the new content. An error is
+// ReplaceFile replaces the content of a file that the role is granted to replace, and keeps its owner and mode. The expected digest is of the content
+// that is to be replaced; empty: the file must not exist. It returns the digest of the new content. Readers see the old content or the new one, never
+// a part, unless something is mounted on the file, as in most containers: then it was written in place, and inPlace says so. An error is
 // ErrFileChanged if the file holds something else and fs.ErrPermission if it is not granted, by errors.Is; and it has a gRPC status.
-func (h *Host) ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, err error) {
+func (h *Host) ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, inPlace bool, err error) {
 	response, err := h.client.ReplaceFile(ctx, &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: expectedDigest, Content: content})
 	if err != nil {
-		return "", fileError("replace", path, err)
+		return "", false, hostError("replace "+path, err)
 	}
-	return response.GetDigest(), nil
+	return response.GetDigest(), response.GetInPlace(), nil
 }
 
-func fileError(operation, path string, err error) error {
+// hostError says which power of the host was not to be had.
+func hostError(doing string, err error) error {
 	kind := error(nil)
 	switch status.Code(err) {
 	case codes.NotFound:
@@ -51,7 +53,7 @@ func fileError(operation, path string, err error) error {
 	case codes.DeadlineExceeded:
 		kind = context.DeadlineExceeded
 	default:
-		return fmt.Errorf("host: %s %s: %w", operation, path, err)
+		return fmt.Errorf("host: %s: %w", doing, err)
 	}
-	return fmt.Errorf("host: %s %s: %w (%w)", operation, path, kind, err)
+	return fmt.Errorf("host: %s: %w (%w)", doing, kind, err)
 }

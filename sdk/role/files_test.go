@@ -28,20 +28,24 @@ func files(ctx context.Context, host *role.Host) error {
 	if err := check("a file that is not granted", errors.Is(err, fs.ErrPermission), err); err != nil {
 		return err
 	}
-	digest, err := host.ReplaceFile(ctx, file, "", []byte("one"))
-	if err := check("a new file", err == nil, err); err != nil {
+	digest, inPlace, err := host.ReplaceFile(ctx, file, "", []byte("one"))
+	if err := check("a new file", err == nil && !inPlace, err); err != nil {
 		return err
 	}
-	_, err = host.ReplaceFile(ctx, file, "", []byte("two"))
+	_, _, err = host.ReplaceFile(ctx, file, "", []byte("two"))
 	if err := check("a file that is there unexpectedly", errors.Is(err, role.ErrFileChanged), err); err != nil {
 		return err
 	}
-	_, err = host.ReplaceFile(ctx, file, digest, []byte("two"))
+	_, _, err = host.ReplaceFile(ctx, file, digest, []byte("two"))
 	if err := check("a file that is as it was read", err == nil, err); err != nil {
 		return err
 	}
 	content, _, err := host.ReadFile(ctx, file)
 	if err := check("what was written", string(content) == "two", err); err != nil {
+		return err
+	}
+	digest, inPlace, err = host.ReplaceFile(ctx, mountedFile, "", []byte("one"))
+	if err := check("a mounted file", inPlace && digest != "", err); err != nil {
 		return err
 	}
 	ended, cancel := context.WithCancel(ctx)
@@ -63,6 +67,8 @@ func errorText(err error) string {
 func TestFiles(t *testing.T) {
 	host := roletest.NewHost(t)
 	host.SetFile(file, nil)
+	host.SetFile(mountedFile, nil)
+	host.MountFile(mountedFile)
 	process := start(t, host, "probe", `{"do": "files"}`)
 	now := process.Await("ready or failed", func(now *rolev1.WatchResponse) bool {
 		return now.GetState() != rolev1.RoleState_ROLE_STATE_STARTING

@@ -128,9 +128,11 @@ func (h *Host) Configuration() []byte { return []byte(h.request.GetConfiguration
 
 // Grants is the powers of the host that the role is granted, for the role to know; the core checks every call against them. They do not change
 // while the instance lives.
-func (h *Host) Grants() []Grant {
-	grants := make([]Grant, 0, len(h.request.GetGrants()))
-	for _, grant := range h.request.GetGrants() {
+func (h *Host) Grants() []Grant { return grantsOf(h.request) }
+
+func grantsOf(request *rolev1.StartRequest) []Grant {
+	grants := make([]Grant, 0, len(request.GetGrants()))
+	for _, grant := range request.GetGrants() {
 		grants = append(grants, Grant{Name: grant.GetName(), Parameters: maps.Clone(grant.GetParameters())})
 	}
 	return grants

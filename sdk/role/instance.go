@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -25,6 +24,9 @@ type instance struct {
 	status *statusValue
 	// core is nil unless the role ends with its core.
 	core *lifeline
+	// health and metrics are what the role answers to CheckHealth and GetMetrics.
+	health  shared[struct{}]
+	metrics shared[[]byte]
 	// done is closed when Run has returned and all that the SDK did for it has ended.
 	done chan struct{}
 
@@ -83,21 +85,10 @@ func (i *instance) run() {
 	}
 }
 
-// call calls Run and turns a panic into an error, with the stack in the log. Run has a goroutine of its own, so that even one that ends it
-// (runtime.Goexit) has ended and not vanished.
+// call calls Run, and turns a panic and the end of its goroutine into an error.
 func (i *instance) call() error {
 	result := make(chan error, 1)
-	go func() {
-		err := errors.New("the role's goroutine was ended by runtime.Goexit")
-		defer func() {
-			if cause := recover(); cause != nil {
-				i.log.Error("the role panicked", "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-				err = fmt.Errorf("panic: %v", cause)
-			}
-			result <- err
-		}()
-		err = i.role.Run(i.running, i.host)
-	}()
+	guard(i.log, "the role", func() error { return i.role.Run(i.running, i.host) }, func(err error) { result <- err })
 	return <-result
 }
 

@@ -60,11 +60,21 @@ func probe() role.Plugin {
 			{Name: "other", Register: store("other"), Run: wait},
 			{Name: "store", Register: store("store"), StartsFromCache: true, InSplit: role.Stop, Run: wait},
 			{Name: "tied", EndsWithCore: true, Run: wait},
+			watched(),
+			{
+				Name: "picky", Run: wait, ConfigurationSchema: `{"type": "object"}`,
+				CheckGrants: func(document []byte, grants []role.Grant) error {
+					if want := `"` + fmt.Sprint(grants) + `"`; want != string(document) {
+						return fmt.Errorf("granted %v", grants)
+					}
+					return nil
+				},
+			},
 		},
 	}
 }
 
-const file = "/etc/probe"
+const file, mountedFile = "/etc/probe", "/etc/mounted"
 
 type configuration struct {
 	Do     string   `json:"do"`
@@ -110,6 +120,8 @@ func run(ctx context.Context, host *role.Host) error {
 		return clean(ctx, host)
 	case "files":
 		return files(ctx, host)
+	case "machine":
+		return machine(ctx, host)
 	case "tell":
 		host.SetValue("told", strings.Join([]string{
 			host.InstanceID(), host.NodeID(), host.Role(), host.DataDirectory(), host.RuntimeDirectory(),
@@ -187,7 +199,7 @@ func clean(ctx context.Context, host *role.Host) error {
 	if err != nil {
 		return err
 	}
-	_, err = host.ReplaceFile(ctx, file, digest, []byte("clean"))
+	_, _, err = host.ReplaceFile(ctx, file, digest, []byte("clean"))
 	return err
 }
 

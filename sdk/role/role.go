@@ -2,6 +2,7 @@ package role
 
 import (
 	"context"
+	"io"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -65,6 +66,10 @@ type Role struct {
 	// any other error is one problem of the whole document. It must have no effects and be quick. Nil: everything is accepted that the
 	// schema accepts.
 	CheckConfiguration func(document []byte) error
+	// CheckGrants refuses to start with powers of the host that do not suffice for a configuration, as CheckConfiguration refuses the configuration, and
+	// after it: for a role that could do nothing without them. The core then says so and waits until the configuration or the grants are others. A
+	// role that could do a part of its work is better Degraded. Nil: it starts with whatever it is granted.
+	CheckGrants func(document []byte, grants []Grant) error
 	// Register adds gRPC services to the plugin connection, on which the core calls what the role's capabilities need. It is called
 	// once, before Start; the services answer FailedPrecondition until the role was started, and to calls of a plugin's other roles. The
 	// context of a call ends when Run has returned. Nil: none.
@@ -72,6 +77,16 @@ type Role struct {
 	// Run does the role's work until ctx is done, which means that the role has been asked to stop. Returning before that is a failure,
 	// with an error or without.
 	Run func(ctx context.Context, host *Host) error
+	// CheckHealth says whether the role is able to work, and why not. The core asks every few seconds from Start on, beside Run; a role that has not said
+	// for some time that it is well (20 s unless the node's parameters say otherwise) is ended and started again. So the error is for what a new
+	// process may mend, such as a loop of Run's that has not come round for long; what lies outside of the process, such as a full disk or a store
+	// that is away, is what Host.Degraded is for. It is never called twice at once. ctx ends when nobody waits for the answer any more, and when Run has
+	// returned. A panic is an error. Nil: a role whose process answers at all is well.
+	CheckHealth func(ctx context.Context) error
+	// Metrics writes the role's own metrics in the text format of Prometheus (version 0.0.4), at most 1 MiB (limits.Metrics): the core adds labels that
+	// say whose they are, and shows them among those of the node. It is called at every scrape from Start on, beside Run, and never twice at once; ctx is as
+	// that of CheckHealth. After an error or a panic the role's metrics are missing, and nothing else happens. Nil: the role has none.
+	Metrics func(ctx context.Context, to io.Writer) error
 }
 
 // Grant is a named power of the host, narrowed by parameters.

@@ -156,6 +156,23 @@ func TestConfigurationIsRefused(t *testing.T) {
 	process.AwaitReady()
 }
 
+// A role may refuse to start with the grants that it has.
+func TestGrantsAreRefused(t *testing.T) {
+	host, process := roletest.NewHost(t), launch(t, "probe")
+	for range 2 {
+		err := process.Start(host, "picky", `"[{power map[of:host]}]"`)
+		wantCode(t, "without the grant", err, codes.InvalidArgument)
+		if message := status.Convert(err).Message(); message != "configuration: granted []" {
+			t.Errorf("the refusal says %q", message)
+		}
+	}
+	host.Grant("power", map[string]string{"of": "host"})
+	if err := process.Start(host, "picky", `"[{power map[of:host]}]"`); err != nil {
+		t.Fatal(err)
+	}
+	process.AwaitReady()
+}
+
 func TestWhatARoleIsTold(t *testing.T) {
 	host := roletest.NewHost(t)
 	process := start(t, host, "probe", `{"do": "tell"}`)

@@ -112,7 +112,7 @@ func (s *server) Start(ctx context.Context, request *rolev1.StartRequest) (*role
 	if err != nil {
 		return nil, err
 	}
-	if err := checkConfiguration(role, []byte(request.GetConfiguration())); err != nil {
+	if err := checkConfiguration(role, []byte(request.GetConfiguration()), grantsOf(request)); err != nil {
 		return nil, refused(err)
 	}
 	i, err := newInstance(role, request, s.newLog(role.Name))
@@ -151,23 +151,28 @@ func (s *server) role(name string) (Role, error) {
 	return Role{}, status.Errorf(codes.NotFound, "plugin %s has no role %q; it has %s", s.plugin.Name, name, strings.Join(names, ", "))
 }
 
-// checkConfiguration lets the role look at its configuration.
-func checkConfiguration(role Role, document []byte) (err error) {
+// checkConfiguration lets the role look at its configuration, and at its grants in the light of it.
+func checkConfiguration(role Role, document []byte, grants []Grant) (err error) {
 	if len(document) > 0 && !json.Valid(document) {
 		return validJSON(document)
 	}
-	if role.CheckConfiguration == nil {
-		if role.ConfigurationSchema == "" && !emptyConfiguration(document) {
-			return fmt.Errorf("the role %s takes no configuration", role.Name)
-		}
-		return nil
+	if role.CheckConfiguration == nil && role.ConfigurationSchema == "" && !emptyConfiguration(document) {
+		return fmt.Errorf("the role %s takes no configuration", role.Name)
 	}
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("the role %s panicked while it checked the configuration: %v\n%s", role.Name, cause, debug.Stack())
 		}
 	}()
-	return role.CheckConfiguration(document)
+	if role.CheckConfiguration != nil {
+		if err := role.CheckConfiguration(document); err != nil {
+			return err
+		}
+	}
+	if role.CheckGrants != nil {
+		return role.CheckGrants(document, grants)
+	}
+	return nil
 }
 
 // emptyConfiguration reports whether a valid document sets nothing.

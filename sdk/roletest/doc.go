@@ -1,6 +1,7 @@
 // Package roletest runs a plugin in a test, over the real protocol: the executable is launched with go-plugin's handshake as a node's core
-// launches it, and finds a host at the other end of a real Unix socket. Host is that host, with values and files that the test sets; Process is
-// the launched plugin.
+// launches it, and finds a host at the other end of a real Unix socket. Host is that host, with values, files, a host
+// name and a machine ID that the test sets and that are not the machine's own; Process is the launched plugin. A role is told of the grants that it has
+// by what the test has set before it starts the role.
 //
 // The executable may be the test's own binary, whose TestMain calls role.Serve if an environment variable of the test's says so.
 //

@@ -19,6 +19,7 @@ import (
 
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // Host stands in for the core of a node, as far as a role can see of it. Its values are streamed to the role as they are set; nothing is streamed
@@ -38,11 +39,14 @@ type Host struct {
 	served chan struct{}
 	files  map[string]*file
 	calls  map[string]int
+	grants []*rolev1.Grant
+	machine
 }
 
 // file is a file that the role may replace.
 type file struct {
 	content []byte // nil: there is none
+	mounted bool
 	refusal error
 }
 
@@ -116,11 +120,22 @@ func (h *Host) NoStore() {
 	}}})
 }
 
-// SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it.
+// SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it. A role that is started
+// afterwards is told that it is granted the file.
 func (h *Host) SetFile(path string, content []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.files[path] == nil {
+		h.grants = append(h.grants, &rolev1.Grant{Name: "replace-file", Parameters: map[string]string{"path": path}})
+	}
 	h.files[path] = &file{content: content}
+}
+
+// MountFile mounts something on a file that SetFile has set: it is written in place from now on.
+func (h *Host) MountFile(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files[path].mounted = true
 }
 
 // RefuseFile lets every call for a file fail with an error, or no longer if it is nil.
@@ -227,7 +242,7 @@ func (h *Host) ReplaceFile(_ context.Context, request *hostv1.ReplaceFileRequest
 		return nil, status.Errorf(codes.Aborted, "the file %s has changed", request.GetPath())
 	}
 	found.content = append([]byte{}, request.GetContent()...)
-	return &hostv1.ReplaceFileResponse{Digest: digest(found.content)}, nil
+	return &hostv1.ReplaceFileResponse{Digest: digest(found.content), InPlace: found.mounted}, nil
 }
 
 func (h *Host) granted(path string) (*file, error) {

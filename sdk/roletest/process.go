@@ -26,8 +26,8 @@ import (
 // patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
 const patience = 30 * time.Second
 
-// nodeID is the ID of the node that a Process believes to be on.
-const nodeID = "reeve-00000000000000000000000000000000"
+// nodeID is the ID of the node that a Process believes to be on. Its hexadecimal digits are a machine ID, as those of every node are.
+const nodeID = "reeve-000102030405060708090a0b0c0d0e0f"
 
 // Process is a launched plugin.
 type Process struct {
@@ -118,6 +118,7 @@ func (p *Process) Request(host *Host, role, configuration string) *rolev1.StartR
 		DataDirectory:    filepath.Join(p.directory, "data"),
 		RuntimeDirectory: filepath.Join(p.directory, "run"),
 		CoreUid:          uint32(os.Getuid()),
+		Grants:           host.granting(),
 	}
 	for _, path := range []string{request.GetDataDirectory(), request.GetRuntimeDirectory()} {
 		if err := os.MkdirAll(path, 0o700); err != nil {
@@ -200,6 +201,26 @@ func (p *Process) AwaitStopped() *rolev1.WatchResponse {
 func (p *Process) awaitState(state rolev1.RoleState) *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.Await(state.String(), func(now *rolev1.WatchResponse) bool { return now.GetState() == state })
+}
+
+// CheckHealth asks the role whether it is able to work. The error is a gRPC status.
+func (p *Process) CheckHealth() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := p.Service().CheckHealth(ctx, &rolev1.CheckHealthRequest{})
+	return err
+}
+
+// Metrics asks the role for its metrics, and fails the test if it does not give them.
+func (p *Process) Metrics() string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	response, err := p.Service().GetMetrics(ctx, &rolev1.GetMetricsRequest{})
+	if err != nil {
+		p.t.Fatalf("the role's metrics: %s", err)
+	}
+	return string(response.GetText())
 }
 
 // Stop asks the role to stop. The error is a gRPC status.

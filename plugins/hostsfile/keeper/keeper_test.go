@@ -2,18 +2,15 @@ package keeper_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/plugins/hostsfile/keeper"
@@ -23,89 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// host is a host in memory, for tests in synthetic time; the tests of the command use a real one.
-type host struct {
-	configuration string
-	directory     event.Value[*hostv1.Directory]
-
-	mu        sync.Mutex
-	content   *string
-	refusal   error
-	intruders int // how many replacements find that somebody was there before
-	replaced  int
-	state     string
-}
-
-func newHost(content string) *host { return &host{content: &content, state: "Starting"} }
-
-func (h *host) Configuration() []byte                      { return []byte(h.configuration) }
-func (h *host) Grants() []role.Grant                       { return nil }
-func (h *host) Logger() hclog.Logger                       { return hclog.NewNullLogger() }
-func (h *host) Directory() *event.Value[*hostv1.Directory] { return &h.directory }
-func (h *host) Ready()                                     { h.set("Ready") }
-func (h *host) Degraded(reason string)                     { h.set("Degraded: " + reason) }
-
-func (h *host) set(state string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.state = state
-}
-
-func (h *host) ReadFile(_ context.Context, path string) ([]byte, string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case path != keeper.DefaultPath:
-		return nil, "", fs.ErrPermission
-	case h.refusal != nil:
-		return nil, "", h.refusal
-	case h.content == nil:
-		return nil, "", fs.ErrNotExist
-	}
-	return []byte(*h.content), digest(*h.content), nil
-}
-
-func (h *host) ReplaceFile(_ context.Context, _, expected string, content []byte) (string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.intruders > 0 {
-		h.intruders--
-		intruded := fmt.Sprintf("intruder %d\n", h.intruders)
-		h.content = &intruded
-	}
-	if h.refusal != nil {
-		return "", h.refusal
-	}
-	if h.content == nil && expected != "" || h.content != nil && expected != digest(*h.content) {
-		return "", role.ErrFileChanged
-	}
-	h.replaced++
-	replaced := string(content)
-	h.content = &replaced
-	return digest(replaced), nil
-}
-
-func digest(content string) string {
-	sum := sha256.Sum256([]byte(content))
-	return hex.EncodeToString(sum[:])
-}
-
-// now is what the role has made of the host: its state, and the file's lines between markers.
-func (h *host) now() (state, content string, replaced int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.content != nil {
-		content = *h.content
-	}
-	return h.state, content, h.replaced
-}
-
-func (h *host) put(change func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	change()
-}
 
 func directory(addresses ...string) *hostv1.Directory {
 	d := &hostv1.Directory{}
@@ -121,7 +35,7 @@ func during(t *testing.T, h *host, test func()) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- keeper.Run(ctx, h) }()
+		go func() { ended <- keeper.New(h).Run(ctx, h) }()
 		synctest.Wait()
 		test()
 		cancel()
@@ -139,7 +53,7 @@ func want(t *testing.T, h *host, state string, content string) {
 	}
 	var entries []string
 	for line := range strings.Lines(got) {
-		if !strings.HasPrefix(line, "#") {
+		if !strings.HasPrefix(line, "#") && line != own {
 			entries = append(entries, line)
 		}
 	}
@@ -149,6 +63,7 @@ func want(t *testing.T, h *host, state string, content string) {
 }
 
 const (
+	own    = "192.0.2.100\t" + self + " " + self + ".node.reeve\n"
 	first  = "192.0.2.1\treeve-0 reeve-0.node.reeve\n"
 	second = "192.0.2.2\treeve-1 reeve-1.node.reeve\n"
 )
@@ -175,6 +90,68 @@ func TestFollowsTheDirectory(t *testing.T) {
 	}
 	if _, content, _ := h.now(); content != "127.0.0.1 localhost\n" {
 		t.Errorf("the role leaves %q", content)
+	}
+}
+
+// The node's own addresses are those that the machine has, at once, whatever the directory still says.
+func TestFollowsTheNetwork(t *testing.T) {
+	h := newHost("127.0.0.1 localhost\n")
+	d := directory("192.0.2.1")
+	d.Nodes = append([]*hostv1.DirectoryNode{{NodeId: self, Addresses: []string{"192.0.2.99"}}}, d.Nodes...)
+	h.directory.Set(d)
+	err := during(t, h, func() {
+		want(t, h, "Ready", "127.0.0.1 localhost\n"+first)
+		for _, addresses := range []string{"192.0.2.101", "192.0.2.102 2001:db8::102", "fe80::1 192.0.2.103"} {
+			h.network.Set(strings.Fields(addresses))
+			synctest.Wait()
+			_, content, _ := h.now()
+			for _, address := range []string{"192.0.2.99", "192.0.2.100", "192.0.2.101", "192.0.2.102", "2001:db8::102", "192.0.2.103", "fe80::1"} {
+				should := slices.Contains(strings.Fields(addresses), address) && address != "fe80::1"
+				if got := strings.Contains(content, "\n"+address+"\t"+self+" "); got != should {
+					t.Errorf("with the addresses %s the file has %s: %t", addresses, address, got)
+				}
+			}
+		}
+		// One after the other without a moment in between: the last one counts.
+		for n := range 20 {
+			h.network.Set([]string{fmt.Sprint("198.51.100.", n)})
+		}
+		synctest.Wait()
+		if _, content, _ := h.now(); strings.Count(content, "\t"+self+" ") != 1 || !strings.Contains(content, "198.51.100.19\t") {
+			t.Errorf("the file holds %q", content)
+		}
+		_, _, before := h.now()
+		h.network.Set([]string{"198.51.100.19"})
+		h.directory.Set(d)
+		time.Sleep(time.Hour)
+		if _, _, after := h.now(); after != before {
+			t.Errorf("the file was written %d times though nothing changed", after-before)
+		}
+		// Without an address of its own the node is what the directory says.
+		h.network.Set(nil)
+		synctest.Wait()
+		if state, content, _ := h.now(); state != "Ready" || !strings.Contains(content, "192.0.2.99\t"+self+" ") {
+			t.Errorf("the role is %q, and the file holds %q", state, content)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// At the start the directory comes before the node's own addresses, or those do not come at all.
+func TestOwnAddressesComeLater(t *testing.T) {
+	h := newHost("")
+	h.network = new(event.Value[[]string])
+	h.directory.Set(directory("192.0.2.1"))
+	if err := during(t, h, func() {
+		want(t, h, "Starting", "")
+		time.Sleep(10 * time.Second)
+		want(t, h, "Degraded: this node has no address", first)
+		h.network.Set([]string{"192.0.2.100"})
+		want(t, h, "Ready", first)
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -302,7 +279,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	h := newHost("")
 	h.configuration = `{"path": ""}`
-	if err := keeper.Run(t.Context(), h); err == nil {
+	if err := keeper.New(h).Run(t.Context(), h); err == nil {
 		t.Error("the role runs with a configuration that is wrong")
 	}
 }

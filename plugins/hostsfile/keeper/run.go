@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -18,14 +20,20 @@ import (
 )
 
 const (
-	// attemptTime bounds one reading and replacing of the file, which takes milliseconds unless the core is away.
+	// attemptTime bounds one reading and replacing of the file, and the naming of the machine, each of which takes milliseconds unless the core is
+	// away.
 	attemptTime = 10 * time.Second
+	// stuckTime is how long all that one attempt consists of may take before the role is not well: no single step of it may take that long.
+	stuckTime = time.Minute
 	// collisions is how often in a row the file may be changed by somebody else between reading and replacing it, before that counts as
 	// an error.
 	collisions = 10
 	// recheck is how often the file is looked at though the directory is the same: other programs rewrite hosts files too, and drop the
 	// block. There is no notice of that through the host.
 	recheck = time.Minute
+	// networkTime is how long the node's own addresses are waited for, which the core has from the beginning on a machine that has any: without them
+	// the node would be left out of the file for a moment at every start.
+	networkTime = 2 * time.Second
 	// firstRetry and lastRetry bound the wait after an attempt that failed; it doubles in between.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -36,105 +44,177 @@ const (
 
 // Host is what the role needs of its host: a *role.Host has it.
 type Host interface {
+	NodeID() string
 	Configuration() []byte
 	Grants() []role.Grant
 	Logger() hclog.Logger
 	Directory() *event.Value[*hostv1.Directory]
+	Network() *event.Value[[]string]
 	ReadFile(ctx context.Context, path string) (content []byte, digest string, err error)
-	ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, err error)
+	ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, inPlace bool, err error)
+	SetHostname(ctx context.Context, name string) (changed, inPlace bool, err error)
+	SetMachineID(ctx context.Context, id string) (changed, inPlace bool, err error)
+	SetValue(name, value string)
 	Ready()
 	Degraded(reason string)
 }
 
-// Run keeps the block until ctx is done, and then removes it. It is Ready when the file is as it should be, and Degraded while it
-// cannot be written.
-func Run(ctx context.Context, host Host) error {
+// Keeper is the role. Run may be called once.
+type Keeper struct {
+	resolver Resolver
+	// busy is since when an attempt has been under way; nil: none is.
+	busy atomic.Pointer[time.Time]
+}
+
+// New returns a keeper that finds out through a resolver whether the node finds itself.
+func New(resolver Resolver) *Keeper { return &Keeper{resolver: resolver} }
+
+// CheckHealth returns an error if the role hangs.
+func (k *Keeper) CheckHealth(context.Context) error {
+	if since := k.busy.Load(); since != nil {
+		if took := time.Since(*since); took > stuckTime {
+			return fmt.Errorf("an attempt to write the hosts file has not come to an end for %s, and should take milliseconds", took.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// Run keeps the block until ctx is done, and then removes it. It is Ready when the file is as it should be and the node finds itself by it, and
+// the machine has the names that are configured; it is Degraded while something of that is not so.
+func (k *Keeper) Run(ctx context.Context, host Host) error {
 	configuration, err := ParseConfiguration(host.Configuration())
 	if err != nil {
 		return err
 	}
-	k := &keeper{host: host, path: configuration.File(host.Grants())}
-	k.keep(ctx)
+	r := &run{
+		host: host, configuration: configuration, path: configuration.File(host.Grants()), lookup: lookup{resolver: k.resolver}, written: written{host: host},
+	}
+	r.keep(ctx, &k.busy)
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
-	if err := k.rewrite(ctx, block.Remove); err != nil {
+	if _, err := r.rewrite(ctx, block.Remove); err != nil {
 		return fmt.Errorf("the block was not removed: %w", err)
 	}
 	return nil
 }
 
-type keeper struct {
-	host Host
-	path string
+// run is one Run.
+type run struct {
+	host          Host
+	configuration Configuration
+	path          string
+	lookup        lookup
+	written       written
+	asked         bool // whether the host has ever been asked to replace the file
+	hasMachineID  bool
 }
 
-// keep follows the directory until ctx is done.
-func (k *keeper) keep(ctx context.Context) {
-	watcher := k.host.Directory().Watch()
-	directory, err := watcher.Next(ctx)
-	retry := firstRetry
-	for err == nil {
+// keep follows the directory and the node's addresses until ctx is done.
+func (r *run) keep(ctx context.Context, busy *atomic.Pointer[time.Time]) {
+	directories, networks := r.host.Directory().Watch(), r.host.Network().Watch()
+	retry, began := firstRetry, time.Now()
+	for ctx.Err() == nil {
+		directory, known := directories.Latest()
+		network, ofMachine := networks.Latest()
+		waiting := known && !ofMachine && time.Since(began) < networkTime
+		known = known && !waiting
+		now := time.Now()
+		busy.Store(&now)
+		problems, unsettled := r.attempt(ctx, directory, known, network)
+		busy.Store(nil)
+		if ctx.Err() != nil {
+			return
+		}
 		wait := recheck
-		if problem := k.write(ctx, directory); problem == nil {
-			k.host.Ready()
-			retry = firstRetry
-		} else if ctx.Err() == nil {
-			k.host.Logger().Error("the hosts file was not written", "path", k.path, "error", problem, "retry", retry)
-			k.host.Degraded(problem.Error())
+		switch problem := errors.Join(problems...); {
+		case problem != nil:
+			r.host.Logger().Error("not everything is as it should be", "path", r.path, "error", problem, "retry", retry.String())
+			r.host.Degraded(strings.ReplaceAll(problem.Error(), "\n", "; "))
 			wait, retry = retry, min(2*retry, lastRetry)
+		case known:
+			r.host.Ready()
+			retry = firstRetry
+		}
+		if unsettled {
+			wait = min(wait, cacheTime)
+		}
+		if waiting {
+			wait = min(wait, networkTime)
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-watcher.Changed():
-			// The newest there is: Next does not wait.
-			directory, err = watcher.Next(ctx)
+		case <-directories.Changed():
+		case <-networks.Changed():
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
 	}
 }
 
-func (k *keeper) write(ctx context.Context, directory *hostv1.Directory) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTime)
-	defer cancel()
-	return k.rewrite(ctx, func(content []byte) []byte { return block.Write(content, entries(directory)) })
+// attempt makes everything as it should be, and returns what could not be made so. Before the directory is known the file stays as it is: what an
+// earlier instance has written into it is better than nothing.
+func (r *run) attempt(ctx context.Context, directory *hostv1.Directory, known bool, network []string) (problems []error, unsettled bool) {
+	problems = r.nameMachine(ctx)
+	if !known {
+		return problems, false
+	}
+	should := entries(directory, r.host.NodeID(), network)
+	content, err := r.write(ctx, should)
+	if err != nil {
+		return append(problems, err), false
+	}
+	err = r.lookup.check(ctx, r.path, content, should, r.host.NodeID())
+	if unsettled = errors.Is(err, errUnsettled); unsettled {
+		err = r.lookup.verdict
+	}
+	return append(problems, err), unsettled
 }
 
-// rewrite replaces the file's content by what change makes of it. If somebody else changes the file at the same time, it begins again with what
-// they have written.
-func (k *keeper) rewrite(ctx context.Context, change func([]byte) []byte) error {
+func (r *run) write(ctx context.Context, should []block.Entry) (content []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTime)
+	defer cancel()
+	return r.rewrite(ctx, func(content []byte) []byte { return block.Write(content, should) })
+}
+
+// rewrite replaces the file's content by what change makes of it, and returns it. If somebody else changes the file at the same time, it begins
+// again with what they have written.
+func (r *run) rewrite(ctx context.Context, change func([]byte) []byte) ([]byte, error) {
 	var err error
 	for range collisions {
 		var content []byte
 		var digest string
-		content, digest, err = k.host.ReadFile(ctx, k.path)
+		content, digest, err = r.host.ReadFile(ctx, r.path)
 		missing := errors.Is(err, fs.ErrNotExist)
 		if err != nil && !missing {
-			return k.explain(err)
+			return nil, r.explain(err)
 		}
 		changed := change(content)
-		if bytes.Equal(changed, content) {
-			return nil
+		same := bytes.Equal(changed, content)
+		// The first time the host is asked also if the file is as it should be: it then writes nothing, and says how it would.
+		if same && (r.asked || missing) {
+			return changed, nil
 		}
-		if _, err = k.host.ReplaceFile(ctx, k.path, digest, changed); err == nil {
-			k.host.Logger().Info("the hosts file was written", "path", k.path)
-			return nil
+		var inPlace bool
+		if _, inPlace, err = r.host.ReplaceFile(ctx, r.path, digest, changed); err == nil {
+			r.asked = true
+			r.written.note(r.path, inPlace)
+			if !same {
+				r.host.Logger().Info("the hosts file was written", "path", r.path, "in_place", inPlace)
+			}
+			return changed, nil
 		}
 		if !errors.Is(err, role.ErrFileChanged) {
-			return k.explain(err)
+			return nil, r.explain(err)
 		}
 	}
-	return fmt.Errorf("%s is changed by others all the time: %w", k.path, err)
+	return nil, fmt.Errorf("%s is changed by others all the time: %w", r.path, err)
 }
 
-func (k *keeper) explain(err error) error {
+func (r *run) explain(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("the role may not replace %s: grant it replace-file with this path, or configure the path that it is granted: %w", k.path, err)
+		return fmt.Errorf("the role may not replace %s: grant it replace-file with this path, or configure the path that it is granted: %w", r.path, err)
 	}
 	return err
 }

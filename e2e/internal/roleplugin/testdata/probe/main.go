@@ -236,7 +236,7 @@ func classify(err error) string {
 func meddler(ctx context.Context, host *role.Host) error {
 	_, _, err := host.ReadFile(ctx, "/etc/hosts")
 	host.SetValue("read", fmt.Sprint(err))
-	_, err = host.ReplaceFile(ctx, "/etc/hosts", "", []byte("mine\n"))
+	_, _, err = host.ReplaceFile(ctx, "/etc/hosts", "", []byte("mine\n"))
 	host.SetValue("replace", fmt.Sprint(err))
 	listed, err := list(host)
 	host.SetValue("neighbours", fmt.Sprint(listed, " ", err))

@@ -1,0 +1,191 @@
+package hostapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// SetHostname names the machine: in the kernel, and in the file of the grant if it names one. The file is looked at before the kernel is told, so
+// that a file that is refused leaves the machine as it was; it is written after, since what the kernel refuses must not come true at a reboot.
+func (s *service) SetHostname(ctx context.Context, request *hostv1.SetHostnameRequest) (*hostv1.SetHostnameResponse, error) {
+	name := request.GetName()
+	if err := checkHostname(name); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the host name %.100q %s", name, err)
+	}
+	path, _ := setMachine{grant: grantHostname, pathOptional: true}.path(s.remit.Grants.GetGrants())
+	if path == "" {
+		changed, err := nameKernel(name)
+		if err != nil {
+			return nil, s.refusal(err)
+		}
+		s.tellNamed(changed, name)
+		return &hostv1.SetHostnameResponse{Changed: changed}, nil
+	}
+	kernelChanged := false
+	kept, err := s.files.rewrite(ctx, "write", path, func(present []byte, exists bool) (_ []byte, err error) {
+		if kernelChanged, err = nameKernel(name); err != nil {
+			return nil, err
+		}
+		if exists && hostnameIn(present) == name {
+			return present, nil
+		}
+		return []byte(name + "\n"), nil
+	})
+	s.tellNamed(kernelChanged, name)
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	if kept.changed {
+		s.log.Info("Wrote the machine's host name for a role", "path", path, "hostname", name, "in_place", kept.inPlace)
+	}
+	return &hostv1.SetHostnameResponse{Changed: kernelChanged || kept.changed, InPlace: kept.inPlace}, nil
+}
+
+func (s *service) tellNamed(changed bool, name string) {
+	if changed {
+		s.log.Info("Set the machine's host name for a role", "hostname", name)
+	}
+}
+
+// nameKernel tells the kernel the machine's host name, and reports whether it had another one.
+func nameKernel(name string) (changed bool, err error) {
+	present, err := os.Hostname()
+	if err == nil && present == name {
+		return false, nil
+	}
+	switch err := unix.Sethostname([]byte(name)); {
+	case errors.Is(err, unix.EPERM):
+		return false, &fileError{code: codes.PermissionDenied, err: err, message: fmt.Sprintf(
+			"cannot set the host name %s: the kernel lets only root (CAP_SYS_ADMIN) do so: run the core as root, or name the machine by hand", name)}
+	case err != nil:
+		return false, &fileError{code: codes.Internal, err: err, message: fmt.Sprintf("cannot set the host name %s: %v: see the node's log, and try again", name, err)}
+	}
+	return true, nil
+}
+
+// maxHostname is how long a host name may be in the kernel, and maxLabel how long its parts.
+const (
+	maxHostname = 64
+	maxLabel    = 63
+)
+
+// checkHostname returns nil for a host name as in RFC 1123, section 2.1, which no program takes for an address.
+func checkHostname(name string) error {
+	if name == "" {
+		return errors.New("is empty")
+	}
+	if len(name) > maxHostname {
+		return fmt.Errorf("has %d bytes, and the kernel keeps %d", len(name), maxHostname)
+	}
+	last := ""
+	for label := range strings.SplitSeq(name, ".") {
+		switch {
+		case label == "":
+			return errors.New("has an empty part: begin and end it with a letter or a digit, with one dot at a time in between")
+		case len(label) > maxLabel:
+			return fmt.Errorf("has a part of %d bytes, and a part may have %d", len(label), maxLabel)
+		case label[0] == '-' || label[len(label)-1] == '-':
+			return errors.New("has a part that begins or ends with '-'")
+		case strings.Trim(label, hostnameLetters) != "":
+			return errors.New("has a character other than letters, digits, '-' and '.'")
+		}
+		last = label
+	}
+	if strings.Trim(last, "0123456789") == "" {
+		return errors.New("would be taken for an address: its last part must not be a number")
+	}
+	return nil
+}
+
+const hostnameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+
+// hostnameIn returns the name in a file as in hostname(5), empty if there is none: the first line that is not empty and no comment.
+func hostnameIn(content []byte) string {
+	for line := range strings.Lines(string(content)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			return line
+		}
+	}
+	return ""
+}
+
+// SetMachineID writes the machine's ID if it has none.
+func (s *service) SetMachineID(ctx context.Context, request *hostv1.SetMachineIDRequest) (*hostv1.SetMachineIDResponse, error) {
+	id := request.GetMachineId()
+	if err := checkMachineID(id); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the machine ID %.100q %s", id, err)
+	}
+	const doing = "write the machine's ID to"
+	path, ok := setMachine{grant: grantMachineID}.path(s.remit.Grants.GetGrants())
+	if !ok {
+		return nil, status.Error(codes.PermissionDenied, "the grant set-machine-id names no file")
+	}
+	kept, err := s.files.rewrite(ctx, doing, path, func(content []byte, _ bool) ([]byte, error) {
+		switch present, err := machineIDIn(content); {
+		case err != nil:
+			return nil, refuse(codes.FailedPrecondition, doing, path, "what it holds is neither a machine ID nor nothing: look at it, and empty it if nobody needs it")
+		case present == id:
+			return content, nil
+		case present != "":
+			return nil, otherMachineID(path, present, id)
+		}
+		return []byte(id + "\n"), nil
+	})
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	if kept.changed {
+		s.log.Info("Gave the machine an ID for a role", "path", path, "machine_id", id, "in_place", kept.inPlace)
+	}
+	return &hostv1.SetMachineIDResponse{Changed: kept.changed, InPlace: kept.inPlace}, nil
+}
+
+// otherMachineID refuses an ID for a machine that has another.
+func otherMachineID(path, present, id string) error {
+	refused := status.Newf(codes.FailedPrecondition,
+		"the machine has the ID %s already (%s) and keeps it, since whoever has noted it would no longer know the machine: to have it called %s nevertheless, empty that file and reboot",
+		present, path, id)
+	detailed, err := refused.WithDetails(&errdetails.ErrorInfo{Domain: hostv1.ReasonDomain, Reason: hostv1.ReasonOtherMachineID})
+	if err != nil {
+		return refused.Err()
+	}
+	return detailed.Err()
+}
+
+const machineIDLength = 32
+
+// checkMachineID returns nil for a machine ID as in machine-id(5).
+func checkMachineID(id string) error {
+	switch {
+	case len(id) != machineIDLength || strings.Trim(id, "0123456789abcdef") != "":
+		return errors.New("is not one: want 32 lower-case hexadecimal digits")
+	case strings.Trim(id, "0") == "":
+		return errors.New("is not one: not all digits may be zero")
+	}
+	return nil
+}
+
+var errNotMachineID = errors.New("not a machine ID")
+
+// machineIDIn returns the ID in a file as in machine-id(5), in lower case; empty: the machine has none yet. That is so for an empty file, for the word
+// "uninitialized", which images hold that are booted for the first time, and for zeros alone.
+func machineIDIn(content []byte) (string, error) {
+	id := strings.ToLower(strings.TrimSpace(string(content)))
+	switch {
+	case id == "" || id == "uninitialized" || len(id) == machineIDLength && strings.Trim(id, "0") == "":
+		return "", nil
+	case checkMachineID(id) != nil:
+		return "", errNotMachineID
+	}
+	return id, nil
+}
