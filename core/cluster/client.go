@@ -46,6 +46,8 @@ type View struct {
 	Plugins []*clusterv1.PluginRecord
 	// Directory is the cluster as its roles see it. Never nil.
 	Directory *hostv1.Directory
+	// Operators are whom the node's own API lets in, sorted by name.
+	Operators []*clusterv1.Operator
 }
 
 // Client is the core's client of the cluster API.

@@ -16,8 +16,8 @@ import (
 const noteRoom = 128
 
 // fit returns what of a status the cluster takes: a report that it refuses would make the whole node silent for what one role said. What is left
-// out is named in the reason of its instance. Values go first, those of the instances that publish most; then, in the same way, endpoints. The
-// status itself is not changed, and is returned if it fits.
+// out is named in the reason of its instance. What roles last wrote before they failed goes first, which the node itself still tells; then values, those
+// of the instances that publish most; then, in the same way, endpoints. The status itself is not changed, and is returned if it fits.
 func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	if fits(status) {
 		return status
@@ -32,6 +32,10 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 		instance.Reason = text(instance.GetReason())
 		fitted.Instances = append(fitted.Instances, instance)
 	}
+	leaveOut(fitted, failureSize, func(i *clusterv1.InstanceStatus) string {
+		i.LastFailure.Lines, i.LastFailure.Cause = nil, limits.Cut(i.GetLastFailure().GetCause(), noteRoom)
+		return "what it wrote before its last failure is left out"
+	})
 	leaveOut(fitted, valuesSize, func(i *clusterv1.InstanceStatus) string {
 		note := fmt.Sprintf("its %d published values are left out", len(i.GetValues()))
 		i.Values = nil
@@ -71,6 +75,13 @@ func leaveOut(status *clusterv1.NodeStatus, size func(*clusterv1.InstanceStatus)
 		}
 		instance.Reason = text(note)
 	}
+}
+
+func failureSize(instance *clusterv1.InstanceStatus) int {
+	if instance.GetLastFailure() == nil {
+		return 0
+	}
+	return proto.Size(&clusterv1.Failure{Lines: instance.GetLastFailure().GetLines(), Cause: instance.GetLastFailure().GetCause()})
 }
 
 func valuesSize(instance *clusterv1.InstanceStatus) int {

@@ -151,10 +151,14 @@ func TestAReportIsMadeToFit(t *testing.T) {
 			for n := range limits.Values {
 				instance.Values[fmt.Sprint(n)] = strings.Repeat("v", limits.Value)
 			}
+			instance.LastFailure = &clusterv1.Failure{Cause: strings.Repeat("c", 1024), Failures: 3}
+			for range 8 {
+				instance.LastFailure.Lines = append(instance.LastFailure.Lines, strings.Repeat("l", 256))
+			}
 			full.Instances = append(full.Instances, instance)
 		}
 		modest := full.Instances[10]
-		modest.Values, modest.Endpoints = map[string]string{"small": "value"}, modest.Endpoints[:1]
+		modest.Values, modest.Endpoints, modest.LastFailure = map[string]string{"small": "value"}, modest.Endpoints[:1], nil
 		full.Instances[20].Reason = strings.Repeat("ö", limits.ReportedText)
 		untouched := proto.CloneOf(full)
 		s.status.Set(full)
@@ -171,7 +175,7 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		got := reports[0].GetInstances()[63]
 		if len(got.GetValues())+len(got.GetEndpoints()) > 0 || got.GetPid() != 1 ||
 			!strings.Contains(got.GetReason(), "its 32 published values are left out: this node has more to report than the cluster takes") ||
-			!strings.Contains(got.GetReason(), "its 32 endpoints are left out") {
+			!strings.Contains(got.GetReason(), "its 32 endpoints are left out") || got.GetLastFailure().GetFailures() != 3 || len(got.GetLastFailure().GetLines()) > 0 {
 			t.Errorf("the largest publisher is reported as %v", got)
 		}
 		if got := reports[0].GetInstances()[20].GetReason(); len(got) > limits.ReportedText {
@@ -182,7 +186,7 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		// What is left out does not flood either, and what is taken back is reported again.
 		few := proto.CloneOf(full)
 		for _, instance := range few.GetInstances() {
-			instance.Endpoints, instance.Reason = nil, ""
+			instance.Endpoints, instance.Reason, instance.LastFailure = nil, "", nil
 		}
 		for _, instance := range few.GetInstances()[3:] {
 			instance.Values = nil

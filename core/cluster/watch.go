@@ -120,6 +120,7 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		Node:      response.GetNode(),
 		Plugins:   response.GetPlugins(),
 		Directory: directory,
+		Operators: response.GetOperators(),
 	})
 	return nil
 }

@@ -124,25 +124,37 @@ func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) er
 		}()
 	}
 	var again <-chan time.Time
-	var unkept []Credentials
+	var unkept Credentials // what was given since something was last kept, the newest of each
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case credentials := <-given:
-			unkept = append(unkept, credentials)
+			unkept = unkept.with(credentials)
 		case <-again:
 		}
 		again = nil
-		for len(unkept) > 0 {
-			if err := r.take(unkept[0]); err != nil {
-				r.config.Log.Error("the cluster's certificates cannot be kept; trying again", "error", err, "in", retry)
-				again = time.After(retry)
-				break
-			}
-			unkept = unkept[1:]
+		if err := r.take(unkept); err != nil {
+			r.config.Log.Error("the cluster's certificates cannot be kept; trying again", "error", err, "in", retry)
+			again = time.After(retry)
+			continue
 		}
+		unkept = Credentials{}
 	}
+}
+
+// with is the credentials with what newer ones say.
+func (c Credentials) with(newer Credentials) Credentials {
+	if len(newer.CA) > 0 {
+		c.CA = newer.CA
+	}
+	if len(newer.SVID) > 0 {
+		c.SVID = newer.SVID
+	}
+	if len(newer.Owner) > 0 {
+		c.Owner = newer.Owner
+	}
+	return c
 }
 
 // retry is how long the room waits before it tries again to keep what it was given.

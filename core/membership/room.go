@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
+	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -103,13 +105,24 @@ func (r *Room) follow(ctx context.Context) error {
 			return ended(ctx, err)
 		}
 	}
-	contacts, problems := r.config.Contact.Watch(), r.problem.Watch()
+	contacts, problems, identities := r.config.Contact.Watch(), r.problem.Watch(), r.config.Identity.Watch()
 	for {
+		var again <-chan time.Time
+		id, _ := identities.Latest()
+		if err := r.keepOwner(id.Owner); err != nil {
+			// The node goes on: it knows the new owner, and after a restart is told again.
+			r.config.Log.Error("the cluster's new owner key cannot be kept; after a restart the node would begin with the former one", "error", err, "again", rewrite)
+			again = time.After(rewrite)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-contacts.Changed():
 		case <-problems.Changed():
+		case <-identities.Changed():
+			continue
+		case <-again:
+			continue
 		}
 		problem, _ := problems.Latest()
 		contact, known := contacts.Latest()
@@ -247,6 +260,24 @@ func (r *Room) enter(phase seal.Phase) error {
 		return fmt.Errorf("membership: the node's progress (%s) cannot be kept: %w", phase, err)
 	}
 	r.phase.Set(phase)
+	return nil
+}
+
+// rewrite is how long the node waits before it tries again to keep the owner's key.
+const rewrite = 5 * time.Second
+
+// keepOwner persists the owner key that the cluster has told, so that one that was replaced is worth nothing after a restart either.
+func (r *Room) keepOwner(owner ed25519.PublicKey) error {
+	if len(owner) == 0 || owner.Equal(r.config.Configuration.Owner) {
+		return nil
+	}
+	next := r.config.Configuration
+	next.Owner = owner
+	if err := r.config.Sealed.Save(&next); err != nil {
+		return err
+	}
+	r.config.Configuration.Owner = owner
+	r.config.Log.Warn("the cluster has another owner key than before", "owner", names.OwnerKeyID(owner))
 	return nil
 }
 

@@ -20,6 +20,7 @@ type countersFile struct {
 }
 
 func openCounters(path string) (*counters, error) {
+	removeInterrupted(path)
 	file := countersFile{Last: make(map[string]uint64)}
 	if _, err := readJSON(path, &file); err != nil {
 		return nil, fmt.Errorf("counters of instances: %w", err)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -66,8 +69,11 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable, digest str
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
 		}
+		if status.Code(err) == codes.Unimplemented {
+			return withoutRoleProtocol()
+		}
 		if err != nil {
-			return fmt.Errorf("does not answer Describe: %s", clean(err.Error()))
+			return fmt.Errorf("does not answer Describe: %s", clean(cut(err.Error(), maxProblem)))
 		}
 		manifest = answer.GetManifest()
 		return CheckManifest(manifest)

@@ -51,6 +51,8 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 		"outside":  {nil, plugin.ErrHandshake, ""},
 		"tcp":      {nil, plugin.ErrHandshake, ""},
 		"netrpc":   {nil, plugin.ErrHandshake, ""},
+		"half":     {nil, plugin.ErrExited, "exited with status 0"},
+		"fork":     {nil, plugin.ErrExited, "exited with status 0"},
 		"silent":   {nil, nil, ""},
 		"deaf":     {nil, nil, ""},
 		"foreign":  {nil, plugin.ErrPeer, ""},
@@ -132,6 +134,9 @@ func TestLaunchTellsWhyNot(t *testing.T) {
 	var launch *plugin.LaunchError
 	if !errors.As(err, &launch) || !errors.Is(err, plugin.ErrExited) || launch.Plugin != "everything" {
 		t.Fatalf("error %v", err)
+	}
+	if launch.Exit == nil || launch.Exit.Code != 7 || launch.Node {
+		t.Errorf("exit %v", launch.Exit)
 	}
 	if want := "ended before it was started: exited with status 7; it last wrote: cannot find my own feet"; launch.Cause() != want {
 		t.Errorf("cause %q", launch.Cause())

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/google/renameio/v2"
@@ -54,6 +56,20 @@ func writeJSON(path string, content any, mode fs.FileMode) error {
 		return err
 	}
 	return syncDirectory(directory)
+}
+
+// removeInterrupted removes what writes of a file left whose core was killed meanwhile. Nobody may write the file at the time. What cannot be removed
+// stays: it costs its room and is in nobody's way.
+func removeInterrupted(path string) {
+	// renameio writes to a dot, the name of the file and a number.
+	directory, prefix := filepath.Dir(path), "."+filepath.Base(path)
+	entries, _ := os.ReadDir(directory)
+	for _, entry := range entries {
+		number, ok := strings.CutPrefix(entry.Name(), prefix)
+		if _, err := strconv.ParseUint(number, 10, 64); ok && err == nil && entry.Type().IsRegular() {
+			_ = os.Remove(filepath.Join(directory, entry.Name()))
+		}
+	}
 }
 
 // syncDirectory makes what was created, renamed or removed in a directory survive a power failure.

@@ -3,7 +3,9 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 )
 
 // Why a process did not become an instance. They are found with errors.Is in a LaunchError or a NotAPluginError.
@@ -57,6 +59,10 @@ type LaunchError struct {
 	Err                           error
 	// Lines is what the process last wrote to its log, oldest first; may be empty.
 	Lines []string
+	// Exit is how the process ended, if it ended by itself; otherwise nil.
+	Exit *Exit
+	// Node says that the node is why, and not the plugin: its disk is full, for example, or it has no process left to give.
+	Node bool
 }
 
 func (e *LaunchError) Error() string {
@@ -64,6 +70,20 @@ func (e *LaunchError) Error() string {
 }
 
 func (e *LaunchError) Unwrap() error { return e.Err }
+
+// exitedError is ErrExited with how the process ended.
+type exitedError struct{ exit Exit }
+
+func (e *exitedError) Error() string { return fmt.Sprintf("%v: %s", ErrExited, e.exit.status()) }
+
+func (e *exitedError) Unwrap() error { return ErrExited }
+
+// ofNode reports whether an error says that the node has run out of something, or that its disk does not work.
+func ofNode(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ENOMEM, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
+	}, func(number syscall.Errno) bool { return errors.Is(err, number) })
+}
 
 // ConfigurationError says that a role refused its configuration. It is refused again until the configuration changes.
 type ConfigurationError struct {

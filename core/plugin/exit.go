@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -32,6 +33,30 @@ func (e Exit) status() string {
 		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}
 	return fmt.Sprintf("exited with status %d", e.Code)
+}
+
+// LastLines are those of the lines that explain an end best: the last ones that are not empty, most of them at most and each of size bytes at most, and
+// where a Go program panicked the message in place of the first.
+func LastLines(lines []string, most, size int) []string {
+	var last []string
+	told := ""
+	for _, line := range lines {
+		if line = cut(line, size); line == "" {
+			continue
+		}
+		if told == "" && tellsPanic(line) {
+			told = line
+		}
+		last = append(last, line)
+	}
+	if len(last) <= most {
+		return last
+	}
+	last = last[len(last)-most:]
+	if told != "" && !slices.Contains(last, told) {
+		last[0] = told
+	}
+	return last
 }
 
 func exitOf(state *os.ProcessState, lines []string) Exit {

@@ -1,15 +1,20 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -85,6 +90,21 @@ func (i *Instance) supervise() {
 		// The record stays: the next core tries again.
 		s.launcher.log.Error("cleaning up after an instance", "instance", s.remit.InstanceID, "error", i.problems)
 	}
+}
+
+// CheckHealth asks the role whether it is able to work, and returns nil if it is: also if it does not know the question, since it has answered.
+// The error of a role that is not well is its reason, fit for people. It waits until the context ends.
+func (i *Instance) CheckHealth(ctx context.Context) error {
+	_, err := rolev1.NewRoleServiceClient(i.session.conn).CheckHealth(ctx, &rolev1.CheckHealthRequest{}, bounded())
+	switch {
+	case err == nil || status.Code(err) == codes.Unimplemented:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	answer := status.Convert(err)
+	reason := limits.Cut(clean(cut(answer.Message(), limits.Reason)), limits.Reason)
+	return errors.New(cmp.Or(reason, answer.Code().String()))
 }
 
 // Stop ends the instance: it asks the role, which has the grace period (DefaultGrace if it is not positive), then sends SIGTERM to the

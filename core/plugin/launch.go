@@ -48,10 +48,15 @@ func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 		return nil, version
 	}
 	digest, _ := Digest(spec.Plugin)
-	return nil, &LaunchError{
+	failed := &LaunchError{
 		Role: remit.Role, Plugin: spec.Plugin.GetName(), Version: spec.Plugin.GetVersion(), Digest: digest,
-		Err: err, Lines: lines,
+		Err: err, Lines: lines, Node: ofNode(err),
 	}
+	var exited *exitedError
+	if errors.As(err, &exited) {
+		failed.Exit = &exited.exit
+	}
+	return nil, failed
 }
 
 func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (*Instance, []string, error) {
@@ -98,6 +103,8 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		return nil
 	case codes.InvalidArgument:
 		return configurationError(s.remit.Role, status.Convert(err))
+	case codes.Unimplemented:
+		return withoutRoleProtocol()
 	case codes.DeadlineExceeded, codes.Canceled:
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 			return cause

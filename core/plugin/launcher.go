@@ -67,6 +67,9 @@ type Spec struct {
 	Generation uint64
 }
 
+// BootID tells this boot of the machine from another.
+func (l *Launcher) BootID() string { return l.bootID }
+
 // NewLauncher prepares the directories of the node's instances. It starts nothing, and stops nothing that an earlier core left: that is for
 // StopRecorded.
 func NewLauncher(c Config) (*Launcher, error) {

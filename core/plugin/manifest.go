@@ -101,6 +101,12 @@ func checkProtocols(m *rolev1.Manifest) error {
 	}
 }
 
+// withoutRoleProtocol is for a plugin that made the handshake and does not know the calls of the role protocol. There is no version before the one that
+// this core speaks, so the plugin is the newer one.
+func withoutRoleProtocol() *VersionError {
+	return &VersionError{Protocol: "the role protocol", Theirs: "in another version only", Ours: RoleProtocol, UpgradeCore: true}
+}
+
 type manifestCheck struct {
 	problems []string
 }

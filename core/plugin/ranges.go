@@ -48,6 +48,7 @@ func reserveRange(path, owner string) (uidRange, error) {
 	if err := flock(lock); err != nil {
 		return uidRange{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
+	removeInterrupted(path)
 	file := rangesFile{versioned: versioned{formatVersion}}
 	if _, err := readJSON(path, &file); err != nil {
 		return uidRange{}, fmt.Errorf("%w; it says which user IDs belong to which node: repair it, or remove it while no node runs", err)

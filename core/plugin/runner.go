@@ -112,17 +112,19 @@ func (r *roleRunner) explain(err error, took time.Duration) error {
 		return fmt.Errorf("%w (%s)", ErrHandshakeTimeout, handshakeTimeout)
 	case r.first == "" && r.aborted.Load() && killed:
 		return fmt.Errorf("%w: it closed its standard output", ErrHandshake)
-	case r.first == "":
-		return fmt.Errorf("%w: %s", ErrExited, describeState(r.process.state))
-	case len(fields) >= 4:
+	case r.first == "" || !strings.HasSuffix(r.first, "\n") && !killed:
+		return &exitedError{exitOf(r.process.state, nil)} // before its line, or in the middle of it
+	case len(fields) > 1: // of which a later go-plugin may have any number
 		ours := [2]int{goplugin.CoreProtocolVersion, int(role.Handshake.ProtocolVersion)}
 		for n, protocol := range [2]string{"go-plugin's handshake", "the plugin handshake"} {
 			theirs, convErr := strconv.Atoi(fields[n])
 			if convErr == nil && theirs != ours[n] {
-				return &VersionError{Protocol: protocol, Theirs: fields[n], Ours: strconv.Itoa(ours[n]), UpgradeCore: theirs > ours[n]}
+				return &VersionError{Protocol: protocol, Theirs: strconv.Itoa(theirs), Ours: strconv.Itoa(ours[n]), UpgradeCore: theirs > ours[n]}
 			}
 		}
-		return fmt.Errorf("%w: %s", ErrHandshake, clean(err.Error()))
+		if len(fields) >= 4 {
+			return fmt.Errorf("%w: %s", ErrHandshake, clean(cut(err.Error(), maxProblem)))
+		}
 	}
 	return fmt.Errorf("%w: its first line was %q", ErrHandshake, clean(cut(r.first, 200)))
 }

@@ -3,8 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -75,7 +73,7 @@ func (s *session) whileAlive(ctx context.Context, step func(context.Context) err
 	// The connection breaks a moment before the kernel tells of the end.
 	select {
 	case <-s.process.life.Done():
-		return fmt.Errorf("%w: %s", ErrExited, describeState(s.process.state))
+		return &exitedError{exitOf(s.process.state, nil)}
 	case <-time.After(exitMargin):
 		return err
 	}
@@ -109,8 +107,4 @@ func (s *session) sweep(ctx context.Context) error {
 		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
 	}
 	return sweep(ctx, "instance "+s.remit.InstanceID, 0, match)
-}
-
-func describeState(state *os.ProcessState) string {
-	return exitOf(state, nil).status()
 }

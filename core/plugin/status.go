@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/awake"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -18,6 +20,9 @@ const (
 	// silence is how long the status stream of a live process may be broken before the role counts as failed. It breaks when the role
 	// closes it, which no role has reason to.
 	silence = 5 * time.Second
+	// firstWord is how long a role may take to state its status at all after it was asked, which every role has at hand. It is as long as a role may
+	// take to answer anything else (roles.DefaultLivenessTimeout).
+	firstWord = 20 * time.Second
 	// watchPause is how long the core waits before it asks for the stream again.
 	watchPause = 100 * time.Millisecond
 )
@@ -101,8 +106,12 @@ func (i *Instance) publish(ctx context.Context, stated *event.Value[*rolev1.Watc
 
 // receive takes what one stream brings, within the budget, and says whether it brought anything. Its error is never nil.
 func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient, budget *rate.Limiter, stated *event.Value[*rolev1.WatchResponse]) (heard bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	waiting, end := awake.WithTimeout(ctx, firstWord)
+	defer end()
+	unhook := context.AfterFunc(waiting, func() { cancel(context.Cause(waiting)) })
+	defer unhook()
 	stream, err := client.Watch(ctx, &rolev1.WatchRequest{}, bounded())
 	if err != nil {
 		return false, err
@@ -110,9 +119,16 @@ func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient,
 	for {
 		status, err := stream.Recv()
 		if err != nil {
+			if errors.Is(context.Cause(ctx), awake.ErrElapsed) {
+				err = fmt.Errorf("it stated nothing within %s", firstWord)
+			}
 			return heard, err
 		}
-		heard = true
+		if !heard {
+			heard = true
+			unhook()
+			end()
+		}
 		if err := i.check(status); err != nil {
 			stated.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED, "it breaks the role protocol: "+err.Error()))
 			return heard, err

@@ -44,6 +44,7 @@ func ReserveUsers(rangesFile, assignmentsFile, owner string) (*Users, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
+	removeInterrupted(assignmentsFile)
 	users := &Users{ids: ids, path: assignmentsFile}
 	users.assigned.Version = formatVersion
 	if _, err := readJSON(assignmentsFile, &users.assigned); err != nil {

@@ -59,7 +59,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chmod(copied, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tests := exec.CommandContext(t.Context(), copied, "-test.v", "-test.run=^TestReal", "-test.timeout=5m")
+	tests := exec.CommandContext(t.Context(), copied, "-test.v", "-test.short", "-test.run=^TestReal", "-test.timeout=5m")
 	tests.Dir = "/"
 	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path()}
 	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61235, Gid: 61235, Groups: []uint32{}}}

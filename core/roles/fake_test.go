@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,11 +19,17 @@ import (
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(cleanup)) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(coreVariable); dir != "" {
+		os.Exit(core(dir))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(cleanup))
+}
 
 // The instance states, under short names.
 const (
@@ -36,13 +44,15 @@ const (
 
 // fakes launches instances that are no processes. It keeps account of everything that was made.
 type fakes struct {
-	mu      sync.Mutex
-	next    int
-	running map[string]*fake // by role
-	pending int              // prepared and neither launched nor discarded
-	sockets int              // opened and not closed
-	begun   []string         // roles, in the order in which they were launched
-	ended   []string         // roles, in the order in which they were stopped
+	mu   sync.Mutex
+	next int
+	// launches is how many launches succeeded.
+	launches int
+	running  map[string]*fake // by role
+	pending  int              // prepared and neither launched nor discarded
+	sockets  int              // opened and not closed
+	begun    []string         // roles, in the order in which they were launched
+	ended    []string         // roles, in the order in which they were stopped
 
 	// launchTime is how long a launch takes, readyTime how long an instance takes to be Ready (negative: for ever), and stopTime how long to stop.
 	launchTime, readyTime, stopTime time.Duration
@@ -119,6 +129,7 @@ func (f *fakes) Launch(ctx context.Context, remit *plugin.Remit, spec plugin.Spe
 		panic("two instances of role " + remit.Role)
 	}
 	i := &fake{owner: f, remit: remit, pid: f.next, status: event.New(&rolev1.WatchResponse{State: rolev1.RoleState_ROLE_STATE_STARTING}), done: make(chan struct{})}
+	f.launches++
 	f.running[remit.Role] = i
 	f.begun = append(f.begun, remit.Role)
 	if f.readyTime >= 0 {
@@ -158,6 +169,49 @@ type fake struct {
 	status *event.Value[*rolev1.WatchResponse]
 	exit   plugin.Exit
 	done   chan struct{}
+
+	asked  atomic.Int32 // how often it was asked whether it is well
+	asking atomic.Int32 // how often it is being asked at present
+	// health is what it answers, if not that it is well.
+	health atomic.Pointer[error]
+}
+
+// errLate is the health of an instance that is well, and takes long to say so.
+type errLate time.Duration
+
+func (e errLate) Error() string { return "late" }
+
+// errSilent is the health of an instance that does not answer.
+const errSilent = errLate(1000 * time.Hour)
+
+func (i *fake) CheckHealth(ctx context.Context) error {
+	i.asked.Add(1)
+	if i.asking.Add(1) > 1 {
+		panic("an instance was asked twice at once")
+	}
+	defer i.asking.Add(-1)
+	health := i.health.Load()
+	if health == nil {
+		return nil
+	}
+	if late, ok := (*health).(errLate); ok {
+		select {
+		case <-time.After(time.Duration(late)):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return *health
+}
+
+// feel sets how it is; nil: well.
+func (i *fake) feel(health error) {
+	if health == nil {
+		i.health.Store(nil)
+		return
+	}
+	i.health.Store(&health)
 }
 
 func (i *fake) Remit() *plugin.Remit                        { return i.remit }
@@ -197,15 +251,52 @@ type fixture struct {
 	*fakes
 	*roles.Reconciler
 	desired *event.Value[roles.Desired]
+	events  recorder
 	cancel  context.CancelFunc
 	result  chan error
 }
 
-func run(t testing.TB, f *fakes) *fixture {
+// recorder keeps what was recorded.
+type recorder struct {
+	mu     sync.Mutex
+	events []*nodev1.Event
+}
+
+func (r *recorder) Record(event *nodev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, event)
+}
+
+// take returns what was recorded since it was called last, by type.
+func (r *recorder) take() (types []string, events map[string]*nodev1.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events = make(map[string]*nodev1.Event)
+	for _, event := range r.events {
+		types = append(types, event.GetType())
+		events[event.GetType()] = event
+	}
+	r.events = nil
+	return types, events
+}
+
+// budget sets a crash budget.
+func budget(failures int, window time.Duration) func(*roles.Config) {
+	return func(c *roles.Config) {
+		c.Budget = func(string) roles.Budget { return roles.Budget{Failures: failures, Window: window} }
+	}
+}
+
+func run(t testing.TB, f *fakes, settings ...func(*roles.Config)) *fixture {
 	x := &fixture{fakes: f, desired: new(event.Value[roles.Desired]), result: make(chan error, 1)}
-	x.Reconciler = roles.New(roles.Config{
-		Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: x.desired, BackoffJitter: -1,
-	})
+	config := roles.Config{
+		Log: hclog.NewNullLogger(), Launcher: f, Hosts: f, Desired: x.desired, BackoffJitter: -1, Events: &x.events,
+	}
+	for _, set := range settings {
+		set(&config)
+	}
+	x.Reconciler = roles.New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
 	go func() { x.result <- x.Run(ctx) }()

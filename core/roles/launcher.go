@@ -24,6 +24,7 @@ type Running interface {
 	Process() plugin.Process
 	Conn() *grpc.ClientConn
 	Status() *event.Value[*rolev1.WatchResponse]
+	CheckHealth(ctx context.Context) error
 	Done() <-chan struct{}
 	Exit() plugin.Exit
 	Stop(ctx context.Context, grace time.Duration) error

@@ -1,9 +1,12 @@
 package roles_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +25,15 @@ type step struct {
 	// desired is a new set of desired roles, if change is true.
 	change  bool
 	desired []choice
-	// crash is a role whose instance is killed, if it runs; fail one that says that it failed.
-	crash, fail string
+	// adjust is a desired role whose configuration changes, and nothing else.
+	adjust string
+	// crash is a role whose instance is killed, if it runs; fail one that says that it failed; hang one that does not answer any more.
+	crash, fail, hang string
+	// again is how often that happens to it once more, each time after it had time to come back.
+	again int
+	// restart is a role that an operator restarts; core says that the core ends and starts again.
+	restart string
+	core    bool
 	// wait is what passes afterwards.
 	wait time.Duration
 }
@@ -60,34 +70,53 @@ func steps(rt *rapid.T) []step {
 				c.requires = append(c.requires, "x."+other)
 			}
 		}
-		c.refused = rapid.IntRange(0, 3).Draw(rt, "refused") == 0
+		c.refused = rapid.IntRange(0, 5).Draw(rt, "refused") == 0
 		c.held = rapid.IntRange(0, 7).Draw(rt, "held") == 0
 		return c
 	})
 	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
 		s := step{wait: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 50, 150, 1000, 5000}).Draw(rt, "wait")) * time.Millisecond}
-		switch rapid.IntRange(0, 3).Draw(rt, "kind") {
-		case 0, 1:
+		s.again = rapid.IntRange(0, 3).Draw(rt, "again")
+		switch rapid.IntRange(0, 9).Draw(rt, "kind") {
+		default:
 			s.change = true
 			s.desired = rapid.SliceOfNDistinct(choices, 0, len(names), func(c choice) string { return c.name }).Draw(rt, "desired")
-		case 2:
+		case 0, 1, 2:
 			s.crash = rapid.SampledFrom(names).Draw(rt, "crash")
-		case 3:
+		case 3, 4:
 			s.fail = rapid.SampledFrom(names).Draw(rt, "fail")
+		case 5:
+			s.hang = rapid.SampledFrom(names).Draw(rt, "hang")
+		case 6:
+			s.restart = rapid.SampledFrom(names).Draw(rt, "restart")
+		case 7:
+			s.core = true
+		case 8:
+			s.adjust = rapid.SampledFrom(names).Draw(rt, "adjust")
 		}
 		return s
-	}), 1, 25).Draw(rt, "steps")
+	}), 8, 40).Draw(rt, "steps")
 }
 
-// Whatever is desired and whatever ends: when nothing happens any more, exactly what may run runs, as it was last desired, and a shutdown leaves
-// nothing.
+// Whatever is desired, whatever ends or hangs and whatever operators restart: when nothing happens any more, exactly what may run runs, as it was
+// last desired, but for what failed more often than its budget allows; and a shutdown leaves nothing.
 func TestEverythingConverges(t *testing.T) {
+	givenUp := 0
 	for range 20 { // each is a hundred sequences
-		rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt) })
+		rapid.Check(t, func(rt *rapid.T) { givenUp += checkSequence(t, rt) })
+	}
+	if givenUp < 20 { // a hundred or so
+		t.Errorf("%d roles were given up in the end: the sequences do not do what they should", givenUp)
 	}
 }
 
-func checkSequence(t *testing.T, rt *rapid.T) {
+// allowed is the crash budget of the property test's roles. Its window is longer than a sequence.
+const allowed = 2
+
+// patience is how long a role may not answer, asked how often it is asked.
+const patience, asked = 20 * time.Second, time.Minute
+
+func checkSequence(t *testing.T, rt *rapid.T) (givenUp int) {
 	f := newFakes()
 	f.launchTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "launch")) * time.Millisecond
 	f.readyTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "ready")) * time.Millisecond
@@ -98,33 +127,111 @@ func checkSequence(t *testing.T, rt *rapid.T) {
 		}
 		return nil
 	}
+	settings := []func(*roles.Config){budget(allowed, 1000*time.Hour), func(c *roles.Config) {
+		c.Liveness = roles.Liveness{Interval: asked, Timeout: patience}
+	}}
+	keeps := rapid.IntRange(0, 9).Draw(rt, "kept") == 0
+	if keeps {
+		dir, err := os.MkdirTemp("", "failures")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		settings = append(settings, kept(dir, "boot"))
+	}
 	all := steps(rt)
 	var result error
 	synctest.Test(t, func(t *testing.T) {
-		x := run(t, f)
-		var last []choice
+		x := run(t, f, settings...)
+		m := newModel()
 		for _, s := range all {
-			x.take(s)
-			if s.change {
-				last = s.desired
+			if s.core && keeps {
+				result = errors.Join(result, x.end())
+				x = run(t, f, settings...)
+				if m.desired != nil {
+					x.desire(rolesOf(m.desired)...)
+				}
 			}
+			result = errors.Join(result, x.take(s, m))
 			pass(s.wait)
+			m.settled(x)
 		}
 		pass(time.Hour)
-		result = errors.Join(x.converged(last), x.end())
+		result = errors.Join(result, x.converged(m), x.end())
+		for _, gaveUp := range m.gaveUp {
+			if gaveUp {
+				givenUp++
+			}
+		}
 	})
 	if result != nil {
 		rt.Fatal(result)
 	}
+	return givenUp
 }
 
-func (x *fixture) take(s step) {
-	if s.change {
-		var desired []roles.DesiredRole
-		for _, c := range s.desired {
-			desired = append(desired, c.role())
+// model counts the failures of roles as they happen to them.
+type model struct {
+	desired map[string]choice
+	counted map[string]int
+	print   map[string]string // of what failed
+	gaveUp  map[string]bool
+}
+
+func newModel() *model {
+	return &model{counted: make(map[string]int), print: make(map[string]string), gaveUp: make(map[string]bool)}
+}
+
+func (c choice) print() string { return fmt.Sprint(c.requires, c.generation, c.refused) }
+
+// failed counts a failure of what runs.
+func (m *model) failed(name, print string) {
+	if m.print[name] != print {
+		m.print[name], m.counted[name] = print, 0
+	}
+	m.counted[name]++
+	m.gaveUp[name] = m.counted[name] > allowed
+}
+
+func (m *model) reset(name string) { m.counted[name], m.gaveUp[name] = 0, false }
+
+// settled is called when all that is due has happened: roles that are gone are new when they come again, and what was given up is forgotten when
+// something else may run.
+func (m *model) settled(x *fixture) {
+	for _, name := range names {
+		status := x.of(name)
+		mayRun := status.GetState() != blocked || strings.HasPrefix(status.GetReason(), "waits for")
+		if status == nil || m.gaveUp[name] && mayRun && m.desired[name].print() != m.print[name] {
+			m.reset(name)
 		}
-		x.desire(desired...)
+	}
+}
+
+// blames reports whether the end of a role's instance would be its own failure.
+func (x *fixture) blames(name string) bool {
+	status := x.of(name)
+	switch status.GetState() {
+	case starting, ready, degraded:
+		return x.get(name) != nil && !strings.HasPrefix(status.GetReason(), "stops after")
+	}
+	return false
+}
+
+func rolesOf(desired map[string]choice) (all []roles.DesiredRole) {
+	for _, name := range names {
+		if c, ok := desired[name]; ok {
+			all = append(all, c.role())
+		}
+	}
+	return all
+}
+
+// hurt does to an instance what the step says.
+func (x *fixture) hurt(s step, m *model) {
+	for _, name := range []string{s.crash, s.fail, s.hang} {
+		if x.blames(name) {
+			m.failed(name, m.desired[name].print())
+		}
 	}
 	if instance := x.get(s.crash); instance != nil {
 		instance.crash()
@@ -132,14 +239,53 @@ func (x *fixture) take(s step) {
 	if instance := x.get(s.fail); instance != nil {
 		instance.say(4, "failed")
 	}
+	if instance := x.get(s.hang); instance != nil {
+		instance.feel(errSilent)
+		pass(asked + patience)
+	}
+}
+
+func (x *fixture) take(s step, m *model) error {
+	if s.change {
+		m.desired = make(map[string]choice)
+		for _, c := range s.desired {
+			m.desired[c.name] = c
+		}
+		x.desire(rolesOf(m.desired)...)
+	}
+	if c, ok := m.desired[s.adjust]; ok {
+		c.generation = 3 - c.generation
+		m.desired[s.adjust] = c
+		x.desire(rolesOf(m.desired)...)
+	}
+	x.hurt(s, m)
+	for range s.again {
+		if s.crash+s.fail+s.hang != "" {
+			pass(time.Second)
+			m.settled(x)
+			x.hurt(s, m)
+		}
+	}
+	if s.restart == "" {
+		return nil
+	}
+	_, err := x.Restart(context.Background(), s.restart, false)
+	if _, desired := m.desired[s.restart]; desired == (err != nil) {
+		return fmt.Errorf("role %s is desired: %v, and its restart: %w", s.restart, desired, err)
+	}
+	if err == nil {
+		m.reset(s.restart)
+	}
+	return nil
 }
 
 // converged compares what is with what should be, which is worked out in another way than the reconciler does: what cannot run is taken out
 // until nothing more can be.
-func (x *fixture) converged(last []choice) error {
+func (x *fixture) converged(m *model) error {
 	may := make(map[string]choice)
-	for _, c := range last {
-		may[c.name] = c
+	for name, c := range m.desired {
+		c.refused = c.refused || m.gaveUp[name]
+		may[name] = c
 	}
 	runs := make(map[string]bool)
 	for range names {
@@ -167,6 +313,10 @@ func (x *fixture) converged(last []choice) error {
 			problems = append(problems, fmt.Errorf("role %s may run, and is %s (%s)", name, status.GetState(), status.GetReason()))
 		case !runs[name] && instance != nil && !x.outlives(name, may, runs):
 			problems = append(problems, fmt.Errorf("role %s may not run, and does", name))
+		case desired && status.GetState() == failed && m.gaveUp[name] != strings.Contains(status.GetReason(), "reeve node role restart"):
+			problems = append(problems, fmt.Errorf("role %s was given up: %v, and is %s", name, m.gaveUp[name], status.GetReason()))
+		case desired && m.gaveUp[name] && int(status.GetLastFailure().GetFailures()) != m.counted[name]:
+			problems = append(problems, fmt.Errorf("role %s failed %d times, and says %v", name, m.counted[name], status.GetLastFailure()))
 		case desired && status.GetState() != ready && status.GetReason() == "":
 			problems = append(problems, fmt.Errorf("role %s is %s without a reason", name, status.GetState()))
 		}

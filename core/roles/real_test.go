@@ -34,34 +34,52 @@ type realNode struct {
 	stop    func() error
 }
 
-func newRealNode(t *testing.T) *realNode {
+func newRealNode(t *testing.T, settings ...func(*roles.Config)) *realNode {
 	t.Helper()
 	dir := plugintest.Dir(t)
-	data := filepath.Join(dir, "data")
-	for _, path := range []string{data, filepath.Join(dir, "run")} {
-		if err := os.Mkdir(path, 0o711); err != nil {
+	for _, name := range []string{"data", "run"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store, err := plugin.OpenStore(filepath.Join(data, "plugins"))
+	n, err := openRealNode(dir, testLog(t), settings...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// openRealNode runs what is in a directory, as a core that starts does.
+func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config)) (*realNode, error) {
+	data := filepath.Join(dir, "data")
+	store, err := plugin.OpenStore(filepath.Join(data, "plugins"))
+	if err != nil {
+		return nil, err
 	}
 	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	launcher, err := plugin.NewLauncher(plugin.Config{
-		Log: testLog(t), Store: store, Users: users,
+		Log: log, Store: store, Users: users,
 		RunDir: filepath.Join(dir, "run"), DataDir: data, NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store}
-	n.Reconciler = roles.New(roles.Config{
-		Log: testLog(t), Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired,
-	})
+	config := roles.Config{
+		Log: log, Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired, FailuresDir: filepath.Join(data, "failures"), BootID: "boot",
+	}
+	for _, set := range settings {
+		set(&config)
+	}
+	n.Reconciler = roles.New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
 	go func() { result <- n.Run(ctx) }()
@@ -74,12 +92,7 @@ func newRealNode(t *testing.T) *realNode {
 		cancel()
 		return <-result
 	}
-	t.Cleanup(func() {
-		if err := n.stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
+	return n, nil
 }
 
 // add stores a plugin and returns its catalog record.

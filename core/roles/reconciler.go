@@ -4,65 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
-	"github.com/hashicorp/go-hclog"
-
-	"github.com/reeveproject/reeve/core/plugin"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
-
-// Defaults of Config.
-const (
-	// DefaultBackoffInitial is short, because most ends are accidents: a role that was killed is back before anybody has looked.
-	DefaultBackoffInitial = 100 * time.Millisecond
-	// DefaultBackoffMax is long enough that a role which cannot start costs the node nothing, and short enough for an operator to wait for.
-	DefaultBackoffMax = 30 * time.Second
-	// DefaultBackoffReset is how long a role must be Ready for its next end to count as the first again.
-	DefaultBackoffReset = 30 * time.Second
-	// DefaultBackoffJitter spreads the restarts of roles that fell together, as a part of the interval to either side.
-	DefaultBackoffJitter = 0.2
-)
-
-// Config is what a Reconciler needs.
-type Config struct {
-	Log      hclog.Logger
-	Launcher Launcher
-	Hosts    HostSockets
-	// Desired is what should run. Nothing is started before its first value, and nothing is stopped either: there is nothing.
-	Desired *event.Value[Desired]
-
-	// The time before a role that ended is started again: from BackoffInitial, doubling, to BackoffMax, each less or more by up to
-	// BackoffJitter (a part of it; negative: none). It begins anew after BackoffReset in Ready, and with every change of what is desired. Zero values
-	// mean the defaults.
-	BackoffInitial, BackoffMax, BackoffReset time.Duration
-	BackoffJitter                            float64
-	// Grace is how long a role may take to stop; zero: plugin.DefaultGrace.
-	Grace time.Duration
-}
-
-func (c *Config) defaults() {
-	for _, d := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&c.BackoffInitial, DefaultBackoffInitial},
-		{&c.BackoffMax, DefaultBackoffMax},
-		{&c.BackoffReset, DefaultBackoffReset},
-		{&c.Grace, plugin.DefaultGrace},
-	} {
-		if *d.value <= 0 {
-			*d.value = d.standard
-		}
-	}
-	switch {
-	case c.BackoffJitter == 0:
-		c.BackoffJitter = DefaultBackoffJitter
-	case c.BackoffJitter < 0:
-		c.BackoffJitter = 0
-	}
-}
 
 // Reconciler makes what runs be what should run.
 type Reconciler struct {
@@ -73,6 +18,7 @@ type Reconciler struct {
 	mu         sync.Mutex
 	generation uint64
 	actors     map[string]*actor
+	begun      bool
 	closing    bool
 	problems   []error
 }
@@ -111,6 +57,7 @@ func (r *Reconciler) apply(desired Desired, closing bool) {
 	defer r.mu.Unlock()
 	r.generation++
 	r.closing = r.closing || closing
+	r.begin(desired)
 	present := make(map[string]*rolev1.RoleManifest)
 	for role, a := range r.actors {
 		present[role] = a.manifest
@@ -133,6 +80,29 @@ func (r *Reconciler) apply(desired Desired, closing bool) {
 	}
 }
 
+// begin is done before anything is started: what is kept of the failures of roles is made to be about those that are desired.
+func (r *Reconciler) begin(desired Desired) {
+	if r.begun || r.closing {
+		return
+	}
+	r.begun = true
+	dir := r.config.FailuresDir
+	if dir == "" {
+		return
+	}
+	names := make(map[string]bool)
+	for _, d := range desired.Roles {
+		names[d.Assignment.GetRole()] = true
+	}
+	err := openHistories(dir)
+	if err == nil {
+		err = sweepHistories(dir, names)
+	}
+	if err != nil {
+		r.config.Log.Error("the directory of the failures of roles is not as it should be; what is kept of them may be lost or too old", "error", err)
+	}
+}
+
 // retire removes the actor of a role that is not desired, unless that has changed since the actor saw it.
 func (r *Reconciler) retire(a *actor, seen verdict) bool {
 	r.mu.Lock()
@@ -143,6 +113,13 @@ func (r *Reconciler) retire(a *actor, seen verdict) bool {
 	delete(r.actors, a.role)
 	r.board.remove(a.role)
 	return true
+}
+
+// ending reports whether the node is shutting down, in which case no role is desired and all will be again.
+func (r *Reconciler) ending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closing
 }
 
 // abandoned reports whether the node is shutting down, in which case an instance that cannot be stopped is a problem of Run's caller.

@@ -18,10 +18,10 @@ import (
 )
 
 // bubble runs a test over fakes in synthetic time.
-func bubble(t *testing.T, f *fakes, test func(t *testing.T, x *fixture)) {
+func bubble(t *testing.T, f *fakes, test func(t *testing.T, x *fixture), settings ...func(*roles.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		x := run(t, f)
+		x := run(t, f, settings...)
 		test(t, x)
 		if err := x.end(); err != nil {
 			t.Error(err)
@@ -123,7 +123,7 @@ func TestCrashesBackOff(t *testing.T) {
 		if next := time.Until(x.of("app").GetNextTry().AsTime()); next != 100*time.Millisecond {
 			t.Errorf("after a long time Ready: next try in %s", next)
 		}
-	})
+	}, budget(1000, time.Hour))
 }
 
 func TestRolesThatFailAreRestarted(t *testing.T) {
@@ -347,7 +347,7 @@ func TestFailingRestartsLeakNothing(t *testing.T) {
 		if err := x.leaks(); err != nil {
 			t.Error(err)
 		}
-	})
+	}, budget(1000, time.Hour))
 }
 
 func TestHostSocketFails(t *testing.T) {

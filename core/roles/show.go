@@ -24,13 +24,15 @@ type shown struct {
 func (a *actor) show(s shown) {
 	now := time.Now()
 	status := &clusterv1.InstanceStatus{
-		Role: a.role, State: s.state, Restarts: a.restarts,
+		Role: a.role, State: s.state, Restarts: a.restarts, LastFailure: a.history.lastFailure(),
 		Reason:    strings.ReplaceAll(s.reason, "\n", "; "), // joined errors have lines
 		Endpoints: s.status.GetEndpoints(), Values: s.status.GetValues(),
 		Since: timestamppb.New(now),
 	}
 	if before := a.last.status; before.GetState() == s.state {
 		status.Since = before.GetSince()
+	} else {
+		a.blockedTold = false
 	}
 	if !s.nextTry.IsZero() {
 		status.NextTry = timestamppb.New(s.nextTry)
@@ -42,7 +44,7 @@ func (a *actor) show(s shown) {
 		of = a.launched
 		process := a.instance.Process()
 		e.remit, e.process, e.conn = a.instance.Remit(), &process, a.instance.Conn()
-		status.InstanceId, status.Pid = e.remit.InstanceID, int64(process.PID)
+		status.InstanceId, status.Pid, status.Started = e.remit.InstanceID, int64(process.PID), timestamppb.New(a.started)
 	} else if s.state != starting { // when an instance is being made
 		e.idle = a.seen.generation
 	}

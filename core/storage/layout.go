@@ -48,6 +48,15 @@ func (l Layout) Assignment() string { return filepath.Join(l.Data, "cache", "ass
 // Log is the file to which the instances of a role write their standard error.
 func (l Layout) Log(role string) string { return filepath.Join(l.Data, "logs", role+".log") }
 
+// Events is the file of what happened on the node.
+func (l Layout) Events() string { return filepath.Join(l.Data, "events.jsonl") }
+
+// Failures is the directory of how roles last failed.
+func (l Layout) Failures() string { return filepath.Join(l.Data, "failures") }
+
+// Start is the file with the order of the core's starts.
+func (l Layout) Start() string { return filepath.Join(l.Data, "start.json") }
+
 // Users is the file that says which user ID belongs to which role.
 func (l Layout) Users() string { return filepath.Join(l.Data, "uids.json") }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"github.com/reeveproject/reeve/core/logfile"
 	"github.com/reeveproject/reeve/core/node"
 	"github.com/reeveproject/reeve/core/params"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -27,6 +29,8 @@ const parametersInDirectory = "reeved.yaml"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// Another Ctrl-C ends the process at once, as people expect of one that takes long to stop: the next start, or `reeved reap`, stops its roles.
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	if err := command().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "reeved: "+err.Error())
 		os.Exit(1)
@@ -52,7 +56,11 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return node.Run(cmd.Context(), node.Config{Log: logger(parameters.GetLog()), Parameters: parameters, Version: version})
+			log, done, err := logger(parameters.GetLog())
+			if err != nil {
+				return err
+			}
+			return errors.Join(run(cmd.Context(), log, parameters), done())
 		},
 	}
 	root.Flags().StringVar(&file, "parameters", "", "the parameters of the node, as YAML or JSON")
@@ -74,7 +82,12 @@ func reap() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return node.Reap(cmd.Context(), parameters, logger(parameters.GetLog()))
+			// It is run by hand: what it says belongs onto the terminal, not into the log of the core.
+			log, _, err := logger(&nodev1.Log{Level: parameters.GetLog().GetLevel()})
+			if err != nil {
+				return err
+			}
+			return node.Reap(cmd.Context(), parameters, log)
 		},
 	}
 	cmd.Flags().StringVar(&file, "parameters", "", "the parameters of the node")
@@ -84,8 +97,27 @@ func reap() *cobra.Command {
 	return cmd
 }
 
-func logger(log *nodev1.Log) hclog.Logger {
+// run runs the node. Why it ended is in the log too, which is not always what is read by whoever started it.
+func run(ctx context.Context, log hclog.Logger, parameters *nodev1.Parameters) error {
+	err := node.Run(ctx, node.Config{Log: log, Parameters: parameters, Version: version})
+	if err != nil && parameters.GetLog().GetFile() != "" {
+		log.Error("reeved ends", "error", err)
+	}
+	return err
+}
+
+// logger returns what the log is written to, and what closes it.
+func logger(log *nodev1.Log) (logger hclog.Logger, done func() error, err error) {
+	var output io.Writer = os.Stderr
+	done = func() error { return nil }
+	if path := log.GetFile(); path != "" {
+		file, err := logfile.Open(path, logfile.WithStandardError())
+		if err != nil {
+			return nil, nil, err
+		}
+		output, done = file, file.Close
+	}
 	return hclog.New(&hclog.LoggerOptions{
-		Name: "reeved", Level: hclog.LevelFromString(log.GetLevel()), JSONFormat: log.GetJson(), Output: os.Stderr,
-	})
+		Name: "reeved", Level: hclog.LevelFromString(log.GetLevel()), JSONFormat: log.GetJson(), Output: output,
+	}), done, nil
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,31 @@ type Variant struct {
 	Before string `json:"before,omitempty"`
 	// Path is a socket, for the variant "foreign".
 	Path string `json:"path,omitempty"`
+	// Line is the handshake line of the variant "line".
+	Line string `json:"line,omitempty"`
+	// RPCs is how the variant "raw", which does without the SDK, behaves in a call of the role protocol that is named here: Hang, Huge, Slow,
+	// Refuse or Absent.
+	RPCs map[string]string `json:"rpcs,omitempty"`
+	// Protocols is what the variant "raw" says that it speaks; nil: the role protocol.
+	Protocols []string `json:"protocols,omitempty"`
 }
+
+// How the variant "raw" behaves in a call.
+const (
+	// Hang never answers, whatever becomes of the call.
+	Hang = "hang"
+	// Huge answers with 100 MB, or as much as the call can hold.
+	Huge = "huge"
+	// Slow answers after Slowness.
+	Slow = "slow"
+	// Refuse answers with an error: "no, thanks".
+	Refuse = "refuse"
+	// Absent does as if there were no such call. Of Describe: as if there were no role protocol at all.
+	Absent = "absent"
+)
+
+// Slowness is how long an answer takes that is slow.
+const Slowness = 500 * time.Millisecond
 
 // Role is a role of a variant.
 type Role struct {

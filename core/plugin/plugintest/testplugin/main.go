@@ -73,6 +73,21 @@ func misbehave(variant plugintest.Variant) {
 	case "close":
 		_ = os.Stdout.Close()
 		hang()
+	case "half":
+		fmt.Print("1|1|un")
+		os.Exit(0)
+	case "fork":
+		// What made the handshake is not what goes on.
+		if err := child("group"); err != nil {
+			fail("fork: %v", err)
+		}
+		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
+		os.Exit(0)
+	case "line":
+		fmt.Println(variant.Line)
+		hang()
+	case "raw":
+		serveRaw(variant, directory)
 	case "newer":
 		fmt.Println("1|2|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
 		hang()

@@ -1,0 +1,102 @@
+package logfile
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limit is how large a file grows, in bytes, before another one is begun: some hundred thousand lines, which with the file before it bounds what a
+// log takes of the disk.
+const Limit = 16 << 20
+
+// File is a log file that is replaced when it is too large. It is safe for concurrent use.
+type File struct {
+	path  string
+	limit int64
+	// stderr is the descriptor that is made to be the file as well; -1: none.
+	stderr int
+
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+// Option changes how a File works.
+type Option func(*File)
+
+// WithLimit sets another limit than Limit, in bytes.
+func WithLimit(limit int64) Option { return func(f *File) { f.limit = limit } }
+
+// WithStandardError makes the process's standard error the file too, so that what the Go runtime writes when it ends the process is in the log. It stays
+// that when the File is closed.
+func WithStandardError() Option { return func(f *File) { f.stderr = unix.Stderr } }
+
+// Open opens the file at path, or makes it, readable by its user only, and appends to it.
+func Open(path string, options ...Option) (*File, error) {
+	f := &File{path: path, limit: Limit, stderr: -1}
+	for _, option := range options {
+		option(f)
+	}
+	if err := f.open(); err != nil {
+		return nil, fmt.Errorf("logfile: the log cannot be written: %w; correct log.file in the parameters", err)
+	}
+	return f, nil
+}
+
+func (f *File) open() error {
+	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", f.path)
+	}
+	if err == nil && f.stderr >= 0 {
+		err = unix.Dup3(int(file.Fd()), f.stderr, 0)
+	}
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	if f.file != nil {
+		_ = f.file.Close()
+	}
+	f.file, f.size = file, info.Size()
+	return nil
+}
+
+// Write appends p, which is taken to be whole lines. A new file is begun first if it would not fit.
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size > 0 && f.size+int64(len(p)) > f.limit {
+		f.rotate()
+	}
+	n, err := f.file.Write(p)
+	f.size += int64(n)
+	return n, err
+}
+
+// rotate begins a new file. Where that fails, the log goes on in the one that there is, and it is tried again after as much as it may hold: a log
+// that is too long is better than none, and there is nobody to tell but the log itself.
+func (f *File) rotate() {
+	err := os.Rename(f.path, f.path+".1")
+	if err == nil {
+		err = f.open()
+	}
+	if err != nil {
+		f.size = 0
+		_, _ = fmt.Fprintf(f.file, "logfile: a new log file cannot be begun, this one goes on: %v\n", err)
+	}
+}
+
+// Close closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Close()
+}

@@ -1,0 +1,154 @@
+package logfile_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/logfile"
+)
+
+// child says that the test binary is to panic with its log in a file.
+const child = "LOGFILE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(child); path != "" {
+		file, err := logfile.Open(path, logfile.WithStandardError(), logfile.WithLimit(64))
+		if err != nil {
+			panic(err)
+		}
+		for n := range 10 {
+			fmt.Fprintf(file, "line %d of the child\n", n)
+		}
+		panic("the child's last word")
+	}
+	os.Exit(m.Run())
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// Every line is in one of the two files, whole and in order, and neither is larger than the limit.
+func TestRotation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reeved.log")
+	if err := os.WriteFile(path, []byte("from the last start\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := logfile.Open(path, logfile.WithLimit(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			for n := range 50 {
+				if _, err := fmt.Fprintf(file, "writer %d line %03d\n", w, n); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	for _, name := range []string{path, path + ".1"} {
+		content := read(t, name)
+		if len(content) > 1000 || len(content) == 0 {
+			t.Errorf("%s has %d bytes", name, len(content))
+		}
+		for line := range strings.Lines(content) {
+			if len(line) != len("writer 0 line 000\n") {
+				t.Errorf("a torn line: %q", line)
+			}
+		}
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+func TestFirstLogIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reeved.log")
+	for _, line := range []string{"one\n", "two\n"} {
+		file, err := logfile.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read(t, path); got != "one\ntwo\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Where no new file can be begun, the log goes on in the old one.
+func TestRotationFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reeved.log")
+	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := logfile.Open(path, logfile.WithLimit(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for n := range 20 {
+		if _, err := fmt.Fprintf(file, "line %02d of twenty\n", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := read(t, path)
+	if n := strings.Count(got, "of twenty\n"); n != 20 || !strings.Contains(got, "a new log file cannot be begun") {
+		t.Errorf("%d lines:\n%s", n, got)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, link, filepath.Join(dir, "none", "log"), "/dev/null"} {
+		if file, err := logfile.Open(path); err == nil || !strings.Contains(err.Error(), "log.file") {
+			t.Errorf("%s: %v, %v", path, file, err)
+		}
+	}
+}
+
+// A panic of the process is the last word in its log, over a rotation too.
+func TestPanicIsLogged(t *testing.T) {
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "child.log")
+	command := exec.Command(executable)
+	command.Env = append(os.Environ(), child+"="+path)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	if err := command.Run(); err == nil {
+		t.Fatal("the child did not panic")
+	}
+	if got := read(t, path); !strings.Contains(got, "panic: the child's last word") || !strings.Contains(got, "line 9 of the child") || strings.Contains(got, "line 1 ") {
+		t.Errorf("the log:\n%s", got)
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("on the former standard error: %s", &stderr)
+	}
+}

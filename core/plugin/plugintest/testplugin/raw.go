@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// raw serves the role protocol without the SDK, badly.
+type raw struct {
+	rolev1.UnimplementedRoleServiceServer
+	variant plugintest.Variant
+	started atomic.Pointer[rolev1.StartRequest]
+}
+
+func serveRaw(variant plugintest.Variant, directory string) {
+	path := filepath.Join(directory, "plugin1")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		fail("listen: %v", err)
+	}
+	server := grpc.NewServer()
+	if variant.RPCs["Describe"] != plugintest.Absent {
+		rolev1.RegisterRoleServiceServer(server, &raw{variant: variant})
+	}
+	fmt.Println("1|1|unix|" + path + "|grpc|")
+	fail("serve: %v", server.Serve(listener))
+}
+
+// act does what is said of a call, and returns an error if that is its answer.
+func (r *raw) act(call string) error {
+	switch r.variant.RPCs[call] {
+	case plugintest.Hang:
+		fmt.Fprintln(os.Stderr, call, "hangs")
+		hang()
+	case plugintest.Slow:
+		time.Sleep(plugintest.Slowness)
+	case plugintest.Refuse:
+		return status.Error(codes.Internal, "no, thanks")
+	case plugintest.Absent:
+		return status.Error(codes.Unimplemented, "unknown method "+call)
+	}
+	return nil
+}
+
+// much is 100 MB if a call is to answer with so much, and what is given otherwise.
+func (r *raw) much(call, otherwise string) string {
+	if r.variant.RPCs[call] == plugintest.Huge {
+		return strings.Repeat("x", 100<<20)
+	}
+	return otherwise
+}
+
+func (r *raw) Describe(context.Context, *rolev1.DescribeRequest) (*rolev1.DescribeResponse, error) {
+	manifest := plugintest.Record("", r.variant).GetManifest()
+	if r.variant.Protocols != nil {
+		manifest.Protocols = r.variant.Protocols
+	}
+	manifest.Roles[0].Summary = r.much("Describe", "")
+	return &rolev1.DescribeResponse{Manifest: manifest}, r.act("Describe")
+}
+
+func (r *raw) Start(_ context.Context, request *rolev1.StartRequest) (*rolev1.StartResponse, error) {
+	r.started.Store(request)
+	return &rolev1.StartResponse{}, r.act("Start")
+}
+
+func (r *raw) Watch(_ *rolev1.WatchRequest, stream grpc.ServerStreamingServer[rolev1.WatchResponse]) error {
+	if err := r.act("Watch"); err != nil {
+		return err
+	}
+	request := r.started.Load()
+	err := stream.Send(&rolev1.WatchResponse{
+		InstanceId: request.GetInstanceId(), Role: request.GetRole(), ConfigurationGeneration: request.GetConfigurationGeneration(),
+		State: rolev1.RoleState_ROLE_STATE_READY, Reason: r.much("Watch", ""),
+	})
+	if err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+func (r *raw) Stop(context.Context, *rolev1.StopRequest) (*rolev1.StopResponse, error) {
+	if err := r.act("Stop"); err != nil {
+		return nil, err
+	}
+	os.Exit(0)
+	return nil, nil
+}
+
+func (r *raw) CheckHealth(context.Context, *rolev1.CheckHealthRequest) (*rolev1.CheckHealthResponse, error) {
+	return &rolev1.CheckHealthResponse{}, r.act("CheckHealth")
+}
+
+func (r *raw) GetMetrics(context.Context, *rolev1.GetMetricsRequest) (*rolev1.GetMetricsResponse, error) {
+	return &rolev1.GetMetricsResponse{Text: []byte(r.much("GetMetrics", "up 1\n"))}, r.act("GetMetrics")
+}

@@ -1,0 +1,170 @@
+package roles
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// stopAgain is how long an actor waits before it tries again to stop an instance whose processes hang in the kernel.
+	stopAgain = 5 * time.Second
+	// A role that does not answer is asked to stop all the same, which it may yet hear, for lostAsked, and is killed after lostGrace.
+	lostAsked = time.Second
+	lostGrace = 2 * time.Second
+)
+
+// unwanted reports whether the instance is to be stopped by what the actor has looked at.
+func (a *actor) unwanted() bool {
+	return !a.seen.run || a.seen.fingerprint != a.launched.fingerprint || a.renew
+}
+
+// attend follows the instance, and returns when it has ended or there is a new target or order. It stops the instance if that is what is due.
+func (a *actor) attend() {
+	unwanted := a.unwanted()
+	statuses := a.instance.Status().Watch()
+	var steady <-chan time.Time
+	var isReady bool
+	for {
+		note := ""
+		var order <-chan struct{} // tells of a change of the others while their end is waited for
+		if unwanted {
+			entries := a.r.board.entries.Watch()
+			now, _ := entries.Latest() // there always is one
+			waits := busy(now, a.seen.stopAfter, a.seen.generation)
+			if len(waits) == 0 {
+				a.stop()
+				return
+			}
+			order = entries.Changed()
+			note = "stops after " + strings.Join(waits, ", ")
+		}
+		status, _ := statuses.Latest()
+		if status.GetState() == rolev1.RoleState_ROLE_STATE_FAILED && a.failing == nil {
+			a.failing = &failing{cause: cmp.Or(status.GetReason(), saysFailed)}
+		}
+		if a.failing != nil {
+			a.stop()
+			return
+		}
+		a.showStatus(status, note)
+		later := a.tell()
+		if now := status.GetState() == rolev1.RoleState_ROLE_STATE_READY; now != isReady {
+			isReady, steady = now, nil
+			if now {
+				steady = time.After(a.r.config.BackoffReset)
+			}
+			if now && !a.wasReady {
+				a.wasReady = true
+				a.r.config.Launched(a.role, time.Since(a.begun))
+			}
+		}
+		select {
+		case <-a.targets.Changed():
+			return
+		case <-a.ordered.Changed():
+			return
+		case <-a.instance.Done():
+			a.ended()
+			return
+		case wrong := <-a.health.lost:
+			a.failing = &failing{cause: wrong, unresponsive: true}
+		case <-statuses.Changed(): // read above
+		case <-order:
+		case <-later:
+		case <-steady:
+			a.backoff.Reset()
+		}
+	}
+}
+
+const saysFailed = "it says that it failed"
+
+// ended takes note of an instance that ended without being stopped.
+func (a *actor) ended() {
+	id, exit := a.instance.Remit().InstanceID, a.instance.Exit()
+	status, _ := a.instance.Status().Get()
+	a.look() // whoever ended it may have wanted to: a signal reaches a whole system that shuts down at once
+	unwanted, launched := a.unwanted(), a.launched
+	why := a.whyStopped()
+	a.release()
+	if unwanted {
+		a.record(info, eventStopped, id, "has stopped: "+why, "reason", why)
+		return
+	}
+	cause := exit.String()
+	if status.GetState() == rolev1.RoleState_ROLE_STATE_FAILED {
+		cause = cmp.Or(status.GetReason(), cause)
+	}
+	a.fell(eventCrashed, a.failure(id, cause, &exit, exit.Lines), launched.fingerprint)
+}
+
+// stop stops the instance, since it may not run or because of its failure, after which it is started again later.
+func (a *actor) stop() {
+	a.health.stop()
+	id, launched, why := a.instance.Remit().InstanceID, a.launched, a.whyStopped()
+	failing := a.failing
+	if a.unwanted() {
+		failing = nil // it would have been stopped anyway
+	} else {
+		why = failing.cause
+	}
+	shown := shown{state: stopping}
+	if failing != nil {
+		shown.reason = failing.cause
+	}
+	a.show(shown)
+	a.log.Info("stopping", "instance", id, "why", why)
+	err := a.end()
+	select {
+	case <-a.instance.Done():
+		if err != nil {
+			a.log.Warn("the instance has stopped, but left something behind", "instance", id, "error", err)
+		}
+	default:
+		// Nothing may take its place: it would share its data with what hangs.
+		a.log.Error("the instance does not stop", "instance", id, "error", err)
+		if !a.r.abandoned(err) {
+			shown.reason = causeOf(err)
+			a.show(shown)
+			a.wait(a.instance.Done(), stopAgain)
+			return
+		}
+		a.release()
+		return
+	}
+	exit := a.instance.Exit()
+	a.release()
+	switch {
+	case failing == nil:
+		a.record(info, eventStopped, id, "was stopped: "+why, "reason", why)
+	case failing.unresponsive:
+		a.fell(eventUnresponsive, a.failure(id, why, nil, exit.Lines), launched.fingerprint)
+	case exit.Signal != 0: // which the core sent
+		a.fell(eventCrashed, a.failure(id, why, nil, exit.Lines), launched.fingerprint)
+	default:
+		a.fell(eventCrashed, a.failure(id, why, &exit, exit.Lines), launched.fingerprint)
+	}
+}
+
+// end has the instance end: by its own doing, if it answers.
+func (a *actor) end() error {
+	ctx, grace := context.Background(), a.r.config.Grace
+	if a.failing != nil && a.failing.unresponsive {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lostGrace)
+		defer cancel()
+		grace = lostAsked
+	}
+	return a.instance.Stop(ctx, grace)
+}
+
+// release ends what belonged to the instance.
+func (a *actor) release() {
+	a.health.stop()
+	a.closeHost()
+	a.instance, a.closeHost, a.health, a.renew, a.failing = nil, nil, nil, false, nil
+}

@@ -1,0 +1,144 @@
+package roles
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// failing is a failure that is being dealt with.
+type failing struct {
+	cause string
+	// unresponsive says that the role is ended since it does not answer.
+	unresponsive bool
+}
+
+// unprepared is why an instance could not even be tried.
+type unprepared struct{ error }
+
+func (u *unprepared) Unwrap() error { return u.error }
+
+// failure is what is shown of an end. exit may be nil.
+func (a *actor) failure(instanceID, cause string, exit *plugin.Exit, lines []string) *clusterv1.Failure {
+	f := &clusterv1.Failure{
+		Time: timestamppb.New(time.Now()), Cause: cause, InstanceId: instanceID, Lines: plugin.LastLines(lines, maxLines, maxLine),
+	}
+	switch {
+	case exit == nil:
+	case exit.Signal != 0:
+		f.Signal = cmp.Or(unix.SignalName(exit.Signal), fmt.Sprintf("signal %d", int(exit.Signal)))
+	case exit.Code >= 0:
+		f.ExitCode = proto.Int32(int32(exit.Code))
+	}
+	return f
+}
+
+// fell has what failed started again, later the more often it did, as long as its crash budget lasts.
+func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
+	a.cause = f.GetCause()
+	f, spent := a.history.count(f, fingerprint, a.r.config.budget(a.role))
+	message := "failed"
+	if kind == eventUnresponsive {
+		message = "does not answer"
+	}
+	a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
+	if spent {
+		reason := a.givenUpReason()
+		a.log.Error("failed too often and is not started again", "reason", reason)
+		a.recordFailure(serious, eventFailed, "is Failed: "+reason, f)
+		a.fallen = ""
+		return
+	}
+	delay := a.retry(fingerprint)
+	a.log.Warn("ended by itself and is started again", "reason", a.cause, "failures", f.GetFailures(), "budget", f.GetBudget(), "after", delay)
+}
+
+func (a *actor) retry(fingerprint string) (delay time.Duration) {
+	delay = min(a.backoff.NextBackOff(), a.r.config.BackoffMax)
+	a.fallen, a.nextTry = fingerprint, time.Now().Add(delay)
+	return delay.Round(time.Millisecond)
+}
+
+// givenUpReason says why a role is not started any more, and what is to be done.
+func (a *actor) givenUpReason() string {
+	f := a.history.lastFailure()
+	node, _, _ := strings.Cut(f.GetInstanceId(), "/")
+	return fmt.Sprintf("it failed %s within %s, and %d are allowed: %s; it is started again by: reeve node role restart %s %s",
+		times(f.GetFailures()), spell(f.GetWindow().AsDuration()), f.GetBudget(), f.GetCause(), cmp.Or(node, "NODE"), a.role)
+}
+
+func times(n uint32) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// notLaunched decides what a launch that failed means: that the role cannot run until something changes, that the node could not launch it, which
+// is not the role's failure, or that the role failed.
+func (a *actor) notLaunched(instanceID string, err error) {
+	var launch *plugin.LaunchError
+	var exit *plugin.Exit
+	var lines []string
+	if errors.As(err, &launch) {
+		exit, lines = launch.Exit, launch.Lines
+	}
+	var notPrepared *unprepared
+	byNode := errors.As(err, &notPrepared) || launch != nil && launch.Node
+	cause := causeOf(err)
+	if byNode && !forGood(err) {
+		cause = "the node cannot launch it: " + strings.TrimPrefix(err.Error(), "plugin: ")
+	}
+	f := a.failure(instanceID, cause, exit, lines)
+	switch {
+	case forGood(err):
+		a.hopeless, a.cause = a.seen.retry, cause
+		f = a.history.mention(f, a.r.config.budget(a.role))
+		a.log.Error("cannot run until something changes", "reason", cause)
+		a.recordFailure(serious, eventFailed, "is Failed: "+f.GetCause(), f)
+	case byNode:
+		a.cause = cause
+		f = a.history.mention(f, a.r.config.budget(a.role))
+		delay := a.retry(a.seen.fingerprint)
+		a.log.Warn("not launched; the node tries again", "reason", cause, "after", delay)
+		if !a.notLaunchedTold {
+			a.notLaunchedTold = true
+			a.recordFailure(warning, eventNotLaunched, "was not launched: "+f.GetCause(), f)
+		}
+	default:
+		a.fell(eventCrashed, f, a.seen.fingerprint)
+	}
+}
+
+// forGood reports whether trying again without a change is useless.
+func forGood(err error) bool {
+	var (
+		configuration *plugin.ConfigurationError
+		missing       *plugin.MissingError
+		unknown       *plugin.UnknownRoleError
+		version       *plugin.VersionError
+	)
+	return errors.As(err, &configuration) || errors.As(err, &missing) || errors.As(err, &unknown) || errors.As(err, &version)
+}
+
+// causeOf is an error as a reason beside the role's name.
+func causeOf(err error) string {
+	var launch *plugin.LaunchError
+	if errors.As(err, &launch) {
+		return "the launch failed: it " + launch.Cause()
+	}
+	var configuration *plugin.ConfigurationError
+	if errors.As(err, &configuration) {
+		return strings.TrimPrefix(configuration.Error(), fmt.Sprintf("plugin: role %s ", configuration.Role))
+	}
+	return strings.TrimPrefix(err.Error(), "plugin: ")
+}

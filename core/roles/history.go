@@ -1,0 +1,326 @@
+package roles
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+const (
+	// historyVersion is the version of the files of failures. One of another version is not guessed at.
+	historyVersion = 1
+	historySuffix  = ".json"
+	// maxHistory is how large such a file is at most, in bytes. The largest budget takes a tenth of it.
+	maxHistory = 512 << 10
+	// maxCounted is how many failures are counted at most: more than a budget can hold.
+	maxCounted = 10_000
+
+	// What a failure says at most. A whole one then has less than 4 KiB.
+	maxCause = 1 << 10
+	maxLines = 8
+	maxLine  = 256
+)
+
+// history is what is known of the failures of one role: those that its crash budget counts, whether it was given up, and the last one. It is on disk
+// before anybody is shown it, so that a core that starts again goes on with it. A disk that does not take it is reported, and the history then
+// is only as old as the core.
+type history struct {
+	log hclog.Logger
+	// path is empty if nothing is kept.
+	path, boot string
+
+	mu sync.Mutex
+	historyState
+	// unkept is why the file is not what is known; it is reported once.
+	unkept string
+}
+
+// historyState is what is kept.
+type historyState struct {
+	// print is the hash of the fingerprint of what failed; what is counted was that.
+	print   string
+	counted []time.Time // the oldest first
+	// givenUp says that what has this print is not started again.
+	givenUp bool
+	// last is nil if the role never failed. It is never changed.
+	last *clusterv1.Failure
+}
+
+// openHistory reads what is kept of a role. What cannot be read is reported, and is as if it were not there.
+func openHistory(c *Config, role string, log hclog.Logger) *history {
+	h := &history{log: log, boot: c.BootID}
+	if c.FailuresDir == "" || !identity.ValidName(role) {
+		return h
+	}
+	h.path = filepath.Join(c.FailuresDir, role+historySuffix)
+	content, err := readHistory(h.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h
+	}
+	if err == nil {
+		h.historyState, err = parseHistory(content, h.boot, time.Now())
+	}
+	if h.givenUp {
+		log.Warn("failed too often before this core started", "last", h.last.GetCause())
+	}
+	if err != nil {
+		log.Warn("what was kept of the role's failures cannot be read; its crash budget begins anew", "file", h.path, "error", err)
+	}
+	return h
+}
+
+func readHistory(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, maxHistory+1))
+	if err == nil && len(content) > maxHistory {
+		err = fmt.Errorf("it has more than %d bytes", maxHistory)
+	}
+	return content, err
+}
+
+// historyFile is a history on disk.
+type historyFile struct {
+	Version int    `json:"version"`
+	BootID  string `json:"bootId"`
+	// Print is that of what failed.
+	Print   string      `json:"print,omitempty"`
+	Counted []time.Time `json:"counted,omitempty"`
+	GivenUp bool        `json:"givenUp,omitempty"`
+	// Last is a reeve.cluster.v1.Failure in the JSON of protobuf.
+	Last json.RawMessage `json:"last,omitempty"`
+}
+
+// parseHistory reads a history of a boot of the machine. Of one of another boot only the last failure counts.
+func parseHistory(content []byte, boot string, now time.Time) (historyState, error) {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return historyState{}, fmt.Errorf("not JSON: %w", err)
+	}
+	if head.Version != historyVersion {
+		return historyState{}, fmt.Errorf("format version %d, this core knows %d", head.Version, historyVersion)
+	}
+	var file historyFile
+	if err := json.Unmarshal(content, &file); err != nil {
+		return historyState{}, err
+	}
+	var s historyState
+	if len(file.Last) > 0 && string(file.Last) != "null" {
+		last := new(clusterv1.Failure)
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(file.Last, last); err != nil {
+			return historyState{}, fmt.Errorf("last: %w", err)
+		}
+		s.last = bounded(last)
+	}
+	if file.BootID != boot || len(file.Counted) > maxCounted {
+		return s, nil
+	}
+	s.print = file.Print
+	for _, at := range file.Counted {
+		if at.After(now) {
+			at = now // the clock was set back
+		}
+		s.counted = append(s.counted, at)
+	}
+	slices.SortFunc(s.counted, time.Time.Compare)
+	// Without a failure there is nothing to say why.
+	s.givenUp = file.GivenUp && s.last != nil
+	return s, nil
+}
+
+// bounded returns a failure as it may be shown.
+func bounded(f *clusterv1.Failure) *clusterv1.Failure {
+	text := func(text string, size int) string { return limits.Cut(limits.Clean(limits.Cut(text, size)), size) }
+	f = proto.CloneOf(f)
+	f.Cause = text(strings.ReplaceAll(f.GetCause(), "\n", "; "), maxCause) // joined errors have lines
+	f.Signal, f.InstanceId = text(f.GetSignal(), limits.Name), text(f.GetInstanceId(), maxLine)
+	f.Lines = f.GetLines()[:min(len(f.GetLines()), maxLines)]
+	for n, line := range f.GetLines() {
+		f.Lines[n] = text(line, maxLine)
+	}
+	if f.GetTime().CheckValid() != nil {
+		f.Time = nil
+	}
+	if f.GetWindow().CheckValid() != nil {
+		f.Window = nil
+	}
+	return f
+}
+
+func printOf(fingerprint string) string {
+	sum := sha256.Sum256([]byte(fingerprint))
+	return hex.EncodeToString(sum[:])
+}
+
+// lastFailure is nil if there was none.
+func (h *history) lastFailure() *clusterv1.Failure {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
+// gaveUp reports whether what has this fingerprint was given up. If something else was, that is forgotten: it is not wanted any more.
+func (h *history) gaveUp(fingerprint string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.givenUp && h.print != printOf(fingerprint) {
+		h.forget()
+	}
+	return h.givenUp
+}
+
+// count takes a failure into account, and returns it as it is shown. spent says that it is more than the budget allows: the role is then given up.
+func (h *history) count(failure *clusterv1.Failure, fingerprint string, budget Budget) (shown *clusterv1.Failure, spent bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if print := printOf(fingerprint); h.print != print {
+		h.print, h.counted = print, nil
+	}
+	now := failure.GetTime().AsTime()
+	h.counted = append(h.within(now, budget.Window), now)
+	// One more than allowed is as good as any more.
+	h.counted = h.counted[max(0, len(h.counted)-budget.Failures-1):]
+	h.givenUp = len(h.counted) > budget.Failures
+	h.note(failure, budget)
+	return h.last, h.givenUp
+}
+
+// mention shows a failure that the budget does not count.
+func (h *history) mention(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counted = h.within(failure.GetTime().AsTime(), budget.Window)
+	h.note(failure, budget)
+	return h.last
+}
+
+func (h *history) within(now time.Time, window time.Duration) []time.Time {
+	var counted []time.Time
+	for _, at := range h.counted {
+		if at.After(now) {
+			at = now // the clock was set back
+		}
+		if now.Sub(at) < window {
+			counted = append(counted, at)
+		}
+	}
+	return counted
+}
+
+func (h *history) note(failure *clusterv1.Failure, budget Budget) {
+	failure.Failures, failure.Budget, failure.Window = uint32(len(h.counted)), uint32(budget.Failures), durationpb.New(budget.Window)
+	h.last = bounded(failure)
+	h.write()
+}
+
+// clear gives the role its whole budget back.
+func (h *history) clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget()
+}
+
+func (h *history) forget() {
+	if h.givenUp || len(h.counted) > 0 {
+		h.givenUp, h.counted = false, nil
+		h.write()
+	}
+}
+
+// remove forgets the role: it is not desired any more, and would be a new one if it were again.
+func (h *history) remove() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.historyState = historyState{}
+	if h.path == "" {
+		return
+	}
+	if err := os.Remove(h.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.log.Warn("the failures of a role that is not desired any more cannot be removed", "file", h.path, "error", err)
+	}
+}
+
+// write keeps what is known. The supervision goes on without it.
+func (h *history) write() {
+	if h.path == "" {
+		return
+	}
+	err := h.keep()
+	switch {
+	case err == nil:
+		h.unkept = ""
+	case h.unkept != err.Error():
+		h.unkept = err.Error()
+		h.log.Error("the failures of the role cannot be kept; if the core starts again its crash budget is an older one", "file", h.path, "error", err)
+	}
+}
+
+func (h *history) keep() error {
+	file := historyFile{Version: historyVersion, BootID: h.boot, Print: h.print, Counted: h.counted, GivenUp: h.givenUp}
+	if h.last != nil {
+		var err error
+		if file.Last, err = protojson.Marshal(h.last); err != nil {
+			return err
+		}
+	}
+	content, err := json.Marshal(file)
+	if err != nil {
+		return err
+	}
+	return storage.WriteFile(h.path, append(content, '\n'), 0o600)
+}
+
+// openHistories makes the directory of the histories.
+func openHistories(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// sweepHistories removes the histories of roles that are not desired, and what interrupted writes left.
+func sweepHistories(dir string, desired map[string]bool) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		role, whole := strings.CutSuffix(entry.Name(), historySuffix)
+		if whole && desired[role] || !whole && !interrupted(entry.Name()) {
+			continue
+		}
+		err = errors.Join(err, os.Remove(filepath.Join(dir, entry.Name())))
+	}
+	return err
+}
+
+// interrupted reports whether a name is one that an atomic write gives to a file before it is whole: a dot, the later name and a number.
+func interrupted(name string) bool {
+	_, number, ok := strings.Cut(name, historySuffix)
+	_, err := strconv.ParseUint(number, 10, 64)
+	return ok && strings.HasPrefix(name, ".") && err == nil
+}
