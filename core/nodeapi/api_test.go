@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net/url"
@@ -21,9 +22,11 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/nodeapi"
 	names "github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -39,13 +42,20 @@ type api struct {
 	socket   string
 	status   event.Value[*nodev1.Status]
 	identity event.Value[*identity.Identity]
-	owner    ed25519.PrivateKey
-	ca       *x509.Certificate
-	caKey    ed25519.PrivateKey
-	stop     func()
+	// operators holds nothing until a test sets it.
+	operators event.Value[[]*clusterv1.Operator]
+	events    *events.Journal
+	owner     ed25519.PrivateKey
+	ca        *x509.Certificate
+	caKey     ed25519.PrivateKey
+	stop      func()
 
 	mu       sync.Mutex
 	importer func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error)
+	// done is what the node was told to do.
+	done []string
+	// fails is what it answers to that.
+	fails error
 }
 
 // serve starts a server on the socket and on a free port, of a node that is a member.
@@ -58,8 +68,31 @@ func serve(t *testing.T) *api {
 	}, nil, a.caKey.Public(), a.caKey)
 	a.identity.Set(a.member())
 	a.status.Set(&nodev1.Status{NodeId: "reeve-1"})
+	a.journal()
 	a.run()
 	return a
+}
+
+// journal makes and runs a journal of events with one event in it.
+func (a *api) journal() {
+	a.t.Helper()
+	var err error
+	if a.events, err = events.Open(events.Config{Path: filepath.Join(a.dir, "events.jsonl")}); err != nil {
+		a.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.events.Run(ctx) }()
+	a.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			a.t.Error(err)
+		}
+	})
+	a.events.Record(&nodev1.Event{Type: "First"})
+	if err := a.events.Sync(a.context()); err != nil {
+		a.t.Fatal(err)
+	}
 }
 
 // run makes and runs the server until the test ends or stop is called.
@@ -102,7 +135,66 @@ func (a *api) config() nodeapi.Config {
 		LogPath: func(role string) (string, bool) {
 			return filepath.Join(a.dir, role+".log"), role != "unknown"
 		},
+		Operators: &a.operators,
+		Events:    a.events,
+		Restart: func(_ context.Context, role string, dryRun bool) (string, error) {
+			return "reeve-1/" + role + "/7", a.note(fmt.Sprintf("restart %s %t", role, dryRun))
+		},
+		Metrics: func(context.Context) ([]byte, error) { return []byte("reeve_up 1\n"), a.note("metrics") },
+		RecoverStore: func(_ context.Context, dryRun bool) (int64, int64, error) {
+			return 20, 10, a.note(fmt.Sprintf("recover %t", dryRun))
+		},
+		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) error {
+			return a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
+		},
 	}
+}
+
+// note keeps what the node was told to do, and returns what it answers.
+func (a *api) note(what string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.done = append(a.done, what)
+	return a.fails
+}
+
+// wasDone returns what the node was told to do since it was last asked.
+func (a *api) wasDone() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	done := a.done
+	a.done = nil
+	return done
+}
+
+// answers sets how the node answers.
+func (a *api) answers(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fails = err
+}
+
+// holder is a session's certificate as the CA of the cluster issues it, valid until a time.
+func (a *api) holder(session names.Session, until time.Time) *tls.Certificate {
+	a.t.Helper()
+	key := newKey(a.t)
+	template := &x509.Certificate{
+		URIs: []*url.URL{names.SessionURI(trustDomain, session)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: until,
+	}
+	leaf := sign(a.t, template, a.ca, key.Public(), a.caKey)
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+// operator is the certificate of an operator's session that goes on for a while.
+func (a *api) operator(name, id string) *tls.Certificate {
+	a.t.Helper()
+	return a.holder(names.Session{Operator: name, ID: id, Ends: time.Now().Add(10 * time.Minute)}, time.Now().Add(5*time.Minute))
+}
+
+// record is an operator's.
+func record(name, id string, role clusterv1.OperatorRole) *clusterv1.Operator {
+	return &clusterv1.Operator{Name: name, Id: id, Role: role}
 }
 
 // imports sets what ImportPlugin does.
@@ -219,7 +311,10 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 func sign(t *testing.T, template, parent *x509.Certificate, public any, key ed25519.PrivateKey) *x509.Certificate {
 	t.Helper()
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.NotBefore = time.Now().Add(-time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
 	if parent == nil {
 		parent = template
 	}

@@ -1,9 +1,17 @@
 // Package nodeapi serves a node's own API, reeve.node.v1: what the people who operate a node can ask of it, also while the cluster does not
 // answer.
 //
-// It owns the local socket and the TCP port. On the socket, whose file only the core's user may open, the kernel says who calls; over TCP
-// only the holder of the cluster's owner key gets through the TLS handshake, and nobody before the node has an SVID to prove itself
-// with. Which of the two may call what is declared with each RPC: a server with an RPC that declares nothing does not start.
+// It owns the local socket and the TCP port. On the socket, whose file only the core's user may open, the kernel says who calls. Over TCP, where nobody is
+// answered before the node has an SVID to prove itself with, it is either a session, whose certificate the cluster's CA has issued, or the owner
+// key by a self-signed certificate. Who holds a session is looked up with every call, among the owner and the operators as the cluster last named
+// them: who was revoked is refused with the next call, and streams that are open end. The handshake refuses those of whom nothing is
+// known; a session that has ended gets through it, so that the answer can say what to do.
 //
-// It watches the node's status and identity, and publishes nothing.
+// Which caller may call what is declared with each RPC. A server does not start with an RPC that declares nothing, or somebody whom a node cannot
+// tell. Calls of RPCs that are audited are recorded as events of type Call, refused ones only so often that they cannot fill the journal.
+//
+// Logs are followed in their files: over restarts of the role, and over their being put away and emptied. A client that is slower than its role is held up,
+// not buffered for, and is told where something is missing that the files no longer have.
+//
+// It watches the node's status, its identity and the cluster's operators, reads the journal of events, and publishes nothing.
 package nodeapi

@@ -51,13 +51,8 @@ func importStatus(err, stream error) error {
 	switch {
 	case errors.As(err, &notAPlugin), errors.As(err, &manifest), errors.As(err, &version):
 		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return status.FromContextError(err).Err()
 	}
-	if known, ok := status.FromError(err); ok {
-		return status.Error(known.Code(), err.Error())
-	}
-	return status.Error(codes.Internal, err.Error())
+	return failure(err)
 }
 
 // parts reads the executable of an import from its stream. It receives when it is read, so that the sender is as fast as the disk, and

@@ -3,12 +3,16 @@ package nodeapi
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,9 +20,12 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/identity"
+	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
@@ -36,25 +43,55 @@ func TestAnRPCWithoutPermissionIsRefused(t *testing.T) {
 	}
 }
 
+func TestAnRPCForCallersThatANodeCannotTellIsRefused(t *testing.T) {
+	server := grpc.NewServer()
+	clusterv1.RegisterNodeServiceServer(server, clusterv1.UnimplementedNodeServiceServer{})
+	clusterv1.RegisterBootstrapServiceServer(server, clusterv1.UnimplementedBootstrapServiceServer{})
+	clusterv1.RegisterManagementServiceServer(server, clusterv1.UnimplementedManagementServiceServer{})
+	_, err := permissions(server.GetServiceInfo())
+	if err == nil {
+		t.Fatal("they are served")
+	}
+	for _, want := range []string{
+		"/reeve.cluster.v1.NodeService/Watch is for CALLER_NODE", "/reeve.cluster.v1.BootstrapService/Bootstrap is for CALLER_CORE",
+		"/reeve.cluster.v1.ManagementService/Login is for operators by their key",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in the error:\n%v", want, err)
+		}
+	}
+}
+
+// What no handshake lets through, the gate refuses, too.
 func TestTheGateAdmitsWhomTheRPCNames(t *testing.T) {
 	const forOwner, forLocal, forNobody = "/s/ForOwner", "/s/ForLocal", "/s/ForNobody"
-	stranger := errors.New("a stranger")
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stranger, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	g := gate{
-		permitted: map[string][]clusterv1.Caller{
-			forOwner: {clusterv1.Caller_CALLER_OWNER},
-			forLocal: {clusterv1.Caller_CALLER_CORE, clusterv1.Caller_CALLER_LOCAL},
+		permitted: map[string]*clusterv1.Permission{
+			forOwner: {Callers: []clusterv1.Caller{clusterv1.Caller_CALLER_OWNER}},
+			forLocal: {Callers: []clusterv1.Caller{clusterv1.Caller_CALLER_LOCAL}},
 		},
-		owner: func(state tls.ConnectionState) error {
-			if state.ServerName != "owner" {
-				return stranger
-			}
-			return nil
+		callers: &callers{
+			identity:  event.New(&identity.Identity{Owner: key.Public().(ed25519.PublicKey)}),
+			operators: new(event.Value[[]*clusterv1.Operator]), now: time.Now,
 		},
+	}
+	shows := func(key ed25519.PrivateKey) credentials.TLSInfo {
+		certificate, err := names.SelfSigned(key, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate.Leaf}}}
 	}
 	local := peercred.Info{Peer: peercred.Peer{UID: uint32(os.Geteuid())}}
 	other := peercred.Info{Peer: peercred.Peer{UID: uint32(os.Geteuid()) + 1}}
-	owner := credentials.TLSInfo{State: tls.ConnectionState{ServerName: "owner"}}
-	foreign := credentials.TLSInfo{State: tls.ConnectionState{ServerName: "foreign"}}
 	for _, test := range []struct {
 		name   string
 		proof  credentials.AuthInfo
@@ -64,20 +101,21 @@ func TestTheGateAdmitsWhomTheRPCNames(t *testing.T) {
 		{"local", local, forLocal, codes.OK},
 		{"local", local, forOwner, codes.PermissionDenied},
 		{"local", local, forNobody, codes.PermissionDenied},
-		{"owner", owner, forOwner, codes.OK},
-		{"owner", owner, forLocal, codes.PermissionDenied},
-		{"owner", owner, forNobody, codes.PermissionDenied},
-		{"foreign", foreign, forOwner, codes.Unauthenticated},
+		{"owner", shows(key), forOwner, codes.OK},
+		{"owner", shows(key), forLocal, codes.PermissionDenied},
+		{"owner", shows(key), forNobody, codes.PermissionDenied},
+		{"foreign", shows(stranger), forOwner, codes.Unauthenticated},
+		{"no certificate", credentials.TLSInfo{}, forOwner, codes.Unauthenticated},
 		{"other user", other, forLocal, codes.Unauthenticated},
 		{"nobody", nil, forLocal, codes.Unauthenticated},
 	} {
 		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: test.proof})
-		if got := status.Code(g.check(ctx, test.method)); got != test.want {
-			t.Errorf("%s calls %s: %v, want %v", test.name, test.method, got, test.want)
+		if _, err := g.admit(ctx, test.method); status.Code(err) != test.want {
+			t.Errorf("%s calls %s: %v, want %v", test.name, test.method, err, test.want)
 		}
 	}
-	if got := status.Code(g.check(context.Background(), forLocal)); got != codes.Unauthenticated {
-		t.Errorf("without a peer: %v", got)
+	if _, err := g.admit(context.Background(), forLocal); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("without a peer: %v", err)
 	}
 }
 
@@ -123,14 +161,39 @@ func (e *endless) ReadAt(into []byte, off int64) (int, error) {
 func TestATailIsFoundFromTheEnd(t *testing.T) {
 	const size = 1 << 40
 	log := &endless{}
-	start, err := tailStart(log, size, 10_000)
-	if err != nil || start != size-10_000*16 {
+	start, found, err := tailStart(log, size, 10_000)
+	if err != nil || start != size-10_000*16 || found != 10_000 {
 		t.Errorf("the tail starts at %d, %v", start, err)
 	}
 	if most := int64(10_000*16 + 2*logChunk); log.read > most {
 		t.Errorf("%d bytes were read, %d suffice", log.read, most)
 	}
-	if _, err := tailStart(bytes.NewReader([]byte("short\n")), 100, 1); !errors.Is(err, errShrunk) {
+	if _, _, err := tailStart(bytes.NewReader([]byte("short\n")), 100, 1); !errors.Is(err, errShrunk) {
 		t.Error("a file that became shorter is no error")
+	}
+}
+
+// What is looked for is found wherever it lies, also across what is read at a time, and no later than it may be.
+func TestThePlaceIsFoundAgain(t *testing.T) {
+	what := []byte("the place")
+	for _, at := range []int{0, 1, 100, logChunk - 5, logChunk, logChunk + 4, 2*logChunk - 1, 3*logChunk - 20, 3*logChunk - len(what)} {
+		content := bytes.Repeat([]byte("the "), 3*logChunk/4)
+		copy(content[at:], what)
+		for _, test := range []struct {
+			size int
+			want int64
+		}{
+			{len(content), int64(at + len(what))},
+			{at + len(what), int64(at + len(what))},
+			{at + len(what) - 1, -1},
+		} {
+			got, err := findAfter(bytes.NewReader(content), int64(test.size), what)
+			if err != nil || got != test.want {
+				t.Errorf("at %d, in the first %d bytes: %d, %v, want %d", at, test.size, got, err, test.want)
+			}
+		}
+	}
+	if got, err := findAfter(bytes.NewReader([]byte("short")), 5, what); err != nil || got != -1 {
+		t.Errorf("in what is too short: %d, %v", got, err)
 	}
 }

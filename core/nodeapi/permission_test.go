@@ -1,11 +1,14 @@
 package nodeapi_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/tls"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -14,8 +17,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // callEmpty calls an RPC, whatever its shape, with one empty message (a client stream: with none), and returns how the first answer came.
@@ -37,45 +42,263 @@ func (a *api) callEmpty(conn *grpc.ClientConn, method protoreflect.MethodDescrip
 	return stream.RecvMsg(dynamicpb.NewMessage(method.Output()))
 }
 
+// The identifiers of operators' records.
+const (
+	aliceID = "a11cea11cea11cea"
+	bobID   = "b0bb0bb0bb0bb0b0"
+	caroID  = "ca20ca20ca20ca20"
+	daveID  = "dade0dade0dade00"
+	oldID   = "0123456789abcdef"
+)
+
+// everybody sets the operators of the cluster: one of each role, and one who was added again under another ID.
+func (a *api) everybody() []*clusterv1.Operator {
+	operators := []*clusterv1.Operator{
+		record("alice", aliceID, clusterv1.OperatorRole_OPERATOR_ROLE_OPERATOR),
+		record("bob", bobID, clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER),
+		record("caro", caroID, clusterv1.OperatorRole_OPERATOR_ROLE_OWNER),
+		record("dave", daveID, clusterv1.OperatorRole_OPERATOR_ROLE_OPERATOR),
+		record("erin", oldID, 99),
+	}
+	a.operators.Set(operators)
+	return operators
+}
+
+// visitorOf is a kind of caller, and how the API answers it.
+type visitorOf struct {
+	name string
+	conn *grpc.ClientConn
+	// is as what it is let in. If it is not, refused says by which code: Unavailable is the end of the handshake, of which the client hears
+	// nothing else, and Unauthenticated comes from the gate, with a message that says.
+	is      clusterv1.Caller
+	refused codes.Code
+	says    string
+}
+
+func (a *api) visitors() []visitorOf {
+	a.t.Helper()
+	node, _ := a.identity.Get()
+	operators := a.everybody()
+	foreign, daves := newKey(a.t), newKey(a.t)
+	operators[3].PublicKey = daves.Public().(ed25519.PublicKey) // nobody has called yet
+	other := serve(a.t)                                         // of a foreign CA
+	ownerID := names.OwnerKeyID(a.owner.Public().(ed25519.PublicKey))
+	soon, past := time.Now().Add(5*time.Minute), time.Now().Add(-time.Minute)
+	session := func(operator, id string, ends, until time.Time) *grpc.ClientConn {
+		return a.remote(a.holder(names.Session{Operator: operator, ID: id, Ends: ends}, until))
+	}
+	const (
+		handshake = codes.Unavailable
+		gate      = codes.Unauthenticated
+	)
+	return []visitorOf{
+		{name: "a local process of the core's user", conn: a.local(), is: clusterv1.Caller_CALLER_LOCAL},
+		{name: "the owner's key", conn: a.remote(selfSigned(a.t, a.owner)), is: clusterv1.Caller_CALLER_OWNER},
+		{name: "the owner's session", conn: session("", ownerID, soon, soon), is: clusterv1.Caller_CALLER_OWNER},
+		{name: "an operator who is owner", conn: a.remote(a.operator("caro", caroID)), is: clusterv1.Caller_CALLER_OWNER},
+		{name: "an operator", conn: a.remote(a.operator("alice", aliceID)), is: clusterv1.Caller_CALLER_OPERATOR},
+		{name: "a viewer", conn: a.remote(a.operator("bob", bobID)), is: clusterv1.Caller_CALLER_VIEWER},
+
+		{name: "no certificate", conn: a.remote(nil), refused: handshake},
+		{name: "a foreign key", conn: a.remote(selfSigned(a.t, foreign)), refused: handshake},
+		{name: "the node's own SVID", conn: a.remote(node.SVID), refused: handshake},
+		{name: "another node's SVID", conn: a.remote(a.svid(foreign, "reeve-other")), refused: handshake},
+		{name: "the owner's key in a certificate of the CA", conn: a.remote(a.svid(a.owner, "reeve-other")), refused: handshake},
+		{name: "the owner of another cluster", conn: a.remote(selfSigned(a.t, other.owner)), refused: handshake},
+		{name: "a SVID of another cluster", conn: a.remote(other.svid(foreign, "reeve-other")), refused: handshake},
+		{name: "an operator's session by a foreign CA", conn: a.remote(other.operator("alice", aliceID)), refused: handshake},
+		{name: "the owner's session by a foreign CA", refused: handshake, conn: a.remote(other.holder(names.Session{ID: ownerID, Ends: soon}, soon))},
+		{name: "a certificate that outlives its session", conn: session("alice", aliceID, past, soon), refused: handshake},
+
+		{name: "a session that has ended", conn: session("alice", aliceID, past, past), refused: gate, says: "reeve login"},
+		{name: "a session's certificate that has run out", conn: session("alice", aliceID, soon, past), refused: gate, says: "reeve login"},
+		{name: "a revoked operator", conn: a.remote(a.operator("mallory", oldID)), refused: gate, says: "none of this cluster's operators any more"},
+		{name: "an operator who was added again", conn: a.remote(a.operator("dave", oldID)), refused: gate, says: "added anew"},
+		{name: "an operator by the key", conn: a.remote(selfSigned(a.t, daves)), refused: gate, says: "reeve login"},
+		{name: "an operator of a role of the future", conn: a.remote(a.operator("erin", oldID)), refused: gate, says: "upgrade"},
+		{name: "the session of an owner of the past", conn: session("", oldID, soon, soon), refused: gate, says: "reeve login"},
+	}
+}
+
+// Every RPC that there is by everybody that there is: who is permitted to is what the RPC declares.
 func TestWhoMayCallWhat(t *testing.T) {
 	a := serve(t)
-	node, _ := a.identity.Get()
-	ownerKey := a.owner
-	foreign := newKey(t)
-	other := serve(t) // of a foreign CA
-	callers := []struct {
-		name string
-		conn *grpc.ClientConn
-		is   clusterv1.Caller
-	}{
-		{"a local process of the core's user", a.local(), clusterv1.Caller_CALLER_LOCAL},
-		{"the owner", a.remote(selfSigned(t, ownerKey)), clusterv1.Caller_CALLER_OWNER},
-		{"a foreign key", a.remote(selfSigned(t, foreign)), 0},
-		{"no certificate", a.remote(nil), 0},
-		{"the node's own SVID", a.remote(node.SVID), 0},
-		{"another node's SVID", a.remote(a.svid(foreign, "reeve-other")), 0},
-		{"the owner's key in a certificate of the CA", a.remote(a.svid(ownerKey, "reeve-other")), 0},
-		{"the owner of another cluster", a.remote(selfSigned(t, other.owner)), 0},
-		{"a SVID of another cluster", a.remote(other.svid(foreign, "reeve-other")), 0},
-	}
+	visitors := a.visitors()
+	tried := map[clusterv1.Caller]bool{}
 	methods := nodev1.File_reeve_node_v1_node_proto.Services().ByName("NodeService").Methods()
+	if methods.Len() != len(nodev1.NodeService_ServiceDesc.Methods)+len(nodev1.NodeService_ServiceDesc.Streams) {
+		t.Fatalf("%d methods", methods.Len())
+	}
 	for i := range methods.Len() {
 		method := methods.Get(i)
 		permission := proto.GetExtension(method.Options(), clusterv1.E_Permission).(*clusterv1.Permission)
-		for _, caller := range callers {
-			err := a.callEmpty(caller.conn, method)
-			if slices.Contains(permission.GetCallers(), caller.is) {
-				// What an empty message is answered differs; that it is answered by the RPC does not.
-				if code := status.Code(err); code != codes.OK && code != codes.InvalidArgument {
-					t.Errorf("%s by %s: %v", method.Name(), caller.name, err)
+		for _, visitor := range visitors {
+			err := a.callEmpty(visitor.conn, method)
+			tried[visitor.is] = true
+			switch code := status.Code(err); {
+			case visitor.refused != codes.OK:
+				// What exactly the client hears of the handshake's end depends on whether it was writing or reading then.
+				if code != visitor.refused || !strings.Contains(err.Error(), visitor.says) {
+					t.Errorf("%s by %s is refused by %v", method.Name(), visitor.name, err)
 				}
-				continue
+			case slices.Contains(permission.GetCallers(), visitor.is):
+				// What an empty message is answered differs; that it is answered by the RPC does not.
+				if code != codes.OK && code != codes.InvalidArgument {
+					t.Errorf("%s by %s: %v", method.Name(), visitor.name, err)
+				}
+			default:
+				if code != codes.PermissionDenied || !strings.Contains(err.Error(), string(method.Name())+" is not for ") {
+					t.Errorf("%s by %s is not refused: %v", method.Name(), visitor.name, err)
+				}
 			}
-			// The gate behind the handshake would say Unauthenticated. What exactly the client hears of the handshake's end depends on whether
-			// it was writing or reading then.
-			if status.Code(err) != codes.Unavailable {
-				t.Errorf("%s by %s is not refused at the handshake: %v", method.Name(), caller.name, err)
+		}
+		for _, kind := range permission.GetCallers() {
+			if !tried[kind] {
+				t.Errorf("%s is for %v, as whom nobody tried", method.Name(), kind)
 			}
+		}
+	}
+}
+
+// Before the cluster has said who its operators are, they are not let in, and neither does the owner need it.
+func TestOperatorsAreNotKnownYet(t *testing.T) {
+	a := serve(t)
+	ask := func(certificate *tls.Certificate) error {
+		_, err := nodev1.NewNodeServiceClient(a.remote(certificate)).GetStatus(a.context(), &nodev1.GetStatusRequest{})
+		return err
+	}
+	if err := ask(a.operator("alice", aliceID)); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("an operator: %v", err)
+	}
+	owner := names.Session{ID: names.OwnerKeyID(a.owner.Public().(ed25519.PublicKey)), Ends: time.Now().Add(time.Minute)}
+	if err := ask(a.holder(owner, owner.Ends)); err != nil {
+		t.Errorf("the owner: %v", err)
+	}
+	a.everybody()
+	if err := ask(a.operator("alice", aliceID)); err != nil {
+		t.Errorf("an operator, then: %v", err)
+	}
+}
+
+// A revoked operator is refused with the next call, on the same connection, and the streams end; those of others do not.
+func TestARevokedOperatorLosesEverything(t *testing.T) {
+	a := serve(t)
+	operators := a.everybody()
+	alice := nodev1.NewNodeServiceClient(a.remote(a.operator("alice", aliceID)))
+	bob := nodev1.NewNodeServiceClient(a.remote(a.operator("bob", bobID)))
+	local := a.client()
+	streams := map[string]grpc.ServerStreamingClient[nodev1.WatchStatusResponse]{}
+	for name, client := range map[string]nodev1.NodeServiceClient{"alice": alice, "bob": bob, "local": local} {
+		stream, err := client.WatchStatus(a.context(), &nodev1.WatchStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		streams[name] = stream
+	}
+	followed, err := alice.WatchEvents(a.context(), &nodev1.WatchEventsRequest{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := followed.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	a.operators.Set(operators[1:])
+	for name, stream := range map[string]grpc.ClientStream{"status": streams["alice"], "events": followed} {
+		if err := stream.RecvMsg(&nodev1.WatchStatusResponse{}); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "operator alice") {
+			t.Errorf("the stream of the %s ends with %v", name, err)
+		}
+	}
+	if _, err := alice.GetStatus(a.context(), &nodev1.GetStatusRequest{}); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the next call: %v", err)
+	}
+	a.status.Set(&nodev1.Status{NodeId: "reeve-2"})
+	for _, name := range []string{"bob", "local"} {
+		if response, err := streams[name].Recv(); err != nil || response.GetStatus().GetNodeId() != "reeve-2" {
+			t.Errorf("the stream of %s: %v, %v", name, response, err)
+		}
+	}
+}
+
+// An operator whose role no longer allows it loses a stream that it sends on, too.
+func TestAStreamThatIsSentOnEnds(t *testing.T) {
+	a := serve(t)
+	operators := a.everybody()
+	began, cut := make(chan struct{}), make(chan struct{})
+	a.imports(func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error) {
+		if _, err := r.Read(make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		close(began)
+		<-ctx.Done()
+		close(cut)
+		_, err := io.Copy(io.Discard, r)
+		if err == nil {
+			t.Error("what was sent afterwards is read")
+		}
+		return "", nil, err
+	})
+	stream, err := nodev1.NewNodeServiceClient(a.remote(a.operator("caro", caroID))).ImportPlugin(a.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&nodev1.ImportPluginRequest{Data: []byte("E")}); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	changed := slices.Clone(operators)
+	changed[2] = record("caro", caroID, clusterv1.OperatorRole_OPERATOR_ROLE_OPERATOR)
+	a.operators.Set(changed)
+	<-cut
+	for err == nil {
+		err = stream.Send(&nodev1.ImportPluginRequest{Data: []byte("LF")})
+	}
+	if _, err := stream.CloseAndRecv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the import ends with %v", err)
+	}
+}
+
+func TestAStreamEndsWithItsSessionAndNotWithItsCertificate(t *testing.T) {
+	a := serve(t)
+	a.everybody()
+	began := time.Now()
+	ends := time.Unix(began.Unix()+3, 0)
+	stream, err := nodev1.NewNodeServiceClient(a.remote(a.holder(names.Session{Operator: "bob", ID: bobID, Ends: ends}, time.Unix(began.Unix()+2, 0)))).
+		WatchStatus(a.context(), &nodev1.WatchStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "reeve login") || time.Now().Before(ends) {
+		t.Errorf("after %v it ends with %v", time.Since(began), err)
+	}
+}
+
+func TestStreamsOfAnOwnerOfThePastEnd(t *testing.T) {
+	a := serve(t)
+	session := names.Session{ID: names.OwnerKeyID(a.owner.Public().(ed25519.PublicKey)), Ends: time.Now().Add(time.Minute)}
+	var streams []grpc.ServerStreamingClient[nodev1.WatchStatusResponse]
+	for _, certificate := range []*tls.Certificate{selfSigned(t, a.owner), a.holder(session, session.Ends)} {
+		stream, err := nodev1.NewNodeServiceClient(a.remote(certificate)).WatchStatus(a.context(), &nodev1.WatchStatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, stream)
+	}
+	member, _ := a.identity.Get()
+	id := *member
+	id.Owner = newKey(t).Public().(ed25519.PublicKey)
+	a.identity.Set(&id)
+	for _, stream := range streams {
+		if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("a stream ends with %v", err)
 		}
 	}
 }

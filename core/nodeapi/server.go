@@ -2,10 +2,12 @@ package nodeapi
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -54,16 +58,47 @@ type Config struct {
 	Identity *event.Value[*identity.Identity]
 	// Import keeps an executable and asks it for its manifest. It must not read after it has returned.
 	Import func(ctx context.Context, executable io.Reader) (digest string, manifest *rolev1.Manifest, err error)
-	// LogPath is the file to which the instances of a role write; false: the node has no such role.
+	// LogPath is the file to which the instances of a role write; false: the node has no such role. What they wrote before is in the file whose name
+	// has ".1" at its end, too.
 	LogPath func(role string) (path string, ok bool)
+
+	// Operators is who the cluster's operators are, as the cluster last said. While it holds nothing, and if it is nil, only the owner key and the
+	// local socket are let in.
+	Operators *event.Value[[]*clusterv1.Operator]
+	// Now is the time by which sessions end; nil: time.Now.
+	Now func() time.Time
+
+	// What follows may be nil: the RPC for it then answers Unimplemented.
+
+	// Restart stops the instance of a role and has it started again; *roles.NotDesiredError if the node should not run the role.
+	Restart func(ctx context.Context, role string, dryRun bool) (instanceID string, err error)
+	// Events is what WatchEvents reads.
+	Events *events.Journal
+	// Recorder takes the events of audited calls; nil: Events does, and if that is nil, too, they are not recorded.
+	Recorder events.Recorder
+	// Metrics returns the node's metrics in the text format of Prometheus.
+	Metrics func(ctx context.Context) (text []byte, err error)
+	// RecoverStore has the store give back the room that it does not need, and returns its size before and after, in bytes. Its error may be a status,
+	// such as Unavailable where no role provides the store; so may that of ReplaceOwner.
+	RecoverStore func(ctx context.Context, dryRun bool) (before, after int64, err error)
+	// ReplaceOwner makes a key the cluster's owner key. The requester is who asked for it, such as "user 0".
+	ReplaceOwner func(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) error
+
+	// Unary and Stream are called around everything else, for metrics of the calls.
+	Unary  []grpc.UnaryServerInterceptor
+	Stream []grpc.StreamServerInterceptor
 }
 
 // Server serves the node's own API.
 type Server struct {
-	config Config
-	doors  []door
-	// stopping is closed when the server begins to stop, for the calls that would otherwise never end.
-	stopping chan struct{}
+	config  Config
+	doors   []door
+	callers *callers
+	audit   *audit
+	logs    logWatcher
+	// stopping ends when the server begins to stop, for the calls that would otherwise never end.
+	stopping context.Context
+	stop     context.CancelFunc
 }
 
 // door is one way in.
@@ -79,7 +114,21 @@ func New(config Config) (*Server, error) {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
 	}
-	s := &Server{config: config, stopping: make(chan struct{})}
+	if config.Operators == nil {
+		config.Operators = new(event.Value[[]*clusterv1.Operator])
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	if config.Recorder == nil && config.Events != nil {
+		config.Recorder = config.Events
+	}
+	s := &Server{
+		config:  config,
+		callers: &callers{identity: config.Identity, operators: config.Operators, now: config.Now},
+		audit:   newAudit(config.Recorder),
+	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	local, err := s.newGRPC(peercred.Credentials(checkLocal))
 	if err != nil {
 		return nil, err
@@ -117,6 +166,7 @@ func (s *Server) Address() string {
 
 // Close gives up what New made, for a server whose Run is never called.
 func (s *Server) Close() error {
+	s.stop()
 	var problems []error
 	for _, d := range s.doors {
 		if err := d.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -145,7 +195,7 @@ func (s *Server) Run(ctx context.Context) error {
 		running--
 		failure = fmt.Errorf("nodeapi: the %s of the node's API failed: %w", e.door, e.err)
 	}
-	close(s.stopping)
+	s.stop()
 	var graceful sync.WaitGroup
 	for _, d := range s.doors {
 		graceful.Go(d.server.GracefulStop)
@@ -174,12 +224,14 @@ func (s *Server) Run(ctx context.Context) error {
 
 // newGRPC makes a server of the API for one way in.
 func (s *Server) newGRPC(transport credentials.TransportCredentials) (*grpc.Server, error) {
-	var gate gate
+	gate := gate{callers: s.callers, audit: s.audit}
+	// Around the gate, and again within it, so that a call that panicked is recorded as one that failed.
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
+	unary, stream := recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)
 	server := grpc.NewServer(
 		grpc.Creds(transport),
-		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(recovered), gate.unary),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(recovered), gate.stream),
+		grpc.ChainUnaryInterceptor(append(slices.Clone(s.config.Unary), unary, gate.unary, unary)...),
+		grpc.ChainStreamInterceptor(append(slices.Clone(s.config.Stream), stream, gate.stream, stream)...),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -196,6 +248,5 @@ func (s *Server) newGRPC(transport credentials.TransportCredentials) (*grpc.Serv
 		return nil, err
 	}
 	gate.permitted = permitted
-	gate.owner = s.owner
 	return server, nil
 }

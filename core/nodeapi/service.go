@@ -35,7 +35,7 @@ func (s *service) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerSt
 		select {
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
-		case <-s.stopping:
+		case <-s.stopping.Done():
 			return errStopping
 		case <-watcher.Changed():
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
+	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -30,6 +31,7 @@ func main() { role.Serve(plugin()) }
 
 func plugin() role.Plugin {
 	service := bootstrap.NewService(time.Now)
+	counted, health := metrics.New(), new(server.Health)
 	return role.Plugin{
 		Name: pluginName, Version: version,
 		Roles: []role.Role{{
@@ -48,12 +50,17 @@ func plugin() role.Plugin {
 			Register: func(registrar grpc.ServiceRegistrar) {
 				clusterv1.RegisterBootstrapServiceServer(registrar, service)
 			},
-			Run: func(ctx context.Context, host *role.Host) error { return run(ctx, host, service) },
+			Run: func(ctx context.Context, host *role.Host) error {
+				return run(ctx, host, server.Config{Bootstrap: service, Metrics: counted, Health: health})
+			},
+			CheckHealth: health.Check,
+			Metrics:     counted.Write,
 		}},
 	}
 }
 
-func run(ctx context.Context, host *role.Host, service *bootstrap.Service) error {
+// run adds to what outlives an instance what comes with its host.
+func run(ctx context.Context, host *role.Host, config server.Config) error {
 	parsed, err := configuration.Parse(host.Configuration())
 	if err != nil {
 		return err
@@ -66,14 +73,8 @@ func run(ctx context.Context, host *role.Host, service *bootstrap.Service) error
 		return err
 	}
 	defer client.Close()
-	return server.Run(ctx, server.Config{
-		Client:        client.Client,
-		ClusterUser:   consensusUser,
-		Bootstrap:     service,
-		Host:          host,
-		NodeID:        host.NodeID(),
-		Role:          host.Role(),
-		Configuration: parsed,
-		Log:           host.Logger(),
-	})
+	config.Client, config.ClusterUser = client.Client, consensusUser
+	config.Host, config.NodeID, config.Role = host, host.NodeID(), host.Role()
+	config.Configuration, config.Log = parsed, host.Logger()
+	return server.Run(ctx, config)
 }

@@ -36,18 +36,20 @@ func SessionURI(trustDomain string, s Session) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: who + s.ID + "/" + strconv.FormatInt(s.Ends.Unix(), 10)}
 }
 
-// sessionPath matches the path of a session's SPIFFE ID.
-var sessionPath = regexp.MustCompile(`^/(?:owner|operator/([a-z][a-z0-9-]{0,31}))/([0-9a-f]{8,64})/([0-9]{1,12})$`)
+// sessionPath matches the path of a session's SPIFFE ID. The end has no more digits than what a certificate can say, which ends with the year 9999.
+var sessionPath = regexp.MustCompile(`^/(?:owner|operator/([^/]+))/([0-9a-f]{8,64})/([0-9]{1,12})$`)
 
 // ErrNoSession says that a certificate is not that of a session.
 var ErrNoSession = errors.New("identity: the certificate is not an operator's")
 
-// SessionOf returns the session that a certificate is for: ErrNoSession if it is for something else. It looks at the name only.
+// SessionOf returns the session that a certificate is for: ErrNoSession if it is for something else. It looks at the name only, which is exactly one that
+// SessionURI makes: no port, query or other spelling beside it.
 func SessionOf(certificate *x509.Certificate) (Session, error) {
-	if len(certificate.URIs) != 1 || certificate.URIs[0].Scheme != "spiffe" {
+	if len(certificate.URIs) != 1 {
 		return Session{}, ErrNoSession
 	}
-	match := sessionPath.FindStringSubmatch(certificate.URIs[0].Path)
+	uri := certificate.URIs[0]
+	match := sessionPath.FindStringSubmatch(uri.Path)
 	if match == nil || match[1] != "" && !ValidName(match[1]) {
 		return Session{}, ErrNoSession
 	}
@@ -55,7 +57,11 @@ func SessionOf(certificate *x509.Certificate) (Session, error) {
 	if err != nil {
 		return Session{}, ErrNoSession
 	}
-	return Session{Operator: match[1], ID: match[2], Ends: time.Unix(ends, 0)}, nil
+	session := Session{Operator: match[1], ID: match[2], Ends: time.Unix(ends, 0)}
+	if uri.Hostname() == "" || uri.String() != SessionURI(uri.Hostname(), session).String() {
+		return Session{}, ErrNoSession
+	}
+	return session, nil
 }
 
 // VerifySession returns the session that a client's certificate chain proves, for a cluster whose CA is roots: ErrNoSession if it is for something else
@@ -69,8 +75,12 @@ func VerifySession(chain []*x509.Certificate, roots []*x509.Certificate, trustDo
 	if err != nil {
 		return Session{}, err
 	}
-	if host := chain[0].URIs[0].Host; host != trustDomain {
-		return Session{}, fmt.Errorf("identity: the certificate is for trust domain %s, not for %s", host, trustDomain)
+	leaf := chain[0]
+	if host := leaf.URIs[0].Host; host != trustDomain {
+		return Session{}, fmt.Errorf("identity: the certificate is for trust domain %q, not for %q", host, trustDomain)
+	}
+	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
+		return Session{}, errors.New("identity: the certificate is that of an authority")
 	}
 	pool, intermediates := x509.NewCertPool(), x509.NewCertPool()
 	for _, root := range roots {
@@ -79,13 +89,16 @@ func VerifySession(chain []*x509.Certificate, roots []*x509.Certificate, trustDo
 	for _, certificate := range chain[1:] {
 		intermediates.AddCert(certificate)
 	}
-	if _, err := chain[0].Verify(x509.VerifyOptions{
+	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: pool, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return Session{}, fmt.Errorf("identity: %w", err)
 	}
 	if !now.Before(session.Ends) {
 		return Session{}, fmt.Errorf("identity: the session ended at %s", session.Ends.UTC().Format(time.RFC3339))
+	}
+	if leaf.NotAfter.After(session.Ends) {
+		return Session{}, fmt.Errorf("identity: the certificate is valid longer than its session, which ends at %s", session.Ends.UTC().Format(time.RFC3339))
 	}
 	return session, nil
 }

@@ -34,25 +34,26 @@ func Error(err error) error {
 	)
 	switch {
 	case errors.As(err, &unavailable):
-		return status.Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
+		return Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
 	case errors.As(err, &tooLarge):
-		return status.Error(codes.ResourceExhausted, err.Error())
+		return Errorf(codes.ResourceExhausted, "%v", err)
 	case errors.As(err, &format):
-		return status.Error(codes.FailedPrecondition, err.Error())
+		return Errorf(codes.FailedPrecondition, "%v", err)
 	case errors.As(err, &record):
-		return status.Errorf(codes.DataLoss, "%v: restore the consensus store from a snapshot, or run the version of the curator that wrote it", err)
+		return Errorf(codes.DataLoss, "%v: restore the consensus store from a snapshot, or run the version of the curator that wrote it", err)
 	case errors.Is(err, store.ErrConflict):
-		return status.Error(codes.Aborted, err.Error())
+		return Errorf(codes.Aborted, "%v", err)
 	case errors.Is(err, store.ErrNoCluster):
-		return status.Errorf(codes.Unavailable, "%v: it is made by the core of the first node", err)
+		return Errorf(codes.Unavailable, "%v: it is made by the core of the first node", err)
 	case errors.Is(err, store.ErrNoNode):
-		return status.Error(codes.NotFound, err.Error())
+		return Errorf(codes.NotFound, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, err.Error())
+		return Errorf(codes.DeadlineExceeded, "%v", err)
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, err.Error())
+		return Errorf(codes.Canceled, "%v", err)
 	}
-	return status.Error(codes.Internal, err.Error())
+	// Nobody has looked at what such a message quotes.
+	return Veiled(codes.Internal, "the curator met an error that it does not expect", "%v", err)
 }
 
 // Invalid returns the status for problems of a request, nil if there are none. Each problem is also a field violation in its details.
@@ -81,10 +82,14 @@ func Invalid(problems rules.Problems) error {
 	// A status travels in headers, which are bounded: where the details are too many, the message must do.
 	if len(problems) <= most {
 		if detailed, err := refused.WithDetails(details); err == nil {
-			return detailed.Err()
+			refused = detailed
 		}
 	}
-	return refused.Err()
+	reason := "there is a problem with " + fields(problems)
+	if len(problems) > 1 {
+		reason = fmt.Sprintf("there are %d problems with %s", len(problems), fields(problems))
+	}
+	return &refusal{status: refused, reason: reason}
 }
 
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -1,22 +1,11 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
-	"crypto/x509"
-	"fmt"
-	"regexp"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
-
-	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -27,137 +16,100 @@ type Caller struct {
 	Kind clusterv1.Caller
 	// NodeID is set for CALLER_NODE only.
 	NodeID string
+	// Person is set for everybody who is not a node.
+	Person *Person
 }
 
+// Person is the holder of the owner key, or an operator.
+type Person struct {
+	// Operator is the operator's name; empty: the holder of the owner key.
+	Operator string
+	Role     clusterv1.OperatorRole
+	// ID is the ID of the operator's record, or identity.OwnerKeyID of the owner key.
+	ID string
+	// Session is nil for one who has shown the key itself.
+	Session *identity.Session
+	// Until is when the certificate of a session ends; zero: there is none.
+	Until time.Time
+	// Revision is the revision of the store at which all this was so.
+	Revision int64
+}
+
+// byKey reports whether an operator has only shown its key, which is for logging in. The owner key is enough for everything.
+func (c Caller) byKey() bool {
+	return c.Person != nil && c.Person.Operator != "" && c.Person.Session == nil
+}
+
+// String is who called, as the audit log calls it.
 func (c Caller) String() string {
-	switch c.Kind {
-	case clusterv1.Caller_CALLER_NODE:
+	switch {
+	case c.Person != nil && c.Person.Operator != "":
+		return "operator " + c.Person.Operator
+	case c.Person != nil:
+		return "owner"
+	case c.Kind == clusterv1.Caller_CALLER_NODE:
 		return "node " + c.NodeID
-	case clusterv1.Caller_CALLER_OWNER:
-		return "the owner"
-	case clusterv1.Caller_CALLER_CORE:
-		return "the node's core"
 	}
-	return c.Kind.String()
+	return "unknown"
 }
 
-// Records is where the pinned keys are: a *store.Store.
-type Records interface {
-	// ReadNode reads, linearizably, the cluster's record, its CA and the record of the node, if there is one.
-	ReadNode(ctx context.Context, id string) (*store.State, error)
+type callerKey struct{}
+
+// CallerOf returns who made a call that a Guard let through.
+func CallerOf(ctx context.Context) (Caller, bool) {
+	caller, ok := ctx.Value(callerKey{}).(Caller)
+	return caller, ok
 }
 
-var _ Records = (*store.Store)(nil)
-
-// Authenticator tells who calls.
-type Authenticator struct {
-	records Records
-	now     func() time.Time
+// Check returns why a caller may not have its way any more in the state of the cluster that a decision is made from: it may have been revoked since
+// the call began. Nodes are not looked at.
+func (c Caller) Check(state *store.State) error {
+	if c.Person != nil && !c.Person.still(state) {
+		return unauthenticated("%s was revoked or replaced while the call was under way", c)
+	}
+	return nil
 }
 
-// NewAuthenticator returns an Authenticator that knows who is pinned from records.
-func NewAuthenticator(records Records, now func() time.Time) *Authenticator {
-	return &Authenticator{records: records, now: now}
+// still reports whether a person is the one that the cluster knows at a later state.
+func (p *Person) still(state *store.State) bool {
+	if p.Operator == "" {
+		key := ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())
+		return len(key) == ed25519.PublicKeySize && identity.OwnerKeyID(key) == p.ID
+	}
+	record := state.Operators[p.Operator]
+	return record != nil && record.GetId() == p.ID
 }
 
-// Authenticate returns who made the call of ctx. Its errors are gRPC statuses: Unauthenticated with the reason, or what kept it from finding
-// out.
-func (a *Authenticator) Authenticate(ctx context.Context) (Caller, error) {
-	from, ok := peer.FromContext(ctx)
-	if !ok {
-		return Caller{}, unauthenticated("the call has no peer")
+// owner is the holder of the owner key.
+func owner(state *store.State) *Person {
+	return &Person{
+		Role:     clusterv1.OperatorRole_OPERATOR_ROLE_OWNER,
+		ID:       identity.OwnerKeyID(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())),
+		Revision: state.Revision,
 	}
-	info, ok := from.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return Caller{}, unauthenticated("the connection shows no client certificate")
-	}
-	chain := info.State.PeerCertificates
-	if key, err := identity.PinnedKey(chain[0]); err == nil {
-		return a.pinned(ctx, key)
-	}
-	return a.svid(ctx, chain)
 }
 
-// pinned finds whose key a self-signed certificate has proved.
-func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Caller, error) {
-	id := identity.NodeID(key)
-	state, err := a.records.ReadNode(ctx, id)
-	if err != nil {
-		return Caller{}, answer.Error(err)
-	}
-	if key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) {
-		return Caller{Kind: clusterv1.Caller_CALLER_OWNER}, nil
-	}
-	node := state.Nodes[id]
-	if node == nil || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
-		return Caller{}, unauthenticated("the key of the self-signed client certificate is neither that of a node of cluster %s nor that of its owner: "+
-			"check that the credentials are for this cluster", state.Cluster.GetClusterId())
-	}
-	return member(node)
+// operator is who a record is about.
+func operator(state *store.State, record *clusterv1.Operator) *Person {
+	return &Person{Operator: record.GetName(), Role: record.GetRole(), ID: record.GetId(), Revision: state.Revision}
 }
 
-// nodePath is the path of a node's SPIFFE ID.
-var nodePath = regexp.MustCompile(`^/node/(reeve-[0-9a-f]{32})$`)
+// as makes a person a caller: CALLER_UNSPECIFIED, whom nothing is permitted, if the role is none that this version knows.
+func (p *Person) as() Caller {
+	kinds := map[clusterv1.OperatorRole]clusterv1.Caller{
+		clusterv1.OperatorRole_OPERATOR_ROLE_OWNER:    clusterv1.Caller_CALLER_OWNER,
+		clusterv1.OperatorRole_OPERATOR_ROLE_OPERATOR: clusterv1.Caller_CALLER_OPERATOR,
+		clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER:   clusterv1.Caller_CALLER_VIEWER,
+	}
+	return Caller{Kind: kinds[p.Role], Person: p}
+}
 
-// svid finds which node an SVID was issued to.
-func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Caller, error) {
-	id, err := x509svid.IDFromCert(chain[0])
-	if err != nil {
-		return Caller{}, unauthenticated("the client certificate is neither self-signed by a pinned key nor an SVID: %v", err)
-	}
-	match := nodePath.FindStringSubmatch(id.Path())
-	if match == nil {
-		return Caller{}, unauthenticated("%s is not a node: only nodes and the owner call the cluster API", id)
-	}
-	nodeID := match[1]
-	state, err := a.records.ReadNode(ctx, nodeID)
-	if err != nil {
-		return Caller{}, answer.Error(err)
-	}
-	now := a.now()
-	if err := verify(chain, state, now); err != nil {
-		if leaf := chain[0]; now.After(leaf.NotAfter) {
-			return Caller{}, unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",
-				nodeID, leaf.NotAfter.UTC().Format(time.RFC3339))
+// holder returns the operator whose record pins a key, or nil.
+func holder(state *store.State, key ed25519.PublicKey) *clusterv1.Operator {
+	for _, operator := range state.Operators {
+		if bytes.Equal(operator.GetPublicKey(), key) {
+			return operator
 		}
-		return Caller{}, unauthenticated("the client certificate for %s was not issued by cluster %s: %v", id, state.Cluster.GetClusterId(), err)
 	}
-	node := state.Nodes[nodeID]
-	if node == nil {
-		return Caller{}, unauthenticated("the cluster has no record of node %s", nodeID)
-	}
-	if key, ok := chain[0].PublicKey.(ed25519.PublicKey); !ok || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
-		return Caller{}, unauthenticated("the SVID's key is not the one that the record of node %s pins", nodeID)
-	}
-	return member(node)
-}
-
-func verify(chain []*x509.Certificate, state *store.State, now time.Time) error {
-	trustDomain, err := spiffeid.TrustDomainFromString(identity.TrustDomain(state.Cluster.GetClusterId()))
-	if err != nil {
-		return err
-	}
-	bundle := x509bundle.New(trustDomain)
-	for _, der := range state.CA {
-		root, err := x509.ParseCertificate(der)
-		if err != nil {
-			return fmt.Errorf("stored CA certificate: %w", err)
-		}
-		bundle.AddX509Authority(root)
-	}
-	_, _, err = x509svid.Verify(chain, bundle, x509svid.WithTime(now))
-	return err
-}
-
-// member admits the nodes that the owner has approved and that have not left.
-func member(node *clusterv1.NodeRecord) (Caller, error) {
-	switch node.GetState() {
-	case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-		return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: node.GetId()}, nil
-	}
-	return Caller{}, unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
-}
-
-func unauthenticated(format string, args ...any) error {
-	return status.Errorf(codes.Unauthenticated, format, args...)
+	return nil
 }

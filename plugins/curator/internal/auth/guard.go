@@ -8,17 +8,20 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/proto/rpcoption"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // Permissions is who may call which RPC, by the RPC's full name.
-type Permissions map[string][]clusterv1.Caller
+type Permissions map[string]*clusterv1.Permission
 
 // Declared returns the permissions that the RPCs of services declare. An RPC that declares no one, or a caller that is not among those that
 // the server can tell, is an error; all of them are reported at once.
@@ -27,7 +30,6 @@ func Declared(services map[string]grpc.ServiceInfo, tellable ...clusterv1.Caller
 	if err != nil {
 		return nil, fmt.Errorf("permissions: %w", err)
 	}
-	permissions := make(Permissions)
 	var problems []error
 	for _, rpc := range slices.Sorted(maps.Keys(declared)) {
 		callers := declared[rpc].GetCallers()
@@ -35,27 +37,41 @@ func Declared(services map[string]grpc.ServiceInfo, tellable ...clusterv1.Caller
 			problems = append(problems, fmt.Errorf("permissions: RPC %s declares that nobody may call it", rpc))
 		}
 		for _, caller := range callers {
-			if !slices.Contains(tellable, caller) {
+			if caller == clusterv1.Caller_CALLER_UNSPECIFIED || !slices.Contains(tellable, caller) {
 				problems = append(problems, fmt.Errorf("permissions: RPC %s is for %s, which this server cannot tell", rpc, caller))
 			}
 		}
-		permissions[rpc] = callers
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	return permissions, nil
+	return declared, nil
+}
+
+// GuardConfig is what a Guard needs.
+type GuardConfig struct {
+	// Authenticate tells who calls.
+	Authenticate func(context.Context) (Caller, error)
+	// Snapshots is the state of the cluster as it changes, by which streams are ended; nil: they are not.
+	Snapshots *event.Value[*cache.Snapshot]
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+	// Told is told who has called, and whether the call is let through, before it is; nil: nobody is.
+	Told func(ctx context.Context, caller Caller, admitted bool)
 }
 
 // Guard lets only those callers through to an RPC that the RPC declares. Before Enforce it lets nobody through.
 type Guard struct {
-	authenticate func(context.Context) (Caller, error)
-	permissions  atomic.Pointer[Permissions]
+	config      GuardConfig
+	permissions atomic.Pointer[Permissions]
 }
 
-// NewGuard returns a Guard that learns from authenticate who calls.
-func NewGuard(authenticate func(context.Context) (Caller, error)) *Guard {
-	return &Guard{authenticate: authenticate}
+// NewGuard returns a Guard.
+func NewGuard(config GuardConfig) *Guard {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Guard{config: config}
 }
 
 // Enforce sets what is permitted, once the services are registered and Declared has passed.
@@ -63,36 +79,61 @@ func (g *Guard) Enforce(permissions Permissions) { g.permissions.Store(&permissi
 
 // Unary is the interceptor of unary RPCs.
 func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	ctx, err := g.admit(ctx, info.FullMethod)
+	ctx, _, err := g.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
 	return handler(ctx, request)
 }
 
-// Stream is the interceptor of streams. A stream is admitted when it begins.
+// Stream is the interceptor of streams. A stream is admitted when it begins, and ends when its caller would not be admitted any more.
 func (g *Guard) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, err := g.admit(stream.Context(), info.FullMethod)
+	ctx, caller, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	return handler(service, &admitted{ServerStream: stream, ctx: ctx})
+	return g.hold(ctx, caller, func(ctx context.Context) error {
+		return handler(service, &admitted{ServerStream: stream, ctx: ctx})
+	})
 }
 
-func (g *Guard) admit(ctx context.Context, rpc string) (context.Context, error) {
+func (g *Guard) admit(ctx context.Context, rpc string) (context.Context, Caller, error) {
 	permissions := g.permissions.Load()
 	if permissions == nil {
-		return nil, status.Error(codes.Unavailable, "the curator is starting: try again")
+		return nil, Caller{}, answer.Errorf(codes.Unavailable, "the curator is starting: try again")
 	}
-	caller, err := g.authenticate(ctx)
+	caller, err := g.config.Authenticate(ctx)
 	if err != nil {
-		return nil, err
+		return nil, Caller{}, err
 	}
-	callers := (*permissions)[rpc]
-	if !slices.Contains(callers, caller.Kind) {
-		return nil, status.Errorf(codes.PermissionDenied, "%s is not for %s: it is for %s", rpc, caller, spell(callers))
+	err = permitted((*permissions)[rpc], rpc, caller)
+	if g.config.Told != nil {
+		g.config.Told(ctx, caller, err == nil)
 	}
-	return context.WithValue(ctx, callerKey{}, caller), nil
+	if err != nil {
+		return nil, Caller{}, err
+	}
+	return context.WithValue(ctx, callerKey{}, caller), caller, nil
+}
+
+// permitted returns why a caller may not call an RPC. An RPC that is not known is for nobody.
+func permitted(permission *clusterv1.Permission, rpc string, caller Caller) error {
+	if caller.Kind == clusterv1.Caller_CALLER_UNSPECIFIED || !slices.Contains(permission.GetCallers(), caller.Kind) {
+		return answer.Errorf(codes.PermissionDenied, "%s is not for %s: it is for %s", rpc, described(caller), spell(permission.GetCallers()))
+	}
+	if caller.byKey() && !permission.GetByKey() {
+		return answer.Errorf(codes.PermissionDenied, "%s has shown its key, which is for logging in only: call %s with the certificate that Login gives (`reeve login`)", caller, rpc)
+	}
+	return nil
+}
+
+// described is a caller for a message that says what the caller lacks.
+func described(caller Caller) string {
+	if caller.Person == nil || caller.Person.Operator == "" {
+		return caller.String()
+	}
+	role := strings.ToLower(strings.TrimPrefix(caller.Person.Role.String(), "OPERATOR_ROLE_"))
+	return fmt.Sprintf("%s, whose role is %s", caller, role)
 }
 
 func spell(callers []clusterv1.Caller) string {
@@ -103,25 +144,16 @@ func spell(callers []clusterv1.Caller) string {
 			names = append(names, "nodes of the cluster")
 		case clusterv1.Caller_CALLER_OWNER:
 			names = append(names, "the cluster's owner")
+		case clusterv1.Caller_CALLER_OPERATOR:
+			names = append(names, "operators")
+		case clusterv1.Caller_CALLER_VIEWER:
+			names = append(names, "viewers")
 		default:
 			names = append(names, caller.String())
 		}
 	}
+	if len(names) == 0 {
+		return "nobody"
+	}
 	return strings.Join(names, " and ")
 }
-
-type callerKey struct{}
-
-// CallerOf returns who made a call that a Guard let through.
-func CallerOf(ctx context.Context) (Caller, bool) {
-	caller, ok := ctx.Value(callerKey{}).(Caller)
-	return caller, ok
-}
-
-type admitted struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (s *admitted) Context() context.Context { return s.ctx }

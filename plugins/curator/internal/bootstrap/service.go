@@ -10,8 +10,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -28,27 +30,41 @@ type Store interface {
 	ca.Keys
 	ReadAll(ctx context.Context) (*store.State, error)
 	Create(ctx context.Context, genesis store.Genesis) (bool, error)
+	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 }
+
+// Audit keeps calls in the audit log: an *audit.Log.
+type Audit interface {
+	Do(ctx context.Context, rpc string, request proto.Message, handle func(context.Context) error) error
+}
+
+var _ Audit = (*audit.Log)(nil)
 
 var _ Store = (*store.Store)(nil)
 
 // Service serves reeve.cluster.v1.BootstrapService. It is there before the store is, and waits for it.
 type Service struct {
 	clusterv1.UnimplementedBootstrapServiceServer
-	now   func() time.Time
-	store *event.Value[Store]
+	now  func() time.Time
+	open *event.Value[*attached]
+}
+
+// attached is what the service works on.
+type attached struct {
+	store Store
+	audit Audit
 }
 
 // NewService returns a Service without a store.
 func NewService(now func() time.Time) *Service {
-	return &Service{now: now, store: event.New[Store](nil)}
+	return &Service{now: now, open: event.New[*attached](nil)}
 }
 
-// Attach gives the service its store.
-func (s *Service) Attach(store Store) { s.store.Set(store) }
+// Attach gives the service its store, and the audit log that is kept in it.
+func (s *Service) Attach(store Store, audit Audit) { s.open.Set(&attached{store: store, audit: audit}) }
 
-// Detach takes the store away again: calls wait for the next one.
-func (s *Service) Detach() { s.store.Set(nil) }
+// Detach takes them away again: calls wait for the next ones.
+func (s *Service) Detach() { s.open.Set(nil) }
 
 // Bootstrap implements clusterv1.BootstrapServiceServer.
 func (s *Service) Bootstrap(ctx context.Context, request *clusterv1.BootstrapRequest) (*clusterv1.BootstrapResponse, error) {
@@ -56,18 +72,27 @@ func (s *Service) Bootstrap(ctx context.Context, request *clusterv1.BootstrapReq
 	if err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, storeWithin)
-	defer cancel()
-	open, err := s.store.Wait(bounded, func(open Store) bool { return open != nil })
+	open, err := s.wait(ctx)
 	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "the consensus store has not opened to the curator yet: try again; the state of the role that provides %s says what it waits for",
-			store.CapabilityConsensus)
+		return nil, err
 	}
-	response, err := s.bootstrap(ctx, open, genesis)
+	response, err := s.bootstrap(ctx, open.store, genesis)
 	if err != nil {
 		return nil, answer.Error(err)
 	}
 	return response, nil
+}
+
+// wait waits for the store to open.
+func (s *Service) wait(ctx context.Context) (*attached, error) {
+	bounded, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
+	open, err := s.open.Wait(bounded, func(open *attached) bool { return open != nil })
+	if err != nil {
+		return nil, answer.Errorf(codes.Unavailable, "the consensus store has not opened to the curator yet: try again; the state of the role that provides %s says what it waits for",
+			store.CapabilityConsensus)
+	}
+	return open, nil
 }
 
 func (s *Service) bootstrap(ctx context.Context, open Store, genesis store.Genesis) (*clusterv1.BootstrapResponse, error) {

@@ -26,6 +26,9 @@ const (
 	svidLifetime = 24 * time.Hour
 	// clockSkew is by how much the clocks of the cluster's machines may differ.
 	clockSkew = time.Hour
+	// sessionSkew is by how much the clocks of two curators may differ for a certificate of one to be good for the other at once. It is short, since
+	// such a certificate is worth an operator's powers.
+	sessionSkew = time.Minute
 )
 
 // Authority signs for one cluster.
@@ -120,7 +123,7 @@ func (a *Authority) IssueNode(key ed25519.PublicKey, now time.Time) ([][]byte, e
 		return nil, fmt.Errorf("cluster CA: the key of a node has %d bytes in place of %d", len(key), ed25519.PublicKeySize)
 	}
 	id := identity.NodeID(key)
-	leaf, err := a.issue(identity.NodeURI(a.trustDomain, id), pkix.Name{CommonName: id}, nil, key, now)
+	leaf, err := a.issueSVID(identity.NodeURI(a.trustDomain, id), pkix.Name{CommonName: id}, nil, key, now)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +137,7 @@ func (a *Authority) IssueCurator(nodeID, role string, now time.Time) (*tls.Certi
 	if err != nil {
 		return nil, fmt.Errorf("cluster CA: make a key: %w", err)
 	}
-	leaf, err := a.issue(identity.RoleURI(a.trustDomain, nodeID, role), pkix.Name{CommonName: role + " of " + nodeID},
+	leaf, err := a.issueSVID(identity.RoleURI(a.trustDomain, nodeID, role), pkix.Name{CommonName: role + " of " + nodeID},
 		[]string{identity.CuratorName(a.trustDomain)}, key.Public(), now)
 	if err != nil {
 		return nil, err
@@ -142,25 +145,58 @@ func (a *Authority) IssueCurator(nodeID, role string, now time.Time) (*tls.Certi
 	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-func (a *Authority) issue(id *url.URL, subject pkix.Name, names []string, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+// IssueSession issues the certificate of a person's session for a key of the person's own making: leaf first, DER. It is good as a client's
+// certificate only, from a minute ago until notAfter, or until the session or the CA ends, if that is sooner.
+func (a *Authority) IssueSession(session identity.Session, key ed25519.PublicKey, now, notAfter time.Time) ([][]byte, error) {
+	if len(key) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("cluster CA: the key of a session has %d bytes in place of %d", len(key), ed25519.PublicKeySize)
+	}
+	name := session.Operator
+	if name == "" {
+		name = "owner"
+	}
+	if notAfter.After(session.Ends) {
+		notAfter = session.Ends
+	}
+	leaf, err := a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		NotBefore:   now.Add(-sessionSkew),
+		NotAfter:    notAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{identity.SessionURI(a.trustDomain, session)},
+	}, key, now)
+	if err != nil {
+		return nil, err
+	}
+	return [][]byte{leaf.Raw}, nil
+}
+
+func (a *Authority) issueSVID(id *url.URL, subject pkix.Name, names []string, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	return a.issue(&x509.Certificate{
+		Subject:     subject,
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.Add(svidLifetime),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		URIs:        []*url.URL{id},
+		DNSNames:    names,
+	}, key, now)
+}
+
+// issue signs a leaf.
+func (a *Authority) issue(leaf *x509.Certificate, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
 	// A leaf that outlives its root would be refused without a word that helps.
-	notAfter := now.Add(svidLifetime)
-	if notAfter.After(a.certificate.NotAfter) {
-		notAfter = a.certificate.NotAfter
+	if leaf.NotAfter.After(a.certificate.NotAfter) {
+		leaf.NotAfter = a.certificate.NotAfter
+		if !leaf.NotAfter.After(now) {
+			return nil, fmt.Errorf("cluster CA: its certificate ended at %s", a.certificate.NotAfter.Format(time.RFC3339))
+		}
 	}
-	if !notAfter.After(now) {
-		return nil, fmt.Errorf("cluster CA: its certificate ended at %s", a.certificate.NotAfter.Format(time.RFC3339))
+	if !leaf.NotAfter.After(now) {
+		return nil, fmt.Errorf("cluster CA: what was to be issued ended at %s", leaf.NotAfter.Format(time.RFC3339))
 	}
-	return sign(&x509.Certificate{
-		Subject:               subject,
-		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              notAfter,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		BasicConstraintsValid: true,
-		URIs:                  []*url.URL{id},
-		DNSNames:              names,
-	}, a.certificate, key, a.key)
+	leaf.KeyUsage = x509.KeyUsageDigitalSignature
+	leaf.BasicConstraintsValid = true
+	return sign(leaf, a.certificate, key, a.key)
 }
 
 func sign(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -140,5 +141,23 @@ func (e *Etcd) Compact(ctx context.Context, client *clientv3.Client) error {
 		return err
 	}
 	_, err = client.Compact(ctx, got.Header.GetRevision())
+	return err
+}
+
+// Fill raises the alarm of a server that is full: it then takes deletes only.
+func (e *Etcd) Fill(ctx context.Context, client *clientv3.Client) error {
+	status, err := client.Status(ctx, client.Endpoints()[0])
+	if err != nil {
+		return err
+	}
+	_, err = e.server.Server.Alarm(ctx, &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE, MemberID: status.Header.GetMemberId(), Alarm: pb.AlarmType_NOSPACE,
+	})
+	return err
+}
+
+// Disarm takes the alarm back.
+func (e *Etcd) Disarm(ctx context.Context, client *clientv3.Client) error {
+	_, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
 	return err
 }

@@ -2,7 +2,13 @@
 //
 // Every read is linearizable, and every write is one transaction of internal/store under the rules of internal/rules: it is decided from the
 // whole of the cluster's records, and made only if none of them has changed. A call that changes nothing writes nothing, so every call can be
-// repeated when its answer was lost. WatchNode is fed by the cache.
+// repeated when its answer was lost. WatchNode is fed by the cache. A dry run decides from the same records, answers as if it were done, and writes
+// nothing but its entry in the audit log.
+//
+// A write is made for its call (internal/audit): the entry of the call is part of the transaction. It is also made only while whoever calls is still who
+// was let in: an operator who is revoked in this very moment changes nothing any more.
+//
+// Login begins or renews a session: internal/auth says what its certificates are worth.
 //
 // A role is a name, a configuration and a generation. The generation of an assignment is that of the node's record at the time of the
 // change, so that a role that is taken away and given back is never mistaken for the one before.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -32,16 +31,17 @@ func (s *Service) AddPlugin(ctx context.Context, request *clusterv1.AddPluginReq
 	}
 	record.Grants = granted(request)
 	if size := proto.Size(record); size > rules.MaxPlugin {
-		return nil, status.Errorf(codes.InvalidArgument, "the record of plugin %s would have %d bytes, at most %d fit: make its schemas smaller", record.GetName(), size, rules.MaxPlugin)
+		return nil, answer.Veiled(codes.InvalidArgument, fmt.Sprintf("the record would have %d bytes, at most %d fit", size, rules.MaxPlugin),
+			"the record of plugin %s would have %d bytes, at most %d fit: make its schemas smaller", record.GetName(), size, rules.MaxPlugin)
 	}
-	state, err := s.config.Store.Update(ctx, func(state *store.State) (*store.Change, error) {
+	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		return s.addPlugin(state, record)
 	})
 	if err != nil {
 		return nil, err
 	}
 	added := state.Plugins[record.GetName()]
-	s.made(ctx, "plugin added", "plugin", added.GetName(), "version", added.GetVersion(), "generation", added.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "plugin added", "plugin", added.GetName(), "version", added.GetVersion(), "generation", added.GetGeneration())
 	return &clusterv1.AddPluginResponse{Plugin: added}, nil
 }
 
@@ -51,19 +51,20 @@ func (s *Service) addPlugin(state *store.State, record *clusterv1.PluginRecord) 
 		for _, conflict := range conflicts {
 			sentences = append(sentences, conflict.String())
 		}
-		return nil, status.Errorf(codes.AlreadyExists, "plugin %q cannot be added: %s; build it with other names", record.GetName(), strings.Join(sentences, "; "))
+		return nil, answer.Veiled(codes.AlreadyExists, strings.Join(sentences, "; "), "plugin %q cannot be added: %s; build it with other names", record.GetName(), strings.Join(sentences, "; "))
 	}
 	if usurpations := rules.Usurpations(state.Catalog(), record.GetManifest()); len(usurpations) > 0 {
 		var sentences []string
 		for _, usurpation := range usurpations {
 			sentences = append(sentences, usurpation.String())
 		}
-		return nil, status.Errorf(codes.FailedPrecondition, "plugin %q cannot be added: %s; only a plugin that the cluster was made with may, or a new version of it: "+
-			"build it without that capability", record.GetName(), strings.Join(sentences, "; "))
+		return nil, answer.Veiled(codes.FailedPrecondition, "the plugin claims a capability that only plugins which the cluster was made with may provide",
+			"plugin %q cannot be added: %s; only a plugin that the cluster was made with may, or a new version of it: "+
+				"build it without that capability", record.GetName(), strings.Join(sentences, "; "))
 	}
 	before := state.Plugins[record.GetName()]
 	if before == nil && len(state.Plugins) >= rules.MaxPlugins {
-		return nil, status.Errorf(codes.ResourceExhausted, "the catalog holds %d plugins already, which is all that fit", rules.MaxPlugins)
+		return nil, answer.Errorf(codes.ResourceExhausted, "the catalog holds %d plugins already, which is all that fit", rules.MaxPlugins)
 	}
 	after := proto.CloneOf(record)
 	after.Generation, after.Added = before.GetGeneration(), before.GetAdded()
@@ -76,7 +77,8 @@ func (s *Service) addPlugin(state *store.State, record *clusterv1.PluginRecord) 
 	next := state.With(change)
 	what := fmt.Sprintf("version %s of plugin %q cannot take the place of version %s", after.GetVersion(), after.GetName(), before.GetVersion())
 	if lost := rules.Lost(state, next); len(lost) > 0 {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: no role that is assigned to a node would provide %s, without which the cluster cannot be managed",
+		return nil, answer.Veiled(codes.FailedPrecondition, "no role that is assigned to a node would provide "+strings.Join(lost, " and "),
+			"%s: no role that is assigned to a node would provide %s, without which the cluster cannot be managed",
 			what, strings.Join(lost, " and "))
 	}
 	if violations := rules.Introduced(state, next); len(violations) > 0 {
@@ -84,7 +86,8 @@ func (s *Service) addPlugin(state *store.State, record *clusterv1.PluginRecord) 
 		for _, violation := range violations {
 			sentences = append(sentences, violation.String())
 		}
-		return nil, status.Errorf(codes.FailedPrecondition, "%s: %s; take the role from the node first (`reeve node role remove NODE ROLE`)", what, strings.Join(sentences, "; "))
+		return nil, answer.Veiled(codes.FailedPrecondition, "roles that are assigned to nodes could not run with that version of the plugin",
+			"%s: %s; take the role from the node first (`reeve node role remove NODE ROLE`)", what, strings.Join(sentences, "; "))
 	}
 	return change, nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
@@ -25,22 +24,22 @@ func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest
 		return nil, err
 	}
 	wanted := &clusterv1.RoleAssignment{Role: request.GetRole(), Configuration: request.GetConfiguration()}
-	node, err := s.changeRoles(ctx, request.GetNodeId(), "configuration", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+	node, err := s.changeRoles(ctx, request, "configuration", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
 		return append(without(node.GetRoles(), wanted.GetRole()), wanted), nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.made(ctx, "role added", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "role added", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
 	return &clusterv1.AddRoleResponse{Node: node}, nil
 }
 
 // RemoveRole implements clusterv1.ManagementServiceServer.
 func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
-	node, err := s.changeRoles(ctx, request.GetNodeId(), "", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+	node, err := s.changeRoles(ctx, request, "", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
 		remaining := without(node.GetRoles(), request.GetRole())
 		if len(remaining) == len(node.GetRoles()) {
-			return nil, status.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
+			return nil, answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
 				quote(request.GetRole()), node.GetId(), names(node.GetRoles()))
 		}
 		return remaining, nil
@@ -48,7 +47,7 @@ func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleR
 	if err != nil {
 		return nil, err
 	}
-	s.made(ctx, "role removed", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "role removed", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
 	return &clusterv1.RemoveRoleResponse{Node: node}, nil
 }
 
@@ -57,9 +56,9 @@ func (s *Service) SetRoles(ctx context.Context, request *clusterv1.SetRolesReque
 	if err := answer.Invalid(rules.Assignments("roles", request.GetRoles())); err != nil {
 		return nil, err
 	}
-	node, err := s.changeRoles(ctx, request.GetNodeId(), "roles", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+	node, err := s.changeRoles(ctx, request, "roles", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
 		if expected := request.GetExpectedGeneration(); expected != 0 && expected != node.GetGeneration() {
-			return nil, status.Errorf(codes.Aborted, "the record of node %s has generation %d, not %d: somebody changed it; read it again and decide anew",
+			return nil, answer.Errorf(codes.Aborted, "the record of node %s has generation %d, not %d: somebody changed it; read it again and decide anew",
 				node.GetId(), node.GetGeneration(), expected)
 		}
 		return request.GetRoles(), nil
@@ -67,24 +66,30 @@ func (s *Service) SetRoles(ctx context.Context, request *clusterv1.SetRolesReque
 	if err != nil {
 		return nil, err
 	}
-	s.made(ctx, "roles set", "node", node.GetId(), "roles", names(node.GetRoles()), "generation", node.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "roles set", "node", node.GetId(), "roles", names(node.GetRoles()), "generation", node.GetGeneration())
 	return &clusterv1.SetRolesResponse{Node: node}, nil
 }
 
-// changeRoles makes one management write that replaces the roles of a node by those that change returns, under the rules that every change of
+// roleChange is a request that changes the roles of a node.
+type roleChange interface {
+	GetNodeId() string
+	GetDryRun() bool
+}
+
+// changeRoles makes one management write that replaces the roles of a node by those that wish returns, under the rules that every change of
 // roles is under. field is where a configuration is in the request, for messages. It returns the record as it then is.
 func (s *Service) changeRoles(
-	ctx context.Context, beginning, field string,
-	change func(*store.State, *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error),
+	ctx context.Context, request roleChange, field string,
+	wish func(*store.State, *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error),
 ) (*clusterv1.NodeRecord, error) {
 	var id string
-	state, err := s.config.Store.Update(ctx, func(state *store.State) (*store.Change, error) {
+	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		var err error
-		if id, err = find(state, beginning); err != nil {
+		if id, err = find(state, request.GetNodeId()); err != nil {
 			return nil, err
 		}
 		before := state.Nodes[id]
-		wanted, err := change(state, before)
+		wanted, err := wish(state, before)
 		if err != nil {
 			return nil, err
 		}
@@ -130,10 +135,10 @@ func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment) *c
 // check holds a changed record against the rules of the whole cluster.
 func check(state *store.State, before, after *clusterv1.NodeRecord, field string) error {
 	if n := len(after.GetRoles()); n > rules.MaxRoles {
-		return status.Errorf(codes.InvalidArgument, "node %s would have %d roles, a node runs at most %d", after.GetId(), n, rules.MaxRoles)
+		return answer.Errorf(codes.InvalidArgument, "node %s would have %d roles, a node runs at most %d", after.GetId(), n, rules.MaxRoles)
 	}
 	if size := proto.Size(after); size > rules.MaxNode {
-		return status.Errorf(codes.InvalidArgument, "the record of node %s would have %d bytes, at most %d fit: make configurations smaller", after.GetId(), size, rules.MaxNode)
+		return answer.Errorf(codes.InvalidArgument, "the record of node %s would have %d bytes, at most %d fit: make configurations smaller", after.GetId(), size, rules.MaxNode)
 	}
 	var problems rules.Problems
 	for _, assignment := range after.GetRoles() {
@@ -162,7 +167,7 @@ func check(state *store.State, before, after *clusterv1.NodeRecord, field string
 			"assign such a role to another node first", after.GetId(), capability))
 	}
 	if len(reasons) > 0 {
-		return status.Error(codes.FailedPrecondition, strings.Join(reasons, "; "))
+		return answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(reasons, "; "))
 	}
 	return nil
 }
@@ -189,7 +194,8 @@ func unknownRole(state *store.State, role string) error {
 	if names := rules.RoleNames(state); len(names) > 0 {
 		known = "the roles of the catalog are " + strings.Join(names, ", ")
 	}
-	return status.Errorf(codes.NotFound, "no plugin of the catalog offers a role %s; %s; to add the plugin that offers it: `reeve plugin add FILE`", quote(role), known)
+	return answer.Veiled(codes.NotFound, "no plugin of the catalog offers the role; "+known,
+		"no plugin of the catalog offers a role %s; %s; to add the plugin that offers it: `reeve plugin add FILE`", quote(role), known)
 }
 
 func without(assignments []*clusterv1.RoleAssignment, role string) []*clusterv1.RoleAssignment {

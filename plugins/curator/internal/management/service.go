@@ -10,10 +10,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
@@ -28,7 +30,10 @@ const minBeginning = 8
 type Store interface {
 	ReadCluster(ctx context.Context) (*store.State, error)
 	ReadRecords(ctx context.Context) (*store.State, error)
-	Update(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
+	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
+	Preview(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
+	ListAudit(ctx context.Context, before uint64, limit int) (entries []*clusterv1.AuditEntry, more bool, err error)
+	ca.Keys
 }
 
 var _ Store = (*store.Store)(nil)
@@ -39,6 +44,8 @@ type Config struct {
 	Snapshots *event.Value[*cache.Snapshot]
 	Log       hclog.Logger
 	Now       func() time.Time
+	// LoggedIn is told of every session certificate that is issued.
+	LoggedIn func(role clusterv1.OperatorRole)
 }
 
 // Service serves reeve.cluster.v1.ManagementService.
@@ -117,7 +124,7 @@ func (s *Service) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.Ser
 		}
 		node := snapshot.Node(id)
 		if node == nil {
-			return status.Errorf(codes.NotFound, "the cluster has no record of node %s any more", id)
+			return answer.Errorf(codes.NotFound, "the cluster has no record of node %s any more", id)
 		}
 		if sent != nil && proto.Equal(node, sent) {
 			continue
@@ -144,7 +151,7 @@ func find(state *store.State, beginning string) (string, error) {
 		return beginning, nil
 	}
 	if len(beginning) < minBeginning {
-		return "", status.Errorf(codes.InvalidArgument, "%s is too short to name a node: give at least %d characters of its ID; %s",
+		return "", answer.Errorf(codes.InvalidArgument, "%s is too short to name a node: give at least %d characters of its ID; %s",
 			quote(beginning), minBeginning, nodeList(state.NodeIDs()))
 	}
 	matches := slices.DeleteFunc(state.NodeIDs(), func(id string) bool { return !strings.HasPrefix(id, beginning) })
@@ -152,9 +159,9 @@ func find(state *store.State, beginning string) (string, error) {
 	case 1:
 		return matches[0], nil
 	case 0:
-		return "", status.Errorf(codes.NotFound, "the cluster has no node %s; %s", quote(beginning), nodeList(state.NodeIDs()))
+		return "", answer.Errorf(codes.NotFound, "the cluster has no node %s; %s", quote(beginning), nodeList(state.NodeIDs()))
 	default:
-		return "", status.Errorf(codes.InvalidArgument, "%s is the beginning of several nodes: give more of its ID; %s", quote(beginning), nodeList(matches))
+		return "", answer.Errorf(codes.InvalidArgument, "%s is the beginning of several nodes: give more of its ID; %s", quote(beginning), nodeList(matches))
 	}
 }
 
@@ -174,8 +181,27 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
+// change makes one management write for a call, or, for a dry run, finds out what it would lead to. Nobody changes anything who was revoked before the
+// change is made: the state that is decided from is the one that is changed.
+func (s *Service) change(ctx context.Context, dryRun bool, decide func(*store.State) (*store.Change, error)) (*store.State, error) {
+	caller, _ := auth.CallerOf(ctx)
+	checked := func(state *store.State) (*store.Change, error) {
+		if err := caller.Check(state); err != nil {
+			return nil, err
+		}
+		return decide(state)
+	}
+	if dryRun {
+		return s.config.Store.Preview(ctx, checked)
+	}
+	return s.config.Store.Update(ctx, audit.CallOf(ctx), checked)
+}
+
 // made logs a change that an operator made.
-func (s *Service) made(ctx context.Context, change string, about ...any) {
+func (s *Service) made(ctx context.Context, dryRun bool, change string, about ...any) {
+	if dryRun {
+		return
+	}
 	caller, _ := auth.CallerOf(ctx)
 	s.config.Log.Info(change, append(about, "by", caller.String())...)
 }

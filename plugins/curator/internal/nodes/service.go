@@ -116,6 +116,7 @@ func view(snapshot *cache.Snapshot, id string) (*clusterv1.WatchResponse, error)
 		Directory:      snapshot.Directory,
 		CaCertificates: snapshot.CA,
 		OwnerPublicKey: snapshot.Cluster.GetOwnerPublicKey(),
+		Operators:      snapshot.OperatorList(),
 	}
 	for _, assignment := range node.GetRoles() {
 		if _, plugin := snapshot.Role(assignment.GetRole()); plugin != nil && !slices.Contains(response.Plugins, plugin) {

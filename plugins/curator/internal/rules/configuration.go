@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -49,12 +47,11 @@ func Configuration(field, document string, role *rolev1.RoleManifest) (problems 
 	}
 	var invalid *jsonschema.ValidationError
 	if err := compiled.Validate(instance); errors.As(err, &invalid) {
-		printer := message.NewPrinter(language.English)
 		flatten(invalid, func(cause *jsonschema.ValidationError) {
-			problems.add(field+pointer(cause.InstanceLocation), "%s", cause.ErrorKind.LocalizedString(printer))
+			problems.add(field+pointer(cause.InstanceLocation), "%s", misfit(cause.ErrorKind))
 		})
 	} else if err != nil {
-		problems.add(field, "%v", err)
+		problems.add(field, "the configuration cannot be held against the schema of role %q", role.GetName())
 	}
 	return problems
 }

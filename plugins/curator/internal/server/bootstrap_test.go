@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -143,7 +144,7 @@ func TestConcurrentBootstraps(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range outcomes {
 		service := bootstrap.NewService(time.Now)
-		service.Attach(store.New(store.Config{Client: etcd.Client(t, prefix), ClusterUser: "curator"}))
+		service.Attach(store.New(store.Config{Client: etcd.Client(t, prefix), ClusterUser: "curator"}), nil)
 		group.Go(func() {
 			response, err := service.Bootstrap(t.Context(), nodes[i%2])
 			outcomes[i] = outcome{node: i % 2, err: err}
@@ -185,7 +186,7 @@ func TestBootstrapWaitsForTheStore(t *testing.T) {
 		_, err := service.Bootstrap(t.Context(), request(newKey(t), newKey(t)))
 		done <- err
 	}()
-	service.Attach(store.New(store.Config{Client: etcd.Client(t, etcd.NewPrefix()), ClusterUser: "curator"}))
+	service.Attach(store.New(store.Config{Client: etcd.Client(t, etcd.NewPrefix()), ClusterUser: "curator"}), nil)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -194,7 +195,7 @@ func TestBootstrapWaitsForTheStore(t *testing.T) {
 func TestBootstrapRefusals(t *testing.T) {
 	service := bootstrap.NewService(time.Now)
 	client := etcd.Client(t, etcd.NewPrefix())
-	service.Attach(store.New(store.Config{Client: client, ClusterUser: "curator"}))
+	service.Attach(store.New(store.Config{Client: client, ClusterUser: "curator"}), nil)
 	for name, test := range map[string]struct {
 		change func(*clusterv1.BootstrapRequest)
 		says   string
@@ -261,7 +262,7 @@ func FuzzBootstrap(f *testing.F) {
 		}
 		service := bootstrap.NewService(time.Now)
 		keep := new(keeper)
-		service.Attach(keep)
+		service.Attach(keep, nil)
 		_, err := service.Bootstrap(t.Context(), request)
 		if keep.kept == nil {
 			wantCode(t, err, codes.InvalidArgument)
@@ -281,6 +282,10 @@ func (k *keeper) ReadAll(context.Context) (*store.State, error) { return new(sto
 func (k *keeper) Create(_ context.Context, genesis store.Genesis) (bool, error) {
 	k.kept = &genesis
 	return true, nil
+}
+
+func (k *keeper) Update(context.Context, store.Call, func(*store.State) (*store.Change, error)) (*store.State, error) {
+	return nil, errors.New("nobody changes anything")
 }
 
 func (k *keeper) ReadSigningKey(context.Context) (key, certificate []byte, err error) {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"slices"
 	"strings"
@@ -25,96 +26,169 @@ import (
 
 func contains(s, text string) bool { return strings.Contains(s, text) }
 
-// TestPermissions calls every RPC of the cluster API that its descriptors know as everybody, so that a new RPC is in the table by itself.
+// TestPermissions calls every RPC of the cluster API that its descriptors know as everybody, so that a new RPC is in the table by itself. What is to come of
+// it is what the RPC declares.
 func TestPermissions(t *testing.T) {
 	c := newCluster(t)
-	foreign, err := ca.Create(identity.TrustDomain(clusterID), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreignSVID, err := foreign.IssueNode(public(c.node), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	now := time.Now()
 	own, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client()}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	issue := func(age time.Duration) *tls.Certificate {
-		chain, err := own.IssueNode(public(c.node), time.Now().Add(-age))
+	foreign, err := ca.Create(identity.TrustDomain(clusterID), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svid := func(by *ca.Authority, key ed25519.PrivateKey, at time.Time) *tls.Certificate {
+		chain, err := by.IssueNode(public(key), at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return certificate(c.node, chain)
+		return certificate(key, chain)
 	}
-	roleSVID, err := own.IssueCurator(c.id, "lighthouse", time.Now())
+	roleSVID, err := own.IssueCurator(c.id, "lighthouse", now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stranger := newKey(t)
-	strangerSVID, err := own.IssueNode(public(stranger), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
 	decommissioned := c.secondNode()
 	c.setState(identity.NodeID(public(decommissioned)), clusterv1.NodeState_NODE_STATE_DECOMMISSIONED)
 	unapproved := c.secondNode()
 	c.setState(identity.NodeID(public(unapproved)), clusterv1.NodeState_NODE_STATE_NEW)
 
-	const nobody = clusterv1.Caller_CALLER_UNSPECIFIED
+	viewer, operator, second := c.addOperator("vera", roleViewer), c.addOperator("otto", roleOperator), c.addOperator("olga", roleOwner)
+	revoked := c.addOperator("rita", roleOwner)
+	before := c.addOperator("anna", roleOwner)
+	beforeSession := before.login()
+	revokedSession := revoked.login()
+	for _, name := range []string{"rita", "anna"} {
+		if _, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.addOperator("anna", roleOwner) // somebody else
+	session := func(by *ca.Authority, session identity.Session, at time.Time) *tls.Certificate {
+		key := newKey(t)
+		chain, err := by.IssueSession(session, public(key), at, at.Add(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certificate(key, chain)
+	}
+	aWeek := now.Add(7 * 24 * time.Hour)
+	ofOwner := identity.Session{ID: identity.OwnerKeyID(public(c.owner)), Ends: aWeek}
+	ofOlga := identity.Session{Operator: "olga", ID: second.record.GetId(), Ends: aWeek}
+
+	const (
+		nobody  = clusterv1.Caller_CALLER_UNSPECIFIED
+		isNode  = clusterv1.Caller_CALLER_NODE
+		isOwner = clusterv1.Caller_CALLER_OWNER
+	)
 	for _, caller := range []struct {
 		name        string
 		certificate *tls.Certificate
 		kind        clusterv1.Caller
-		// refusal is the code for those who are nobody.
-		refusal codes.Code
+		byKey       bool
 	}{
-		{"nobody", nil, nobody, codes.Unavailable}, // the handshake fails
-		{"a self-signed certificate of a key that is not pinned", selfSigned(t, stranger), nobody, codes.Unauthenticated},
-		{"an SVID of a foreign CA with the same trust domain", certificate(c.node, foreignSVID), nobody, codes.Unauthenticated},
-		{"an SVID of the cluster for a node without a record", certificate(stranger, strangerSVID), nobody, codes.Unauthenticated},
-		{"an SVID of a role", roleSVID, nobody, codes.Unauthenticated},
-		{"an SVID that has ended", issue(48 * time.Hour), nobody, codes.Unauthenticated},
-		{"a node that was decommissioned", selfSigned(t, decommissioned), nobody, codes.Unauthenticated},
-		{"a node that is not approved", selfSigned(t, unapproved), nobody, codes.Unauthenticated},
-		{"a node by its SVID", issue(0), clusterv1.Caller_CALLER_NODE, 0},
-		{"a node by its pinned key", selfSigned(t, c.node), clusterv1.Caller_CALLER_NODE, 0},
-		{"the owner", selfSigned(t, c.owner), clusterv1.Caller_CALLER_OWNER, 0},
+		{"a self-signed certificate of a key that is not pinned", selfSigned(t, stranger), nobody, false},
+		{"an SVID of a foreign CA with the same trust domain", svid(foreign, c.node, now), nobody, false},
+		{"an SVID of the cluster for a node without a record", svid(own, stranger, now), nobody, false},
+		{"an SVID of a role", roleSVID, nobody, false},
+		{"an SVID that has ended", svid(own, c.node, now.Add(-48*time.Hour)), nobody, false},
+		{"a node that was decommissioned", selfSigned(t, decommissioned), nobody, false},
+		{"a node that is not approved", selfSigned(t, unapproved), nobody, false},
+		{"an owner's session of a foreign CA", session(foreign, ofOwner, now), nobody, false},
+		{"an operator's session of a foreign CA", session(foreign, ofOlga, now), nobody, false},
+		{"an owner's session whose certificate has ended", session(own, ofOwner, now.Add(-2*time.Hour)), nobody, false},
+		{"an operator's session whose certificate has ended", session(own, ofOlga, now.Add(-2*time.Hour)), nobody, false},
+		{"an operator's session that has ended", session(own, identity.Session{Operator: "olga", ID: ofOlga.ID, Ends: now.Add(-time.Minute)}, now.Add(-time.Hour)), nobody, false},
+		{"a session of another owner key", session(own, identity.Session{ID: identity.OwnerKeyID(public(stranger)), Ends: aWeek}, now), nobody, false},
+		{"an operator's ID as the owner", session(own, identity.Session{ID: ofOlga.ID, Ends: aWeek}, now), nobody, false},
+		{"an operator whom nobody knows", session(own, identity.Session{Operator: "nemo", ID: ofOlga.ID, Ends: aWeek}, now), nobody, false},
+		{"another operator's ID", session(own, identity.Session{Operator: "vera", ID: ofOlga.ID, Ends: aWeek}, now), nobody, false},
+		{"the session of a revoked operator", revokedSession, nobody, false},
+		{"the key of a revoked operator", selfSigned(t, revoked.key), nobody, false},
+		{"the session of a revoked operator whose name another one has", beforeSession, nobody, false},
+		{"a node by its SVID", svid(own, c.node, now), isNode, false},
+		{"a node by its pinned key", selfSigned(t, c.node), isNode, false},
+		{"the owner by its key", selfSigned(t, c.owner), isOwner, false},
+		{"the owner by a session", c.ownerSession(), isOwner, false},
+		{"an operator who is an owner, by a session", second.login(), isOwner, false},
+		{"an operator by a session", operator.login(), clusterv1.Caller_CALLER_OPERATOR, false},
+		{"a viewer by a session", viewer.login(), clusterv1.Caller_CALLER_VIEWER, false},
+		{"an operator who is an owner, by its key", selfSigned(t, second.key), isOwner, true},
+		{"an operator by its key", selfSigned(t, operator.key), clusterv1.Caller_CALLER_OPERATOR, true},
+		{"a viewer by its key", selfSigned(t, viewer.key), clusterv1.Caller_CALLER_VIEWER, true},
 	} {
 		t.Run(caller.name, func(t *testing.T) {
 			conn := c.dial(c.curator, caller.certificate)
 			for _, rpc := range rpcs(t) {
-				callers := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission).GetCallers()
+				permission := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission)
 				code := status.Code(call(t, conn, rpc))
-				switch {
-				case caller.kind == nobody:
-					if code != caller.refusal {
-						t.Errorf("%s: %s, want %s", rpc.FullName(), code, caller.refusal)
-					}
-				case slices.Contains(callers, caller.kind):
-					if code == codes.Unauthenticated || code == codes.PermissionDenied || code == codes.Unimplemented || code == codes.Unavailable {
-						t.Errorf("%s: %s, and the caller is permitted", rpc.FullName(), code)
-					}
-				case code != codes.PermissionDenied:
+				switch permitted := slices.Contains(permission.GetCallers(), caller.kind) && (permission.GetByKey() || !caller.byKey); {
+				case caller.kind == nobody && code != codes.Unauthenticated:
+					t.Errorf("%s: %s, want %s", rpc.FullName(), code, codes.Unauthenticated)
+				case caller.kind != nobody && !permitted && code != codes.PermissionDenied:
 					t.Errorf("%s: %s, want %s", rpc.FullName(), code, codes.PermissionDenied)
+				case permitted && slices.Contains([]codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.Unavailable, codes.Internal}, code):
+					t.Errorf("%s: %s, and the caller is permitted", rpc.FullName(), code)
 				}
 			}
 		})
 	}
+	t.Run("nobody at all", func(t *testing.T) {
+		conn := c.dial(c.curator, nil)
+		for _, rpc := range rpcs(t) {
+			if code := status.Code(call(t, conn, rpc)); code != codes.Unavailable { // the handshake fails
+				t.Errorf("%s: %s", rpc.FullName(), code)
+			}
+		}
+	})
+	t.Run("what is for the core alone", func(t *testing.T) {
+		conn := c.dial(c.curator, selfSigned(t, c.owner))
+		methods := clusterv1.File_reeve_cluster_v1_cluster_proto.Services().ByName("BootstrapService").Methods()
+		for i := range methods.Len() {
+			if code := status.Code(call(t, conn, methods.Get(i))); code != codes.Unimplemented {
+				t.Errorf("%s is served to everybody: %s", methods.Get(i).FullName(), code)
+			}
+		}
+	})
 }
 
-// TestDeclaredPermissions pins what the proto files declare: nodes change nothing but what is their own.
+// TestDeclaredPermissions pins what the proto files declare: nodes change nothing but what is their own, viewers nothing at all, and operators
+// neither who may do what nor which plugins there are.
 func TestDeclaredPermissions(t *testing.T) {
-	want := map[protoreflect.Name]clusterv1.Caller{
-		"BootstrapService": clusterv1.Caller_CALLER_CORE, "NodeService": clusterv1.Caller_CALLER_NODE, "ManagementService": clusterv1.Caller_CALLER_OWNER,
+	const (
+		read  = "OWNER OPERATOR VIEWER audited"
+		write = "OWNER OPERATOR audited"
+	)
+	want := map[string]string{
+		"BootstrapService.Bootstrap": "CORE", "BootstrapService.ReplaceOwner": "CORE audited",
+		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.IssueSVID": "NODE",
+		"ManagementService.GetClusterInfo": read, "ManagementService.ListNodes": read, "ManagementService.GetNode": read, "ManagementService.WatchNode": read,
+		"ManagementService.ListPlugins": read, "ManagementService.ListOperators": read, "ManagementService.ListAudit": read,
+		"ManagementService.AddRole": write, "ManagementService.RemoveRole": write, "ManagementService.SetRoles": write,
+		"ManagementService.AddPlugin": "OWNER audited", "ManagementService.AddOperator": "OWNER audited", "ManagementService.RevokeOperator": "OWNER audited",
+		"ManagementService.Login": "OWNER OPERATOR VIEWER by-key audited",
 	}
 	services := clusterv1.File_reeve_cluster_v1_cluster_proto.Services()
 	for i := range services.Len() {
 		for j := range services.Get(i).Methods().Len() {
 			rpc := services.Get(i).Methods().Get(j)
-			callers := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission).GetCallers()
-			if !slices.Equal(callers, []clusterv1.Caller{want[services.Get(i).Name()]}) {
-				t.Errorf("%s is for %v", rpc.FullName(), callers)
+			permission := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission)
+			var declared []string
+			for _, caller := range permission.GetCallers() {
+				declared = append(declared, strings.TrimPrefix(caller.String(), "CALLER_"))
+			}
+			if permission.GetByKey() {
+				declared = append(declared, "by-key")
+			}
+			if permission.GetAudited() {
+				declared = append(declared, "audited")
+			}
+			name := string(services.Get(i).Name()) + "." + string(rpc.Name())
+			if got := strings.Join(declared, " "); got != want[name] {
+				t.Errorf("%s is for %s, want %q", name, got, want[name])
 			}
 		}
 	}
@@ -129,15 +203,25 @@ func TestMissingPermission(t *testing.T) {
 	if _, err := auth.Declared(bootstrap, clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER); err == nil {
 		t.Error("an RPC for the core is accepted on a server that cannot tell it")
 	}
-	guard := auth.NewGuard(func(context.Context) (auth.Caller, error) {
-		return auth.Caller{Kind: clusterv1.Caller_CALLER_OWNER}, nil
-	})
+	unspecified := clusterv1.Caller_CALLER_UNSPECIFIED
+	if _, err := auth.Declared(bootstrap, clusterv1.Caller_CALLER_NODE, unspecified); err == nil {
+		t.Error("a server that cannot tell whom an RPC is for is accepted")
+	}
+	kind := clusterv1.Caller_CALLER_OWNER
+	guard := auth.NewGuard(auth.GuardConfig{Authenticate: func(context.Context) (auth.Caller, error) {
+		return auth.Caller{Kind: kind}, nil
+	}})
 	_, err := guard.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(context.Context, any) (any, error) {
 		t.Error("a call came through before anything was enforced")
 		return nil, nil
 	})
 	wantCode(t, err, codes.Unavailable)
 	guard.Enforce(auth.Permissions{})
+	_, err = guard.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, nil)
+	wantCode(t, err, codes.PermissionDenied)
+	// A caller whom nobody could tell is let in nowhere, whatever is declared.
+	guard.Enforce(auth.Permissions{"/a/b": {Callers: []clusterv1.Caller{unspecified}, ByKey: true}})
+	kind = unspecified
 	_, err = guard.Unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, nil)
 	wantCode(t, err, codes.PermissionDenied)
 }

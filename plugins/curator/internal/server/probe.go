@@ -12,10 +12,10 @@ const probeEvery = 2 * time.Second
 
 // Prober is asked for a linearizable answer: a *store.Store.
 type Prober interface {
-	Probe(ctx context.Context) error
+	Probe(ctx context.Context) (epoch uint64, err error)
 }
 
-// probe tells the host whether the store answers, until ctx is done.
+// probe tells the host and the health whether the store answers, until ctx is done.
 func probe(ctx context.Context, store Prober, config Config) {
 	every := config.ProbeEvery
 	if every == 0 {
@@ -30,9 +30,12 @@ func probe(ctx context.Context, store Prober, config Config) {
 			return
 		case <-ticker.C:
 		}
-		switch err := store.Probe(ctx); {
-		case ctx.Err() != nil:
+		epoch, err := store.Probe(ctx)
+		if ctx.Err() != nil {
 			return
+		}
+		config.Health.probed(epoch, err)
+		switch {
 		case err != nil && well:
 			well = false
 			config.Log.Warn("the consensus store does not answer", "error", err)

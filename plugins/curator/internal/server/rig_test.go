@@ -51,6 +51,7 @@ type curator struct {
 	address string
 	stop    func() error
 	ended   <-chan error
+	over    context.Context // done when Run has returned, with its error as the cause
 }
 
 // start runs a curator on the keys below prefix until the end of the test.
@@ -67,8 +68,13 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, config) }()
-	c := &curator{t: t, host: config.Host.(*host), service: config.Bootstrap, ended: ended}
+	over, isOver := context.WithCancelCause(context.Background())
+	go func() {
+		err := server.Run(ctx, config)
+		isOver(err)
+		ended <- err
+	}()
+	c := &curator{t: t, host: config.Host.(*host), service: config.Bootstrap, ended: ended, over: over}
 	stopped := false
 	c.stop = func() error {
 		if stopped {
@@ -91,8 +97,9 @@ func (c *curator) ready() *curator {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
+	defer context.AfterFunc(c.over, cancel)()
 	if _, err := c.host.state.Wait(ctx, func(state string) bool { return state == "ready" }); err != nil {
-		c.t.Fatalf("the curator is not ready: %v", err)
+		c.t.Fatalf("the curator is not ready: %v; Run: %v", err, context.Cause(c.over))
 	}
 	endpoint, _ := c.host.endpoint.Get()
 	const name = "reeve.cluster.v1="
@@ -200,10 +207,19 @@ func (c *cluster) setState(id string, state clusterv1.NodeState) {
 func (c *cluster) update(change func(*store.State) *store.Change) {
 	c.t.Helper()
 	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
-	if _, err := records.Update(c.t.Context(), func(state *store.State) (*store.Change, error) { return change(state), nil }); err != nil {
+	if _, err := records.Update(c.t.Context(), ritual{}, func(state *store.State) (*store.Change, error) { return change(state), nil }); err != nil {
 		c.t.Fatal(err)
 	}
 }
+
+// ritual is the call of changes that no RPC makes yet.
+type ritual struct{}
+
+func (ritual) Entry() *clusterv1.AuditEntry {
+	return &clusterv1.AuditEntry{Rpc: "Test", Caller: "test", Code: "OK"}
+}
+
+func (ritual) Kept() {}
 
 func (c *cluster) client() *clientv3.Client { return etcd.Client(c.t, c.prefix) }
 

@@ -13,14 +13,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
+	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // stopWithin is how long calls that are under way may take to end. It is longer than one exchange with a store that does not answer.
@@ -44,18 +47,34 @@ type Config struct {
 	NodeID, Role  string
 	Configuration configuration.Configuration
 	Log           hclog.Logger
+	// Metrics is what is counted, and Health is told what the health of the role is judged by; default: nobody looks at them.
+	Metrics *metrics.Metrics
+	Health  *Health
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 	// AnswerWithin, HeartbeatTTL and ProbeEvery are times that tests shorten; their defaults are documented where they are used.
 	AnswerWithin, HeartbeatTTL, ProbeEvery time.Duration
+	// UnprovenBurst and UnprovenEvery are those of audit.Config.
+	UnprovenBurst int
+	UnprovenEvery time.Duration
+}
+
+func (c *Config) defaults() {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Metrics == nil {
+		c.Metrics = metrics.New()
+	}
+	if c.Health == nil {
+		c.Health = new(Health)
+	}
 }
 
 // Run serves the cluster API until ctx is done, and then returns nil. While the store holds no cluster, it waits for somebody to bootstrap
 // one.
 func Run(ctx context.Context, config Config) error {
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	config.defaults()
 	if err := checkBootstrap(); err != nil {
 		return err
 	}
@@ -67,8 +86,18 @@ func Run(ctx context.Context, config Config) error {
 	defer workers.Wait()
 	defer cancel()
 	workers.Go(func() { followed.Run(ctx) })
+	workers.Go(func() { follow(ctx, followed.Snapshots(), config.Metrics) })
 
-	config.Bootstrap.Attach(records)
+	audited := audit.New(audit.Config{
+		Store: records, NodeID: config.NodeID, Log: config.Log.Named("audit"), Now: config.Now, Counts: config.Metrics,
+		UnprovenBurst: config.UnprovenBurst, UnprovenEvery: config.UnprovenEvery,
+	})
+	// The last calls end after ctx, and are kept too.
+	keeping, keep := context.WithCancel(context.WithoutCancel(ctx))
+	defer keep()
+	workers.Go(func() { audited.Run(keeping) })
+
+	config.Bootstrap.Attach(records, audited)
 	defer config.Bootstrap.Detach()
 
 	snapshot, err := followed.Snapshots().Wait(ctx, func(snapshot *cache.Snapshot) bool {
@@ -87,7 +116,7 @@ func Run(ctx context.Context, config Config) error {
 		}
 		return fmt.Errorf("issue the curator's own SVID: %w", err)
 	}
-	server, err := newServer(ctx, config, records, followed.Snapshots(), serving)
+	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited)
 	if err != nil {
 		return err
 	}
@@ -100,8 +129,21 @@ func Run(ctx context.Context, config Config) error {
 	config.Log.Info("serving the cluster API", "cluster", snapshot.Cluster.GetClusterId(), "listen", listener.Addr().String(), "endpoint", endpoint)
 	config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
 	config.Host.Ready()
+	config.Health.serving(listener.Addr(), followed.Snapshots())
+	defer config.Health.stopped()
 	workers.Go(func() { probe(ctx, records, config) })
-	return serve(ctx, server, listener)
+	return serve(ctx, server, perPeer(listener, connectionsPerPeer))
+}
+
+// follow has the metrics know the cluster CA.
+func follow(ctx context.Context, snapshots *event.Value[*cache.Snapshot], metrics *metrics.Metrics) {
+	for watcher := snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return
+		}
+		metrics.CA(snapshot.CA)
+	}
 }
 
 // serve serves until ctx is done, and returns when every call has ended.

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
@@ -45,9 +45,29 @@ const (
 	maxAgeGrace = 30 * time.Second
 )
 
+// tellable is whom this server can tell.
+var tellable = []clusterv1.Caller{
+	clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_OPERATOR, clusterv1.Caller_CALLER_VIEWER,
+}
+
 // newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
-func newServer(ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving) (*grpc.Server, error) {
-	guard := auth.NewGuard(auth.NewAuthenticator(records, config.Now).Authenticate)
+func newServer(
+	ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, audited *audit.Log,
+) (*grpc.Server, error) {
+	guard := auth.NewGuard(auth.GuardConfig{
+		Authenticate: auth.NewAuthenticator(records, config.Now).Authenticate,
+		Snapshots:    snapshots,
+		Now:          config.Now,
+		Told: func(ctx context.Context, caller auth.Caller, admitted bool) {
+			kind := clusterv1.Caller_CALLER_UNSPECIFIED
+			if admitted {
+				kind = caller.Kind
+			}
+			audit.CallOf(ctx).By(caller.String(), kind)
+		},
+	})
+	var permissions auth.Permissions
+	isAudited := func(rpc string) bool { return permissions[rpc].GetAudited() }
 	rescue := recovery.WithRecoveryHandlerContext(func(_ context.Context, cause any) error { return panicked(config.Log, cause) })
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{
@@ -58,8 +78,11 @@ func newServer(ctx context.Context, config Config, records *store.Store, snapsho
 			// Every connection is made by a handshake in which the client proves that it holds its key.
 			SessionTicketsDisabled: true,
 		})),
-		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary),
-		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream),
+		// Twice what rescues: so that a call which panics has its entry in the audit log, and for what is around it.
+		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(rescue), config.Metrics.Unary, audited.Unary(isAudited),
+			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary),
+		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), config.Metrics.Stream, audited.Stream(isAudited),
+			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeWithin),
@@ -73,10 +96,10 @@ func newServer(ctx context.Context, config Config, records *store.Store, snapsho
 		Store: records, Snapshots: snapshots, Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
 	}))
 	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
-		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now,
+		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,
 	}))
-	permissions, err := auth.Declared(server.GetServiceInfo(), clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER)
-	if err != nil {
+	var err error
+	if permissions, err = auth.Declared(server.GetServiceInfo(), tellable...); err != nil {
 		server.Stop()
 		return nil, err
 	}
@@ -86,7 +109,7 @@ func newServer(ctx context.Context, config Config, records *store.Store, snapsho
 
 func panicked(log hclog.Logger, cause any) error {
 	log.Error("a call panicked: this is a mistake in the curator", "panic", cause, "stack", string(debug.Stack()))
-	return status.Error(codes.Internal, "the call met a mistake in the curator, whose log has the details (`reeve logs`)")
+	return answer.Errorf(codes.Internal, "the call met a mistake in the curator, whose log has the details (`reeve logs`)")
 }
 
 func errorsUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -108,7 +131,7 @@ func stopping(curator context.Context) grpc.StreamServerInterceptor {
 		defer context.AfterFunc(curator, func() { cancel(errStopping) })()
 		err := handler(service, &bound{ServerStream: stream, ctx: ctx})
 		if errors.Is(context.Cause(ctx), errStopping) && stream.Context().Err() == nil {
-			return status.Error(codes.Unavailable, "this curator is stopping: connect again")
+			return answer.Errorf(codes.Unavailable, "this curator is stopping: connect again")
 		}
 		return err
 	}

@@ -14,9 +14,11 @@
 //	epoch                    reeve.curator.v1.Epoch                 counted up by every management write
 //	nodes/<node ID>          reeve.cluster.v1.NodeRecord            what the cluster decided about a node
 //	plugins/<plugin>         reeve.cluster.v1.PluginRecord          the catalog
+//	operators/<name>         reeve.cluster.v1.Operator              who may call the management service besides the owner
 //	status/<node ID>         reeve.cluster.v1.NodeStatus            what the node last said of itself
 //	heartbeat/<node ID>      reeve.curator.v1.Heartbeat             attached to the lease that the node's heartbeats renew
 //	consensus/desired        reeve.consensus.v1.DesiredState        what the consensus role is to make true
+//	audit/<shelf>/<entry>    reeve.cluster.v1.AuditEntry            the audit log, without sequence numbers
 //
 // Keys that are none of these are left alone, so that a later version can add some within the format.
 //
@@ -29,6 +31,14 @@
 //
 // The desired state is never decided on: it is computed from the records (Desired) in the transaction that changes them, and can so not
 // differ from them.
+//
+// An entry of the audit log is in every such transaction: a change that the log knows nothing of cannot be made.
+//
+// # The audit log
+//
+// An entry is a key of its own, below the shelf that it belongs to, which is bounded for itself: what viewers and strangers do cannot push out what was
+// changed. Its sequence number is made of the revision at which the store created the key (ListAudit): no counter that writers would have to take turns
+// at, and no clock. The log comes first of all keys, and is neither read nor watched with the rest.
 //
 // Status and heartbeats change all the time and nothing is decided by them: they do not touch the epoch.
 package store

@@ -10,3 +10,6 @@ var Decode = decode
 
 // Encode is for the fuzz target.
 var Encode = encode
+
+// AuditEntry is for the fuzz target.
+var AuditEntry = auditEntry

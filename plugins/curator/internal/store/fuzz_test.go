@@ -18,6 +18,7 @@ func FuzzDecode(f *testing.F) {
 	for key, record := range map[string]proto.Message{
 		"cluster": first.Cluster, "authority/certificates": first.CA, "nodes/" + first.Node.GetId(): first.Node,
 		"plugins/curator": first.Plugins[1], "status/a": &clusterv1.NodeStatus{NodeId: "a"}, "heartbeat/a": first.Key,
+		"operators/alice": operator(f, "alice"),
 	} {
 		value, err := store.Encode(record)
 		if err != nil {
@@ -42,6 +43,9 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("the record at %q is about %q", key, node.GetId())
 			}
 		}
+		if operator, ok := record.(*clusterv1.Operator); ok && (operator.GetName() != strings.TrimPrefix(key, "operators/") || len(operator.GetPublicKey()) != 32) {
+			t.Fatalf("the record at %q is about %v", key, operator)
+		}
 		again, err := store.Encode(record)
 		if err != nil {
 			t.Fatal(err)
@@ -49,6 +53,25 @@ func FuzzDecode(f *testing.F) {
 		reread, err := store.Decode(key, []byte(again))
 		if err != nil || !proto.Equal(record, reread) {
 			t.Fatalf("%v was written and read as %v, %v", record, reread, err)
+		}
+	})
+}
+
+// FuzzAuditEntry reads whatever may lie in the audit log: there is always an entry, and its number is of the transaction that wrote it.
+func FuzzAuditEntry(f *testing.F) {
+	value, err := store.Encode(&clusterv1.AuditEntry{Rpc: "AddRole", Caller: "owner", Parameters: map[string]string{"role": "a"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("audit/change/00000000000000ff-0011223344556677-07", []byte(value), int64(256))
+	f.Add("audit/call/x", []byte("\xff"), int64(1))
+	f.Fuzz(func(t *testing.T, key string, value []byte, revision int64) {
+		if revision <= 0 || revision > 1<<50 {
+			t.Skip()
+		}
+		entry := store.AuditEntry(key, value, revision)
+		if entry == nil || entry.GetSequence()/store.AuditBatch != uint64(revision) {
+			t.Fatalf("%q at %d is %v", key, revision, entry)
 		}
 	})
 }

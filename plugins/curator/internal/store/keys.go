@@ -18,18 +18,25 @@ const (
 
 	prefixNodes      = "nodes/"
 	prefixPlugins    = "plugins/"
+	prefixOperators  = "operators/"
 	prefixStatus     = "status/"
 	prefixHeartbeats = "heartbeat/"
+
+	// prefixAudit comes before every other key, and firstRecord is where the others begin: the audit log is as large as all else and grows with every
+	// call, so whoever reads or watches the state of the cluster begins behind it.
+	prefixAudit = "audit/"
+	firstRecord = "audit0"
 )
 
-func nodeKey(id string) string      { return prefixNodes + id }
-func pluginKey(name string) string  { return prefixPlugins + name }
-func statusKey(id string) string    { return prefixStatus + id }
-func heartbeatKey(id string) string { return prefixHeartbeats + id }
+func nodeKey(id string) string       { return prefixNodes + id }
+func pluginKey(name string) string   { return prefixPlugins + name }
+func operatorKey(name string) string { return prefixOperators + name }
+func statusKey(id string) string     { return prefixStatus + id }
+func heartbeatKey(id string) string  { return prefixHeartbeats + id }
 
 // split cuts a key into the prefix of its kind and the name below it. Keys of a single record have no name.
 func split(key string) (kind, name string) {
-	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixStatus, prefixHeartbeats} {
+	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixOperators, prefixStatus, prefixHeartbeats} {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {
 			return prefix, rest
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"google.golang.org/protobuf/proto"
 
@@ -42,6 +43,9 @@ func decode(key string, value []byte) (proto.Message, error) {
 			}
 			return nil
 		}
+	case prefixOperators:
+		operator := new(clusterv1.Operator)
+		record, check = operator, func() error { return checkOperator(name, operator) }
 	case prefixStatus:
 		status := new(clusterv1.NodeStatus)
 		record, check = status, func() error {
@@ -89,6 +93,23 @@ func checkNode(id string, node *clusterv1.NodeRecord) error {
 	}
 	if node.GetId() != id || identity.NodeID(node.GetPublicKey()) != id {
 		return fmt.Errorf("it is about node %q with the key of %q", node.GetId(), identity.NodeID(node.GetPublicKey()))
+	}
+	return nil
+}
+
+// operatorID is the form of the IDs of operators' records, which are part of the SPIFFE IDs of their sessions.
+var operatorID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+func checkOperator(name string, operator *clusterv1.Operator) error {
+	switch {
+	case operator.GetName() != name || !identity.ValidName(name):
+		return fmt.Errorf("it is about operator %q", operator.GetName())
+	case !operatorID.MatchString(operator.GetId()):
+		return fmt.Errorf("its ID is %q", operator.GetId())
+	case len(operator.GetPublicKey()) != ed25519.PublicKeySize:
+		return fmt.Errorf("its public key has %d bytes", len(operator.GetPublicKey()))
+	case operator.GetRole() == clusterv1.OperatorRole_OPERATOR_ROLE_UNSPECIFIED || clusterv1.OperatorRole_name[int32(operator.GetRole())] == "":
+		return fmt.Errorf("its role is %s", operator.GetRole())
 	}
 	return nil
 }

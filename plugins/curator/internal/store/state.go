@@ -26,6 +26,8 @@ type State struct {
 	// Nodes is by node ID, Plugins by name.
 	Nodes   map[string]*clusterv1.NodeRecord
 	Plugins map[string]*clusterv1.PluginRecord
+	// Operators is by name.
+	Operators map[string]*clusterv1.Operator
 	// Statuses is what nodes reported, by node ID; a node that never did is not in it.
 	Statuses map[string]*clusterv1.NodeStatus
 	// Alive holds the IDs of the nodes whose heartbeat is fresh.
@@ -36,12 +38,13 @@ type State struct {
 
 func newState(revision int64) *State {
 	return &State{
-		Revision: revision,
-		Nodes:    make(map[string]*clusterv1.NodeRecord),
-		Plugins:  make(map[string]*clusterv1.PluginRecord),
-		Statuses: make(map[string]*clusterv1.NodeStatus),
-		Alive:    make(map[string]bool),
-		Damaged:  make(map[string]error),
+		Revision:  revision,
+		Nodes:     make(map[string]*clusterv1.NodeRecord),
+		Plugins:   make(map[string]*clusterv1.PluginRecord),
+		Operators: make(map[string]*clusterv1.Operator),
+		Statuses:  make(map[string]*clusterv1.NodeStatus),
+		Alive:     make(map[string]bool),
+		Damaged:   make(map[string]error),
 	}
 }
 
@@ -49,6 +52,7 @@ func (s *State) clone() *State {
 	c := *s
 	c.Nodes = maps.Clone(s.Nodes)
 	c.Plugins = maps.Clone(s.Plugins)
+	c.Operators = maps.Clone(s.Operators)
 	c.Statuses = maps.Clone(s.Statuses)
 	c.Alive = maps.Clone(s.Alive)
 	c.Damaged = maps.Clone(s.Damaged)
@@ -70,6 +74,15 @@ func (s *State) Catalog() []*clusterv1.PluginRecord {
 	return plugins
 }
 
+// OperatorList returns all operators, sorted by name.
+func (s *State) OperatorList() []*clusterv1.Operator {
+	operators := make([]*clusterv1.Operator, 0, len(s.Operators))
+	for _, name := range slices.Sorted(maps.Keys(s.Operators)) {
+		operators = append(operators, s.Operators[name])
+	}
+	return operators
+}
+
 // Node returns a node as operators see it, or nil if there is no record of it.
 func (s *State) Node(id string) *clusterv1.Node {
 	record, ok := s.Nodes[id]
@@ -82,6 +95,15 @@ func (s *State) Node(id string) *clusterv1.Node {
 // With returns the state after a change.
 func (s *State) With(change *Change) *State {
 	after := s.clone()
+	if change.Cluster != nil {
+		after.Cluster = change.Cluster
+	}
+	for _, operator := range change.Operators {
+		after.Operators[operator.GetName()] = operator
+	}
+	for _, name := range change.Revoked {
+		delete(after.Operators, name)
+	}
 	for _, node := range change.Nodes {
 		after.Nodes[node.GetId()] = node
 	}
@@ -142,6 +164,8 @@ func (s *State) remove(key string) {
 		delete(s.Nodes, name)
 	case prefixPlugins:
 		delete(s.Plugins, name)
+	case prefixOperators:
+		delete(s.Operators, name)
 	case prefixStatus:
 		delete(s.Statuses, name)
 	case prefixHeartbeats:
@@ -169,6 +193,8 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 		s.Nodes[name] = record
 	case *clusterv1.PluginRecord:
 		s.Plugins[name] = record
+	case *clusterv1.Operator:
+		s.Operators[name] = record
 	case *clusterv1.NodeStatus:
 		s.Statuses[name] = record
 	case *curatorv1.Heartbeat:

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -14,15 +15,9 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-const (
-	// answerWithin is how long one exchange with the store may take: longer than an election at the default timing, shorter than people and
-	// heartbeats wait.
-	answerWithin = 5 * time.Second
-	// maxTransaction is how many bytes one transaction may write: etcd takes 1.5 MiB by default, keys and compares included.
-	maxTransaction = 1280 << 10
-	// tries is how often a write that others got in front of is tried. With jitter between, this many do not fail by bad luck.
-	tries = 10
-)
+// answerWithin is how long one exchange with the store may take: longer than an election at the default timing, shorter than people and
+// heartbeats wait.
+const answerWithin = 5 * time.Second
 
 // Config is what a Store needs.
 type Config struct {
@@ -39,6 +34,7 @@ type Store struct {
 	client       *clientv3.Client
 	clusterUser  string
 	answerWithin time.Duration
+	reached      atomic.Int64 // the newest revision that the store has answered with
 }
 
 // New returns a Store. It owns nothing: the client is closed by whoever made it.
@@ -50,12 +46,13 @@ func New(config Config) *Store {
 	return s
 }
 
-// ReadRecords reads what decisions are made of: cluster, CA, all nodes and the catalog, without statuses and heartbeats. The error is
-// ErrNoCluster if there is no cluster.
+// ReadRecords reads what decisions are made of: cluster, CA, all nodes, the catalog and the operators, without statuses and heartbeats. The error
+// is ErrNoCluster if there is no cluster.
 func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 	state, err := s.read(ctx, "read the cluster's records",
 		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyEpoch),
-		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()))
+		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()),
+		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()))
 	return whole(state, err)
 }
 
@@ -71,15 +68,32 @@ func (s *Store) ReadNode(ctx context.Context, id string) (*State, error) {
 	return whole(state, err)
 }
 
-// ReadAll reads everything as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
-func (s *Store) ReadAll(ctx context.Context) (*State, error) {
-	return s.read(ctx, "read the cluster's state", clientv3.OpGet("", clientv3.WithPrefix()))
+// ReadOperator reads what says who an operator is: cluster, CA, and the record of the operator, if there is one.
+func (s *Store) ReadOperator(ctx context.Context, name string) (*State, error) {
+	state, err := s.read(ctx, "read the record of an operator",
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(operatorKey(name)))
+	return whole(state, err)
 }
 
-// Probe asks the store for a linearizable answer, and so tells whether it has a quorum.
-func (s *Store) Probe(ctx context.Context) error {
-	_, err := s.read(ctx, "read the epoch", clientv3.OpGet(keyEpoch))
-	return err
+// ReadOperators reads cluster, CA and the records of all operators.
+func (s *Store) ReadOperators(ctx context.Context) (*State, error) {
+	state, err := s.read(ctx, "read the records of the operators",
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(prefixOperators, clientv3.WithPrefix()))
+	return whole(state, err)
+}
+
+// ReadAll reads everything but the audit log as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
+func (s *Store) ReadAll(ctx context.Context) (*State, error) {
+	return s.read(ctx, "read the cluster's state", clientv3.OpGet(firstRecord, clientv3.WithFromKey()))
+}
+
+// Probe asks the store for a linearizable answer, and so tells whether it has a quorum. It returns the epoch.
+func (s *Store) Probe(ctx context.Context) (epoch uint64, err error) {
+	state, err := s.read(ctx, "read the epoch", clientv3.OpGet(keyEpoch))
+	if err != nil {
+		return 0, err
+	}
+	return state.Epoch, nil
 }
 
 // ReadSigningKey reads the private key of the cluster CA, PKCS #8, and the certificate that it belongs to, DER.
@@ -105,83 +119,11 @@ func (s *Store) ReadSigningKey(ctx context.Context) (key, certificate []byte, er
 	return record.GetPrivateKey(), ca.(*curatorv1.CertificateAuthority).GetCertificates()[0], nil
 }
 
-// Watch streams the changes of all keys after a revision.
+// Watch streams the changes of all keys but the audit log after a revision.
 func (s *Store) Watch(ctx context.Context, after int64) clientv3.WatchChan {
 	// Progress notifications carry the revision on while nothing changes, so that a resumed watch is rarely behind a compaction. With a leader
 	// required, a member that was cut off says so in place of being silent.
-	return s.client.Watch(clientv3.WithRequireLeader(ctx), "", clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
-}
-
-// Change is the records that a management write puts in place of those that were read.
-type Change struct {
-	Nodes   []*clusterv1.NodeRecord
-	Plugins []*clusterv1.PluginRecord
-}
-
-// Update makes one management write. It gives the records, as ReadRecords reads them, to decide, and writes the change that it returns in one
-// transaction, if nothing was decided in between; otherwise it reads again. decide may so run several times; its error ends the update as
-// it is, and a nil change too, without a write. Update returns the state that the change led to.
-func (s *Store) Update(ctx context.Context, decide func(*State) (*Change, error)) (*State, error) {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval = 5 * time.Millisecond
-	pause.MaxInterval = 250 * time.Millisecond
-	return backoff.Retry(ctx, func() (*State, error) {
-		state, err := s.ReadRecords(ctx)
-		if err != nil {
-			return nil, backoff.Permanent(err)
-		}
-		change, err := decide(state)
-		if err != nil {
-			return nil, backoff.Permanent(err)
-		}
-		if change == nil {
-			return state, nil
-		}
-		after, err := s.commit(ctx, state, change)
-		if err != nil && !errors.Is(err, ErrConflict) {
-			return nil, backoff.Permanent(err)
-		}
-		return after, err
-	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries))
-}
-
-func (s *Store) commit(ctx context.Context, before *State, change *Change) (*State, error) {
-	after := before.With(change)
-	after.Epoch++
-	var writes transaction
-	writes.put(keyEpoch, &curatorv1.Epoch{Number: after.Epoch})
-	for _, node := range change.Nodes {
-		writes.put(nodeKey(node.GetId()), node)
-	}
-	for _, plugin := range change.Plugins {
-		writes.put(pluginKey(plugin.GetName()), plugin)
-	}
-	if desired := Desired(after, s.clusterUser); !proto.Equal(desired, Desired(before, s.clusterUser)) {
-		writes.put(keyDesired, desired)
-	}
-	if err := writes.check(); err != nil {
-		return nil, err
-	}
-	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", before.Revision+1) }
-	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
-	defer cancel()
-	response, err := s.client.Txn(bounded).If(
-		unchanged(clientv3.ModRevision(keyEpoch)),
-		unchanged(clientv3.ModRevision(keyCluster)),
-		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
-		// A deleted key has the revision 0 and is unchanged to all of the above.
-		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
-		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
-	).Then(writes.ops...).Commit()
-	if err != nil {
-		return nil, s.failed(ctx, "write a change", err)
-	}
-	if !response.Succeeded {
-		return nil, ErrConflict
-	}
-	after.Revision = response.Header.GetRevision()
-	return after, nil
+	return s.client.Watch(clientv3.WithRequireLeader(ctx), firstRecord, clientv3.WithFromKey(), clientv3.WithRev(after+1), clientv3.WithProgressNotify())
 }
 
 // Genesis is the first state of a cluster.
@@ -228,30 +170,6 @@ func (s *Store) Create(ctx context.Context, genesis Genesis) (bool, error) {
 	return response.Succeeded, nil
 }
 
-// transaction collects what one transaction writes.
-type transaction struct {
-	ops   []clientv3.Op
-	bytes int
-	err   error
-}
-
-func (t *transaction) put(key string, record proto.Message) {
-	value, err := encode(record)
-	if err != nil {
-		t.err = errors.Join(t.err, err)
-		return
-	}
-	t.bytes += len(key) + len(value)
-	t.ops = append(t.ops, clientv3.OpPut(key, value))
-}
-
-func (t *transaction) check() error {
-	if t.err == nil && t.bytes > maxTransaction {
-		return &TooLargeError{Bytes: t.bytes, Limit: maxTransaction}
-	}
-	return t.err
-}
-
 // read makes a state of what gets return, all at one revision.
 func (s *Store) read(ctx context.Context, doing string, gets ...clientv3.Op) (*State, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
@@ -260,6 +178,7 @@ func (s *Store) read(ctx context.Context, doing string, gets ...clientv3.Op) (*S
 	if err != nil {
 		return nil, s.failed(ctx, doing, err)
 	}
+	s.reach(response.Header)
 	state := newState(response.Header.GetRevision())
 	for _, got := range response.Responses {
 		for _, kv := range got.GetResponseRange().GetKvs() {
@@ -280,6 +199,16 @@ func whole(state *State, err error) (*State, error) {
 		return nil, ErrNoCluster
 	}
 	return state, nil
+}
+
+// reach takes note of a revision.
+func (s *Store) reach(header *pb.ResponseHeader) {
+	for {
+		known := s.reached.Load()
+		if header.GetRevision() <= known || s.reached.CompareAndSwap(known, header.GetRevision()) {
+			return
+		}
+	}
 }
 
 // failed tells a store that does not answer from a caller that gave up.

@@ -50,6 +50,12 @@ func plugin(name, user string, provides ...string) *clusterv1.PluginRecord {
 	}
 }
 
+func operator(t testing.TB, name string) *clusterv1.Operator {
+	return &clusterv1.Operator{
+		Name: name, Role: clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER, Id: "00112233445566778899aabbccddeeff", PublicKey: newKey(t), CreatedBy: "owner",
+	}
+}
+
 func genesis(t testing.TB) store.Genesis {
 	first := node(t, "consensus", "curator")
 	return store.Genesis{
@@ -60,6 +66,15 @@ func genesis(t testing.TB) store.Genesis {
 		Plugins: []*clusterv1.PluginRecord{plugin("consensus", "", "reeve.consensus.v1"), plugin("curator", "curator", "reeve.cluster.v1"), plugin("lighthouse", "beam")},
 	}
 }
+
+// call is a call that changes something.
+type call struct{ kept int }
+
+func (c *call) Entry() *clusterv1.AuditEntry {
+	return &clusterv1.AuditEntry{Rpc: "Test", Caller: "operator test", Code: "OK"}
+}
+
+func (c *call) Kept() { c.kept++ }
 
 func open(t testing.TB) (*store.Store, *clientv3.Client) {
 	client := etcd.Client(t, etcd.NewPrefix())
@@ -134,7 +149,7 @@ func TestCreateRefusesAnythingThere(t *testing.T) {
 func TestUpdateWritesEpochAndDesiredState(t *testing.T) {
 	s, client, _ := created(t)
 	second := node(t, "consensus")
-	state, err := s.Update(t.Context(), func(*store.State) (*store.Change, error) {
+	state, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		return &store.Change{Nodes: []*clusterv1.NodeRecord{second}, Plugins: []*clusterv1.PluginRecord{plugin("other", "other")}}, nil
 	})
 	if err != nil {
@@ -154,7 +169,7 @@ func TestUpdateWritesEpochAndDesiredState(t *testing.T) {
 	if read.Epoch != 2 || read.Revision != state.Revision {
 		t.Errorf("read epoch %d at %d, written at %d", read.Epoch, read.Revision, state.Revision)
 	}
-	state, err = s.Update(t.Context(), func(*store.State) (*store.Change, error) { return nil, nil })
+	state, err = s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) { return nil, nil })
 	if err != nil || state.Epoch != 2 || state.Revision != read.Revision {
 		t.Errorf("an update without a change: epoch %d at %d, %v", state.Epoch, state.Revision, err)
 	}
@@ -165,7 +180,7 @@ func TestUpdateComparesEverything(t *testing.T) {
 	for name, interfere := range map[string]func(t *testing.T, s *store.Store, client *clientv3.Client){
 		"another node is written": func(t *testing.T, s *store.Store, _ *clientv3.Client) {
 			other := node(t)
-			if _, err := s.Update(t.Context(), func(*store.State) (*store.Change, error) {
+			if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 				return &store.Change{Nodes: []*clusterv1.NodeRecord{other}}, nil
 			}); err != nil {
 				t.Fatal(err)
@@ -177,6 +192,15 @@ func TestUpdateComparesEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := client.Txn(t.Context()).Then(clientv3.OpDelete("plugins/lighthouse"), clientv3.OpPut("epoch", string(epoch))).Commit(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an operator is written past the epoch": func(t *testing.T, _ *store.Store, client *clientv3.Client) {
+			value, err := store.Encode(operator(t, "past"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Put(t.Context(), "operators/past", value); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -193,7 +217,7 @@ func TestUpdateComparesEverything(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, client, first := created(t)
 			runs := 0
-			if _, err := s.Update(t.Context(), func(state *store.State) (*store.Change, error) {
+			if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) {
 				if runs++; runs == 1 {
 					interfere(t, s, client)
 				}
@@ -213,9 +237,9 @@ func TestUpdateComparesEverything(t *testing.T) {
 func TestUpdateGivesUp(t *testing.T) {
 	s, _, _ := created(t)
 	other := store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator"})
-	_, err := s.Update(t.Context(), func(*store.State) (*store.Change, error) {
+	_, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		busy := node(t)
-		if _, err := other.Update(t.Context(), func(*store.State) (*store.Change, error) {
+		if _, err := other.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 			return &store.Change{Nodes: []*clusterv1.NodeRecord{busy}}, nil
 		}); err != nil {
 			t.Fatal(err)
@@ -233,7 +257,7 @@ func TestConcurrentUpdatesAllCount(t *testing.T) {
 	var group sync.WaitGroup
 	for range writers {
 		group.Go(func() {
-			if _, err := s.Update(t.Context(), func(state *store.State) (*store.Change, error) {
+			if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) {
 				changed := proto.CloneOf(state.Nodes[first.Node.GetId()])
 				changed.Generation++
 				return &store.Change{Nodes: []*clusterv1.NodeRecord{changed}}, nil
@@ -256,7 +280,7 @@ func TestTooLarge(t *testing.T) {
 	s, _, first := created(t)
 	large := proto.CloneOf(first.Node)
 	large.Labels = map[string]string{"large": strings.Repeat("x", 2<<20)}
-	_, err := s.Update(t.Context(), func(*store.State) (*store.Change, error) {
+	_, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		return &store.Change{Nodes: []*clusterv1.NodeRecord{large}}, nil
 	})
 	var tooLarge *store.TooLargeError
@@ -274,7 +298,7 @@ func TestOtherFormat(t *testing.T) {
 	if _, err := client.Put(t.Context(), "cluster", string(value)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Update(t.Context(), func(*store.State) (*store.Change, error) { t.Error("decided"); return nil, nil })
+	_, err = s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) { t.Error("decided"); return nil, nil })
 	var format *store.FormatError
 	if !errors.As(err, &format) || format.Format != 2 {
 		t.Errorf("Update: %v", err)

@@ -1,0 +1,26 @@
+package events
+
+import nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+
+// Recorder takes events. Record never blocks, fills in sequence and time, and keeps nothing of what it is given.
+type Recorder interface {
+	Record(event *nodev1.Event)
+}
+
+// The types of the events that this package records by itself. docs/reference/events.md lists all of them.
+const (
+	// CoreStarted: the core runs. Details: version.
+	CoreStarted = "CoreStarted"
+	// CoreStopping: the core was asked to stop and does.
+	CoreStopping = "CoreStopping"
+	// MembershipChanged: the membership has another state. Details: from, to, reason.
+	MembershipChanged = "MembershipChanged"
+	// StoreProblem: something keeps the consensus store from its work. Details: problem.
+	StoreProblem = "StoreProblem"
+	// StoreRecovered: nothing does any more. Details: problem, as it was.
+	StoreRecovered = "StoreRecovered"
+	// AddressesChanged: the node has other addresses. Details: before, now.
+	AddressesChanged = "AddressesChanged"
+	// EventsDropped: events were lost since they could not be written to disk in time. Details: count.
+	EventsDropped = "EventsDropped"
+)

@@ -1,0 +1,115 @@
+package nodeapi
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/roles"
+	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// maxReason is how long the message of an error is that another room or a role gave, in bytes.
+const maxReason = 4096
+
+// RestartRole implements the RPC.
+func (s *service) RestartRole(ctx context.Context, request *nodev1.RestartRoleRequest) (*nodev1.RestartRoleResponse, error) {
+	if err := checkRole(request.GetRole()); err != nil {
+		return nil, err
+	}
+	if s.config.Restart == nil {
+		return nil, missing("restart roles")
+	}
+	stopped, err := s.config.Restart(ctx, request.GetRole(), request.GetDryRun())
+	var unknown *roles.NotDesiredError
+	if errors.As(err, &unknown) {
+		return nil, status.Error(codes.NotFound, reason(err)+": `reeve status` lists the roles of this node")
+	}
+	if err != nil {
+		return nil, failure(err)
+	}
+	return &nodev1.RestartRoleResponse{InstanceId: stopped}, nil
+}
+
+// GetMetrics implements the RPC.
+func (s *service) GetMetrics(ctx context.Context, _ *nodev1.GetMetricsRequest) (*nodev1.GetMetricsResponse, error) {
+	if s.config.Metrics == nil {
+		return nil, missing("tell its metrics")
+	}
+	text, err := s.config.Metrics(ctx)
+	if err != nil {
+		return nil, failure(err)
+	}
+	// A client would refuse it with a message that says less.
+	if room := limits.Message - 1024; len(text) > room {
+		return nil, status.Errorf(codes.ResourceExhausted, "nodeapi: the metrics of this node have %d bytes, and an answer takes %d: a role tells too many", len(text), room)
+	}
+	return &nodev1.GetMetricsResponse{Text: text}, nil
+}
+
+// RecoverStore implements the RPC.
+func (s *service) RecoverStore(ctx context.Context, request *nodev1.RecoverStoreRequest) (*nodev1.RecoverStoreResponse, error) {
+	if s.config.RecoverStore == nil {
+		return nil, missing("have the consensus store recovered")
+	}
+	before, after, err := s.config.RecoverStore(ctx, request.GetDryRun())
+	if err != nil {
+		return nil, failure(err)
+	}
+	return &nodev1.RecoverStoreResponse{SizeBefore: before, SizeAfter: after}, nil
+}
+
+// ReplaceOwner implements the RPC.
+func (s *service) ReplaceOwner(ctx context.Context, request *nodev1.ReplaceOwnerRequest) (*nodev1.ReplaceOwnerResponse, error) {
+	key := request.GetOwnerPublicKey()
+	if len(key) != ed25519.PublicKeySize {
+		return nil, status.Errorf(codes.InvalidArgument, "nodeapi: an owner key is an Ed25519 public key of %d bytes, not of %d", ed25519.PublicKeySize, len(key))
+	}
+	if s.config.ReplaceOwner == nil {
+		return nil, missing("replace the cluster's owner key")
+	}
+	if err := s.config.ReplaceOwner(ctx, ed25519.PublicKey(key), callerOf(ctx).name, request.GetDryRun()); err != nil {
+		return nil, failure(err)
+	}
+	return &nodev1.ReplaceOwnerResponse{}, nil
+}
+
+func checkRole(role string) error {
+	if !names.ValidName(role) {
+		return status.Errorf(codes.InvalidArgument, "nodeapi: %q is not the name of a role: `reeve status` lists the roles of this node", limits.Cut(role, limits.Name))
+	}
+	return nil
+}
+
+// missing answers a call for which the node was made without what it takes.
+func missing(what string) error {
+	return status.Errorf(codes.Unimplemented, "nodeapi: the core of this node cannot %s: it may be older than the command, `reeve version` tells", what)
+}
+
+// failure turns the error of another room into a call's.
+func failure(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	case errors.Is(err, roles.ErrStopping):
+		return errStopping
+	}
+	if known, ok := status.FromError(err); ok {
+		return status.Error(known.Code(), reason(err))
+	}
+	return status.Error(codes.Internal, reason(err))
+}
+
+// reason is what an error says. A role may have had a part in it.
+func reason(err error) string {
+	text := err.Error()
+	if known, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
+		text = known.GRPCStatus().Message()
+	}
+	return limits.Cut(limits.Clean(limits.Cut(text, maxReason)), maxReason)
+}

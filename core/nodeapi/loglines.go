@@ -1,0 +1,85 @@
+package nodeapi
+
+import (
+	"bytes"
+	"fmt"
+)
+
+const (
+	// logChunk is how much of a log is sent at a time, as far as lines end there, and how much is read at a time.
+	logChunk = 64 << 10
+	// maxLine is the longest line that is sent whole. What a role writes is not bounded, what the node holds in memory of it is.
+	maxLine = 256 << 10
+)
+
+// lineSender sends what it is fed in chunks of whole lines. It holds little, and a receiver that is slow holds up whoever feeds it: what is not read waits
+// in the files.
+type lineSender struct {
+	send func([]byte) error
+	// chunk is whole lines that are to be sent. line is the beginning of one that has no end yet, and more is how much of it was left out.
+	chunk []byte
+	line  []byte
+	more  int
+}
+
+// feed takes what comes next of a log.
+func (s *lineSender) feed(data []byte) error {
+	for len(data) > 0 {
+		part, rest, ends := bytes.Cut(data, []byte{'\n'})
+		kept := part[:min(len(part), maxLine-len(s.line))]
+		s.line = append(s.line, kept...)
+		s.more += len(part) - len(kept)
+		if ends {
+			if err := s.endLine(); err != nil {
+				return err
+			}
+		}
+		data = rest
+	}
+	return nil
+}
+
+// end gives an end to a line that will get no other.
+func (s *lineSender) end() error {
+	if len(s.line) == 0 {
+		return nil
+	}
+	return s.endLine()
+}
+
+// note sends a line of the node's own.
+func (s *lineSender) note(text string) error {
+	if err := s.end(); err != nil {
+		return err
+	}
+	return s.feed([]byte("--- reeve: " + text + " ---\n"))
+}
+
+func (s *lineSender) endLine() error {
+	if s.more > 0 {
+		s.line = fmt.Appendf(s.line, " [%d more bytes]", s.more)
+	}
+	s.line = append(s.line, '\n')
+	if len(s.chunk)+len(s.line) > logChunk {
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	s.chunk = append(s.chunk, s.line...)
+	s.more = 0
+	if s.line = s.line[:0]; cap(s.line) > logChunk {
+		s.line = nil
+	}
+	return nil
+}
+
+// flush sends all whole lines.
+func (s *lineSender) flush() error {
+	if len(s.chunk) == 0 {
+		return nil
+	}
+	chunk := s.chunk
+	// What was handed over belongs to the stream.
+	s.chunk = nil
+	return s.send(chunk)
+}

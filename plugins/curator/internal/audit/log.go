@@ -1,0 +1,253 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+const (
+	// waitAtMost is how long a call waits for its entry to be written: somewhat more than one write may take.
+	waitAtMost = 6 * time.Second
+	// queued is how many entries may wait: more than calls can be under way on some connections.
+	queued = 1024
+	// unprovenBurst and unprovenEvery bound the entries of callers who proved nothing: enough of them to see what somebody tries, and no more
+	// than a day's worth of one per minute for one who tries all the time.
+	unprovenBurst = 20
+	unprovenEvery = time.Second
+	// trimAfter is after which part of what a shelf holds it is looked at again whether it is full.
+	trimAfter = 100
+)
+
+// Store is where the entries are kept: a *store.Store.
+type Store interface {
+	AppendAudit(ctx context.Context, records []store.AuditRecord) error
+	TrimAudit(ctx context.Context, shelf store.AuditShelf) (removed int64, err error)
+}
+
+var _ Store = (*store.Store)(nil)
+
+// Counts is told what is written, for metrics.
+type Counts interface {
+	Audited(shelf store.AuditShelf, entries int)
+	AuditSuppressed()
+	AuditFailed()
+}
+
+// Config is what a Log needs.
+type Config struct {
+	Store  Store
+	NodeID string
+	Log    hclog.Logger
+	Now    func() time.Time
+	Counts Counts
+	// UnprovenBurst and UnprovenEvery say how many calls of callers who proved nothing are written: so many at once, and then one in that time. Defaults:
+	// 20 and 1 s.
+	UnprovenBurst int
+	UnprovenEvery time.Duration
+}
+
+// Log writes the entries of this curator.
+type Log struct {
+	config  Config
+	limiter *rate.Limiter
+	pending chan *item
+	changes chan struct{} // tells Run of an entry that was written with a change; holds many
+	crowd   crowd
+}
+
+// item is an entry on its way.
+type item struct {
+	entry  *clusterv1.AuditEntry
+	result chan error // holds one
+	// abandoned: the call was told that it is not kept.
+	abandoned atomic.Bool
+}
+
+// New returns a Log, which writes while Run runs.
+func New(config Config) *Log {
+	if config.UnprovenBurst == 0 {
+		config.UnprovenBurst = unprovenBurst
+	}
+	if config.UnprovenEvery == 0 {
+		config.UnprovenEvery = unprovenEvery
+	}
+	l := &Log{config: config, pending: make(chan *item, queued), changes: make(chan struct{}, queued)}
+	l.limiter = rate.NewLimiter(rate.Every(config.UnprovenEvery), config.UnprovenBurst)
+	l.crowd.some = make(chan struct{}, 1)
+	return l
+}
+
+// Run writes until ctx is done, and then what is left.
+func (l *Log) Run(ctx context.Context) {
+	w := &writer{log: l, since: make(map[store.AuditShelf]int)}
+	for _, shelf := range store.AuditShelves {
+		w.since[shelf] = shelf.Most() // nobody knows yet how many there are
+	}
+	var due <-chan time.Time
+	for {
+		select {
+		case first := <-l.pending:
+			_ = w.write(first) // whoever waits for it is told
+		case <-l.changes:
+			w.wrote(store.AuditChanges, 1)
+		case <-l.crowd.some:
+			due = time.After(l.config.UnprovenEvery)
+		case <-due:
+			if due = nil; !l.settle(w) {
+				due = time.After(l.config.UnprovenEvery)
+			}
+		case <-ctx.Done():
+			w.last(l)
+			return
+		}
+	}
+}
+
+// put hands an entry over, and waits until it is written. Whoever calls has been answered only then, whatever becomes of the call's context.
+func (l *Log) put(entry *clusterv1.AuditEntry) error {
+	timeout := time.NewTimer(waitAtMost)
+	defer timeout.Stop()
+	handed := &item{entry: entry, result: make(chan error, 1)}
+	select {
+	case l.pending <- handed:
+	case <-timeout.C:
+		return errBusy
+	}
+	select {
+	case err := <-handed.result:
+		return err
+	case <-timeout.C:
+		handed.abandoned.Store(true)
+		return errBusy
+	}
+}
+
+var errBusy = fmt.Errorf("it was not written within %v", waitAtMost)
+
+// drop hands an entry over and does not wait. It reports whether there was room.
+func (l *Log) drop(entry *clusterv1.AuditEntry) bool {
+	select {
+	case l.pending <- &item{entry: entry, result: make(chan error, 1)}:
+		return true
+	default:
+		l.config.Log.Warn("a call is not kept in the audit log, which cannot be written", "rpc", entry.GetRpc(), "caller", entry.GetCaller(), "code", entry.GetCode())
+		l.config.Counts.AuditFailed()
+		return false
+	}
+}
+
+// noteChange counts an entry that the store wrote with a change.
+func (l *Log) noteChange() {
+	l.config.Counts.Audited(store.AuditChanges, 1)
+	select {
+	case l.changes <- struct{}{}:
+	default: // Run has enough to count
+	}
+}
+
+// shelf is where an entry of a call that changed nothing belongs.
+func shelf(entry *clusterv1.AuditEntry) store.AuditShelf {
+	if entry.GetCaller() == unknown {
+		return store.AuditUnproven
+	}
+	return store.AuditCalls
+}
+
+// writer is the state of Run.
+type writer struct {
+	log   *Log
+	since map[store.AuditShelf]int // entries since the shelf was last looked at
+}
+
+// write writes an entry, and all others that have come meanwhile, in one transaction.
+func (w *writer) write(first *item) error {
+	items := []*item{first}
+	for waiting := true; waiting && len(items) < store.AuditBatch; {
+		select {
+		case next := <-w.log.pending:
+			items = append(items, next)
+		default:
+			waiting = false
+		}
+	}
+	records := make([]store.AuditRecord, len(items))
+	shelves := make(map[store.AuditShelf]int)
+	for i, item := range items {
+		if item.abandoned.Load() {
+			item.entry.Code, item.entry.Reason = spell(codes.Unavailable), errBusy.Error()
+		}
+		records[i] = store.AuditRecord{Shelf: shelf(item.entry), Entry: item.entry}
+		shelves[records[i].Shelf]++
+	}
+	// Not the context of Run, which ends while calls still do. The store bounds it.
+	err := w.log.config.Store.AppendAudit(context.Background(), records)
+	for _, item := range items {
+		item.result <- err
+	}
+	if err != nil {
+		w.log.config.Counts.AuditFailed()
+		w.log.config.Log.Warn("calls are not kept in the audit log", "calls", len(items), "error", err)
+		return err
+	}
+	for shelf, entries := range shelves {
+		w.log.config.Counts.Audited(shelf, entries)
+		w.wrote(shelf, entries)
+	}
+	return nil
+}
+
+// wrote counts entries, and makes room from time to time.
+func (w *writer) wrote(shelf store.AuditShelf, entries int) {
+	if w.since[shelf] += entries; w.since[shelf] < shelf.Most()/trimAfter {
+		return
+	}
+	w.since[shelf] = 0
+	removed, err := w.log.config.Store.TrimAudit(context.Background(), shelf)
+	switch {
+	case errors.Is(err, store.ErrNoCluster):
+	case err != nil:
+		w.log.config.Log.Warn("the oldest entries of the audit log could not be removed; it is tried again", "error", err)
+	case removed > 0:
+		w.log.config.Log.Info("removed the oldest entries of the audit log", "shelf", string(shelf), "entries", removed)
+	}
+}
+
+// last writes what was handed over, unless the store is away: then nobody waits for it any more.
+func (w *writer) last(l *Log) {
+	left := l.crowd.take()
+	for {
+		var next *item
+		select {
+		case next = <-l.pending:
+		default:
+			if left == nil {
+				return
+			}
+			next, left = &item{entry: left, result: make(chan error, 1)}, nil
+		}
+		if w.write(next) != nil {
+			return
+		}
+	}
+}
+
+// settle writes an entry for the calls that were left out, if one more may be written. It reports whether nothing is left.
+func (l *Log) settle(w *writer) bool {
+	if !l.limiter.Allow() {
+		return false
+	}
+	if entry := l.crowd.take(); entry != nil {
+		_ = w.write(&item{entry: entry, result: make(chan error, 1)}) // nobody waits for it
+	}
+	return true
+}

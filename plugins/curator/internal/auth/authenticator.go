@@ -1,0 +1,203 @@
+package auth
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Records is where the pinned keys are: a *store.Store. All reads are linearizable.
+type Records interface {
+	// ReadNode reads the cluster's record, its CA and the record of the node, if there is one.
+	ReadNode(ctx context.Context, id string) (*store.State, error)
+	// ReadOperator reads the cluster's record, its CA and the record of the operator, if there is one.
+	ReadOperator(ctx context.Context, name string) (*store.State, error)
+	// ReadOperators reads the cluster's record, its CA and the records of all operators.
+	ReadOperators(ctx context.Context) (*store.State, error)
+}
+
+var _ Records = (*store.Store)(nil)
+
+// Authenticator tells who calls.
+type Authenticator struct {
+	records Records
+	now     func() time.Time
+}
+
+// NewAuthenticator returns an Authenticator that knows who is pinned from records.
+func NewAuthenticator(records Records, now func() time.Time) *Authenticator {
+	return &Authenticator{records: records, now: now}
+}
+
+// Authenticate returns who made the call of ctx. Its errors are gRPC statuses: Unauthenticated with the reason, or what kept it from finding
+// out.
+func (a *Authenticator) Authenticate(ctx context.Context) (Caller, error) {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return Caller{}, unauthenticated("the call has no peer")
+	}
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return Caller{}, unauthenticated("the connection shows no client certificate")
+	}
+	chain := info.State.PeerCertificates
+	if key, err := identity.PinnedKey(chain[0]); err == nil {
+		return a.pinned(ctx, key)
+	}
+	if named, err := identity.SessionOf(chain[0]); err == nil {
+		return a.session(ctx, chain, named)
+	}
+	return a.svid(ctx, chain)
+}
+
+// pinned finds whose key a self-signed certificate has proved.
+func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Caller, error) {
+	id := identity.NodeID(key)
+	state, err := a.records.ReadNode(ctx, id)
+	if err != nil {
+		return Caller{}, answer.Error(err)
+	}
+	if key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) {
+		return owner(state).as(), nil
+	}
+	if node := state.Nodes[id]; node != nil && key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
+		return member(node)
+	}
+	// Operators show their key only to log in, so that this is rare, and there is no list of them by key to keep right.
+	if state, err = a.records.ReadOperators(ctx); err != nil {
+		return Caller{}, answer.Error(err)
+	}
+	if record := holder(state, key); record != nil {
+		return operator(state, record).as(), nil
+	}
+	return Caller{}, unauthenticated("the key of the self-signed client certificate is neither that of a node of cluster %s nor that of its owner or of an operator: "+
+		"check that the credentials are for this cluster, and that they were not revoked or replaced", state.Cluster.GetClusterId())
+}
+
+// session finds whose session a certificate is of. named is what the certificate says, which proves nothing yet.
+func (a *Authenticator) session(ctx context.Context, chain []*x509.Certificate, named identity.Session) (Caller, error) {
+	state, err := a.records.ReadOperator(ctx, named.Operator)
+	if err != nil {
+		return Caller{}, answer.Error(err)
+	}
+	roots, err := authorities(state)
+	if err != nil {
+		return Caller{}, err
+	}
+	session, err := identity.VerifySession(chain, roots, identity.TrustDomain(state.Cluster.GetClusterId()), a.now())
+	if err != nil {
+		return Caller{}, veiled("the client certificate of a session was not issued by this cluster, or is not valid any more",
+			"the client certificate of the session was not issued by cluster %s, or is not valid any more: %v; log in again (`reeve login`)", state.Cluster.GetClusterId(), err)
+	}
+	var person *Person
+	if session.Operator == "" {
+		if person = owner(state); person.ID != session.ID {
+			return Caller{}, unauthenticated("the session is of an owner key that was replaced: log in with the present one (`reeve login`)")
+		}
+	} else {
+		record := state.Operators[session.Operator]
+		if record == nil || record.GetId() != session.ID {
+			return Caller{}, unauthenticated("the operator %q, of whom the session is, was revoked", session.Operator)
+		}
+		person = operator(state, record)
+	}
+	person.Session, person.Until = &session, chain[0].NotAfter
+	return person.as(), nil
+}
+
+// nodePath is the path of a node's SPIFFE ID.
+var nodePath = regexp.MustCompile(`^/node/(reeve-[0-9a-f]{32})$`)
+
+// svid finds which node an SVID was issued to.
+func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Caller, error) {
+	id, err := x509svid.IDFromCert(chain[0])
+	if err != nil {
+		return Caller{}, veiled("the client certificate is neither self-signed by a pinned key nor an SVID",
+			"the client certificate is neither self-signed by a pinned key nor an SVID: %v", err)
+	}
+	match := nodePath.FindStringSubmatch(id.Path())
+	if match == nil {
+		return Caller{}, veiled("the client certificate is neither a node's nor that of a session",
+			"%s is neither a node nor a session: only nodes, operators and the owner call the cluster API", id)
+	}
+	nodeID := match[1]
+	state, err := a.records.ReadNode(ctx, nodeID)
+	if err != nil {
+		return Caller{}, answer.Error(err)
+	}
+	now := a.now()
+	if err := verify(chain, state, now); err != nil {
+		if leaf := chain[0]; now.After(leaf.NotAfter) {
+			return Caller{}, unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",
+				nodeID, leaf.NotAfter.UTC().Format(time.RFC3339))
+		}
+		return Caller{}, veiled("the client certificate for node "+nodeID+" was not issued by this cluster",
+			"the client certificate for %s was not issued by cluster %s: %v", id, state.Cluster.GetClusterId(), err)
+	}
+	node := state.Nodes[nodeID]
+	if node == nil {
+		return Caller{}, unauthenticated("the cluster has no record of node %s", nodeID)
+	}
+	if key, ok := chain[0].PublicKey.(ed25519.PublicKey); !ok || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
+		return Caller{}, unauthenticated("the SVID's key is not the one that the record of node %s pins", nodeID)
+	}
+	return member(node)
+}
+
+func verify(chain []*x509.Certificate, state *store.State, now time.Time) error {
+	trustDomain, err := spiffeid.TrustDomainFromString(identity.TrustDomain(state.Cluster.GetClusterId()))
+	if err != nil {
+		return err
+	}
+	roots, err := authorities(state)
+	if err != nil {
+		return err
+	}
+	_, _, err = x509svid.Verify(chain, x509bundle.FromX509Authorities(trustDomain, roots), x509svid.WithTime(now))
+	return err
+}
+
+func authorities(state *store.State) ([]*x509.Certificate, error) {
+	var roots []*x509.Certificate
+	for _, der := range state.CA {
+		root, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("stored CA certificate: %w", err)
+		}
+		roots = append(roots, root)
+	}
+	return roots, nil
+}
+
+// member admits the nodes that the owner has approved and that have not left.
+func member(node *clusterv1.NodeRecord) (Caller, error) {
+	switch node.GetState() {
+	case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
+		return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: node.GetId()}, nil
+	}
+	return Caller{}, unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
+}
+
+func unauthenticated(format string, args ...any) error {
+	return answer.Errorf(codes.Unauthenticated, format, args...)
+}
+
+// veiled is for what would quote a certificate that proves nothing.
+func veiled(reason, format string, args ...any) error {
+	return answer.Veiled(codes.Unauthenticated, reason, format, args...)
+}

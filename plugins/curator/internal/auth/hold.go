@@ -1,0 +1,82 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+)
+
+// hold runs a stream, and ends it when its caller is no longer the one who was admitted: the operator was revoked, the owner key replaced, or the
+// certificate has ended. Nodes are held by their own stream: it is what tells them that they are no longer members.
+func (g *Guard) hold(ctx context.Context, caller Caller, handle func(context.Context) error) error {
+	if caller.Person == nil || g.config.Snapshots == nil {
+		return handle(ctx)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if err := g.outlasted(ctx, caller); err != nil {
+			end(err)
+		}
+	}()
+	err := handle(ctx)
+	end(nil)
+	<-watched
+	if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {
+		return answer.Errorf(codes.Unauthenticated, "%v", ended)
+	}
+	return err
+}
+
+// endedError says why a caller who was admitted is not any more.
+type endedError struct{ why string }
+
+func (e *endedError) Error() string { return e.why }
+
+// outlasted waits until a caller is not the one any more who was admitted, or until ctx is done, and then returns nil.
+func (g *Guard) outlasted(ctx context.Context, caller Caller) error {
+	if until := caller.Person.Until; !until.IsZero() {
+		left := until.Sub(g.config.Now())
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, left, &endedError{fmt.Sprintf("the certificate of %s ended at %s: renew it, and call again",
+			caller, until.UTC().Format(time.RFC3339))})
+		defer cancel()
+	}
+	for watcher := g.config.Snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {
+				return ended
+			}
+			return nil
+		}
+		// The cache may be behind what the caller was admitted by.
+		if snapshot.Revision > caller.Person.Revision && !caller.Person.still(snapshot.State) {
+			return &endedError{fmt.Sprintf("%s is not what it was any more: the operator was revoked, or the owner key replaced", caller)}
+		}
+	}
+}
+
+// admitted is the stream of a caller who was admitted.
+type admitted struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *admitted) Context() context.Context { return s.ctx }
+
+// SendMsg implements grpc.ServerStream. Nothing is sent to one who is not admitted any more, however far the handler was.
+func (s *admitted) SendMsg(message any) error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return s.ServerStream.SendMsg(message)
+}

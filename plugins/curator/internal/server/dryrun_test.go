@@ -1,0 +1,79 @@
+package server_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// A dry run checks as the real one, and answers as it would, and changes nothing.
+func TestDryRun(t *testing.T) {
+	c := newCluster(t)
+	owner, ctx := c.asOwner(), t.Context()
+	bob := c.addOperator("bob", roleViewer)
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	before, err := records.ReadAll(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added, err := owner.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: c.id, Role: "hostsfile", DryRun: true})
+	if err != nil || roles(added.GetNode()) != `api@1{"listen": "127.0.0.1:0"} hostsfile@2 store@1` {
+		t.Errorf("AddRole: %v, %v", added, err)
+	}
+	_, err = owner.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: c.id, Role: "ghost", DryRun: true})
+	wantCode(t, err, codes.NotFound)
+	_, err = owner.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: c.id, Role: "api", DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition, "last of the cluster")
+	set, err := owner.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: c.id, Roles: []*clusterv1.RoleAssignment{{Role: "store"}, {Role: "api"}, {Role: "lighthouse"}}, DryRun: true})
+	if err != nil || roles(set.GetNode()) != `api@2 lighthouse@2 store@1` {
+		t.Errorf("SetRoles: %v, %v", set, err)
+	}
+	third := plugin("third", &rolev1.RoleManifest{Name: "third", ConsensusUser: "third"})
+	plugged, err := owner.AddPlugin(ctx, &clusterv1.AddPluginRequest{Manifest: third, Digests: digests, DryRun: true})
+	if err != nil || plugged.GetPlugin().GetGeneration() != 1 || len(plugged.GetPlugin().GetGrants()) != 1 {
+		t.Errorf("AddPlugin: %v, %v", plugged, err)
+	}
+	_, err = owner.AddPlugin(ctx, &clusterv1.AddPluginRequest{Manifest: plugin("third", &rolev1.RoleManifest{Name: "store"}), Digests: digests, DryRun: true})
+	wantCode(t, err, codes.AlreadyExists)
+	operator, err := owner.AddOperator(ctx, &clusterv1.AddOperatorRequest{Name: "alice", Role: roleViewer, PublicKey: public(newKey(t)), DryRun: true})
+	if err != nil || operator.GetOperator().GetName() != "alice" || operator.GetOperator().GetId() != "" {
+		t.Errorf("AddOperator: %v, %v", operator, err)
+	}
+	revoked, err := owner.RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: "bob", DryRun: true})
+	if err != nil || !proto.Equal(revoked.GetOperator(), bob.record) {
+		t.Errorf("RevokeOperator: %v, %v", revoked, err)
+	}
+	_, err = owner.RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: "alice", DryRun: true})
+	wantCode(t, err, codes.NotFound)
+
+	after, err := records.ReadAll(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Epoch != before.Epoch || !proto.Equal(after.Nodes[c.id], before.Nodes[c.id]) || len(after.Plugins) != len(before.Plugins) || len(after.Operators) != 1 {
+		t.Errorf("something was changed: epoch %d, then %d", before.Epoch, after.Epoch)
+	}
+	for _, entry := range c.log(9) {
+		if entry.GetParameters()["dry_run"] != "true" {
+			t.Errorf("%s does not say that it was a dry run", told(entry))
+		}
+	}
+	// Every request that could be one is one above.
+	var could []string
+	for _, rpc := range rpcs(t) {
+		if rpc.Input().Fields().ByName("dry_run") != nil {
+			could = append(could, string(rpc.Name()))
+		}
+	}
+	slices.Sort(could)
+	if got := strings.Join(could, " "); got != "AddOperator AddPlugin AddRole RemoveRole RevokeOperator SetRoles" {
+		t.Errorf("dry runs of %s", got)
+	}
+}

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+const (
+	// maxTransaction is how many bytes one transaction may write: etcd takes 1.5 MiB by default, keys and compares included.
+	maxTransaction = 1280 << 10
+	// tries is how often a write that others got in front of is tried. With jitter between, this many do not fail by bad luck.
+	tries = 10
+)
+
+// Change is the records that a management write puts in place of those that were read.
+type Change struct {
+	// Cluster is nil if the record that makes the cluster stays as it is.
+	Cluster   *curatorv1.Cluster
+	Nodes     []*clusterv1.NodeRecord
+	Plugins   []*clusterv1.PluginRecord
+	Operators []*clusterv1.Operator
+	// Revoked is the names of operators whose records are removed.
+	Revoked []string
+}
+
+// Call is the call of the API that a change is made for.
+type Call interface {
+	// Entry is what the audit log keeps of the call, if the change is made; nil: the call is not one that may change anything.
+	Entry() *clusterv1.AuditEntry
+	// Kept is told that the entry was written.
+	Kept()
+}
+
+// Update makes one management write. It gives the records, as ReadRecords reads them, to decide, and writes the change that it returns in one
+// transaction, together with the entry of the call in the audit log, if nothing was decided in between; otherwise it reads again. decide may so
+// run several times; its error ends the update as it is, and a nil change too, without a write. Update returns the state that the change led to.
+func (s *Store) Update(ctx context.Context, call Call, decide func(*State) (*Change, error)) (*State, error) {
+	entry := call.Entry()
+	if entry == nil {
+		return nil, errors.New("a change is to be made that the audit log would know nothing of: this is a mistake in the curator")
+	}
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval = 5 * time.Millisecond
+	pause.MaxInterval = 250 * time.Millisecond
+	return backoff.Retry(ctx, func() (*State, error) {
+		state, err := s.ReadRecords(ctx)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		change, err := decide(state)
+		if err != nil {
+			return nil, backoff.Permanent(err)
+		}
+		if change == nil {
+			return state, nil
+		}
+		after, err := s.commit(ctx, state, change, entry)
+		switch {
+		case err == nil:
+			call.Kept()
+		case !errors.Is(err, ErrConflict):
+			return nil, backoff.Permanent(err)
+		}
+		return after, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxTries(tries))
+}
+
+// Preview decides like Update, from the same records and under the same limits, and writes nothing. It returns the state that the change would lead to.
+func (s *Store) Preview(ctx context.Context, decide func(*State) (*Change, error)) (*State, error) {
+	state, err := s.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	change, err := decide(state)
+	if err != nil || change == nil {
+		return state, err
+	}
+	after, _, err := s.plan(state, change)
+	return after, err
+}
+
+// plan returns the state that a change leads to, and what is to be written for it.
+func (s *Store) plan(before *State, change *Change) (*State, transaction, error) {
+	after := before.With(change)
+	after.Epoch++
+	var writes transaction
+	writes.put(keyEpoch, &curatorv1.Epoch{Number: after.Epoch})
+	if change.Cluster != nil {
+		writes.put(keyCluster, change.Cluster)
+	}
+	for _, node := range change.Nodes {
+		writes.put(nodeKey(node.GetId()), node)
+	}
+	for _, plugin := range change.Plugins {
+		writes.put(pluginKey(plugin.GetName()), plugin)
+	}
+	for _, operator := range change.Operators {
+		writes.put(operatorKey(operator.GetName()), operator)
+	}
+	for _, name := range change.Revoked {
+		writes.ops = append(writes.ops, clientv3.OpDelete(operatorKey(name)))
+	}
+	if desired := Desired(after, s.clusterUser); !proto.Equal(desired, Desired(before, s.clusterUser)) {
+		writes.put(keyDesired, desired)
+	}
+	return after, writes, writes.check()
+}
+
+func (s *Store) commit(ctx context.Context, before *State, change *Change, entry *clusterv1.AuditEntry) (*State, error) {
+	after, writes, err := s.plan(before, change)
+	if err != nil {
+		return nil, err
+	}
+	writes.put(auditKeys(before.Revision).next(AuditChanges), entry)
+	if err := writes.check(); err != nil {
+		return nil, err
+	}
+	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", before.Revision+1) }
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	response, err := s.client.Txn(bounded).If(
+		unchanged(clientv3.ModRevision(keyEpoch)),
+		unchanged(clientv3.ModRevision(keyCluster)),
+		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
+		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
+		unchanged(clientv3.ModRevision(prefixOperators).WithPrefix()),
+		// A deleted key has the revision 0 and is unchanged to all of the above.
+		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
+		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
+	).Then(writes.ops...).Commit()
+	if err != nil {
+		return nil, s.failed(ctx, "write a change", err)
+	}
+	if !response.Succeeded {
+		return nil, ErrConflict
+	}
+	s.reach(response.Header)
+	after.Revision = response.Header.GetRevision()
+	return after, nil
+}
+
+// transaction collects what one transaction writes.
+type transaction struct {
+	ops   []clientv3.Op
+	bytes int
+	err   error
+}
+
+func (t *transaction) put(key string, record proto.Message) {
+	value, err := encode(record)
+	if err != nil {
+		t.err = errors.Join(t.err, err)
+		return
+	}
+	t.bytes += len(key) + len(value)
+	t.ops = append(t.ops, clientv3.OpPut(key, value))
+}
+
+func (t *transaction) check() error {
+	if t.err == nil && t.bytes > maxTransaction {
+		return &TooLargeError{Bytes: t.bytes, Limit: maxTransaction}
+	}
+	return t.err
+}
