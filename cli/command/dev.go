@@ -21,8 +21,10 @@ func (c *commands) dev() *cobra.Command {
 
 // directory is the dev directory of the command line, which need not exist yet.
 func (c *commands) directory() (string, error) {
-	if c.options.Address != "" {
-		return "", fault.New(fault.Usage, "--address names a cluster that is not in a dev directory", "Give --dir.")
+	for flag, value := range map[string]string{"--address": c.options.Address, "--socket": c.options.Socket, "--context": c.options.Context} {
+		if value != "" {
+			return "", fault.New(fault.Usage, flag+" names a cluster that is not in a dev directory", "Give --dir.")
+		}
 	}
 	if c.options.Dir == "" {
 		return target.DefaultDirectory, nil
@@ -169,6 +171,7 @@ The node is up. Try, in another terminal:
 
 func (c *commands) devDown() *cobra.Command {
 	var timeout time.Duration
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the node and all of its roles",
@@ -180,6 +183,13 @@ stays as it is on disk: ` + "`reeve dev up`" + ` starts it again.`,
 			if err != nil {
 				return err
 			}
+			if dryRun {
+				down, err := dev.WouldDown(cmd.Context(), dir)
+				if err != nil {
+					return err
+				}
+				return c.print(down)
+			}
 			down, err := dev.Down(cmd.Context(), dir, c.beside("reeved"), timeout)
 			if err != nil {
 				return err
@@ -188,5 +198,6 @@ stays as it is on disk: ` + "`reeve dev up`" + ` starts it again.`,
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "how long the node may take to stop")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be stopped, and stop nothing")
 	return cmd
 }

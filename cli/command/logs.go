@@ -3,14 +3,13 @@ package command
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/logtail"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -18,48 +17,112 @@ import (
 
 func (c *commands) logs() *cobra.Command {
 	var tail uint32
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "logs NODE ROLE",
 		Short: "Show what the instances of a role wrote to their log",
-		Long: `logs shows what the instances of a role on a node wrote to their log. With -o json every line is a document of its own.
+		Long: `logs shows what the instances of a role on a node wrote to their log. With --follow it goes on with what they write, over restarts of the role
+and of reeved, until it is interrupted. With -o json or yaml every line is a document of its own.
 
-NODE is a node's ID, an unambiguous beginning of it, or "self" for the node of the dev directory.`,
+` + nodeArgument,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.showLog(cmd.Context(), cluster, given[0], given[1], tail)
+			if follow {
+				return c.followLog(cmd.Context(), given[0], given[1], tail)
+			}
+			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
+				return receiveLog(cmd.Context(), api, node, &nodev1.ReadLogRequest{Role: given[1], Tail: tail}, c.writeLog)
 			})
 		},
 	}
 	cmd.Flags().Uint32Var(&tail, "tail", 0, "only the last lines, that many (default: all that is kept)")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written, until interrupted")
+	c.completeNodeRole(cmd)
 	return cmd
 }
 
-func (c *commands) showLog(ctx context.Context, cluster *target.Target, nodeName, role string, tail uint32) error {
-	node, err := cluster.FindNode(ctx, nodeName)
-	if err != nil {
-		return err
-	}
-	api, err := cluster.NodeAPI(ctx, node)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
+// receiveLog calls see with what a node sends of a log, whole lines at a time.
+func receiveLog(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, request *nodev1.ReadLogRequest, see func([]byte) error) error {
+	// Ends the stream on every way out.
+	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	what := fmt.Sprintf("the log of role %s on node %s cannot be had", role, node.ID)
-	stream, err := api.ReadLog(ctx, &nodev1.ReadLogRequest{Role: role, Tail: tail})
+	what := fmt.Sprintf("the log of role %s on node %s cannot be had", request.GetRole(), node.ID)
+	next := "Run `reeve status " + node.ID + "` to see the roles of the node."
+	stream, err := api.ReadLog(stop, request)
 	if err != nil {
-		return fault.FromRPC(err, what, "")
+		return fault.FromRPC(err, what, next)
 	}
 	for {
 		response, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
-			return fault.FromRPC(err, what, "Run `reeve status` to see the roles of the node.")
+			return streamFault(ctx, err, request.GetFollow(), what, next)
 		}
-		if err := c.writeLog(response.GetData()); err != nil {
+		if err := see(response.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+// followLog shows a log and what is written to it, over restarts of reeved.
+func (c *commands) followLog(ctx context.Context, name, role string, tail uint32) error {
+	place := logtail.NewPlace()
+	first := true
+	show := func(data []byte) error {
+		for line := range bytes.Lines(data) {
+			place.See(line)
+		}
+		return c.writeLog(data)
+	}
+	err := c.follow(ctx, name, c.notices(follower{
+		once: func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) error {
+			if !first {
+				return c.resumeLog(ctx, api, node, role, place, show)
+			}
+			first = false
+			return receiveLog(ctx, api, node, &nodev1.ReadLogRequest{Role: role, Tail: tail, Follow: true}, show)
+		},
+	}))
+	return untilInterrupted(ctx, err)
+}
+
+// errBegunAnew says that a log was begun anew while it was looked at.
+var errBegunAnew = errors.New("the log was begun anew meanwhile")
+
+// resumeLog goes on with a log where it was left. What is kept of it is read to find the place, which only its end tells, and then read again to go on
+// from there with what is written.
+func (c *commands) resumeLog(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, role string, place *logtail.Place,
+	show func([]byte) error) error {
+	for {
+		kept := place.NewKept()
+		if err := receiveLog(ctx, api, node, &nodev1.ReadLogRequest{Role: role}, func(data []byte) error {
+			for line := range bytes.Lines(data) {
+				kept.Add(line)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		seen, found := kept.Seen()
+		if !found {
+			c.say("reeve: the log was begun anew while the node was away; lines may be missing.")
+		}
+		index := 0
+		err := receiveLog(ctx, api, node, &nodev1.ReadLogRequest{Role: role, Follow: true}, func(data []byte) error {
+			for line := range bytes.Lines(data) {
+				if index < seen {
+					if !kept.Same(index, line) {
+						return errBegunAnew
+					}
+					index++
+					continue
+				}
+				if err := show(line); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, errBegunAnew) {
 			return err
 		}
 	}
@@ -72,16 +135,8 @@ func (c *commands) writeLog(data []byte) error {
 		return err
 	}
 	for line := range bytes.Lines(data) {
-		text := string(bytes.TrimSuffix(line, []byte("\n")))
-		if c.format == output.Table {
-			if _, err := fmt.Fprintln(c.Stdout, output.Clean(text)); err != nil {
-				return err
-			}
-			continue
-		}
-		encoder := json.NewEncoder(c.Stdout)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(output.LogLine{Line: text}); err != nil {
+		document := output.LogLine{Line: string(bytes.TrimSuffix(line, []byte("\n")))}
+		if err := output.PrintNext(c.Stdout, c.format, document, c.Now()); err != nil {
 			return err
 		}
 	}

@@ -29,18 +29,12 @@ func (c *commands) pluginList() *cobra.Command {
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				management, err := cluster.Management(cmd.Context())
+				records, err := listPlugins(cmd.Context(), cluster)
 				if err != nil {
 					return err
 				}
-				ctx, cancel := context.WithTimeout(cmd.Context(), target.CallTimeout)
-				defer cancel()
-				response, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the plugins cannot be listed", "")
-				}
 				plugins := output.Plugins{Plugins: []output.Plugin{}}
-				for _, plugin := range response.GetPlugins() {
+				for _, plugin := range records {
 					plugins.Plugins = append(plugins.Plugins, output.NewPlugin(plugin))
 				}
 				return c.print(plugins)
@@ -49,39 +43,64 @@ func (c *commands) pluginList() *cobra.Command {
 	}
 }
 
+func listPlugins(ctx context.Context, cluster *target.Target) ([]*clusterv1.PluginRecord, error) {
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
+	if err != nil {
+		return nil, fault.FromRPC(err, "the plugins cannot be listed", "")
+	}
+	return response.GetPlugins(), nil
+}
+
+// addOptions are the flags of `reeve plugin add`.
+type addOptions struct {
+	node   string
+	grants []string
+	dryRun bool
+}
+
 func (c *commands) pluginAdd() *cobra.Command {
-	var node string
-	var grants []string
+	var options addOptions
 	cmd := &cobra.Command{
 		Use:   "add FILE",
 		Short: "Add a plugin to the catalog, or replace its version",
 		Long: `add gives the executable FILE to a node, which keeps it and asks it what it offers and wants, and puts it into the catalog. The call is the
 approval: every role gets its ConsensusUser and the powers of the host that it wants, and what was granted is printed.
 
---grant sets a parameter of a power that a role wants: --grant hostsfile:replace-file:path=/etc/hosts.`,
+--grant sets a parameter of a power that a role wants: --grant hostsfile:replace-file:path=/etc/hosts.
+
+With --dry-run the node keeps the executable and asks it all the same, since nothing else tells what it is; the catalog does not change.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			overrides, err := parseGrants(grants)
+			overrides, err := parseGrants(options.grants)
 			if err != nil {
 				return err
 			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.addPlugin(cmd.Context(), cluster, node, given[0], overrides)
+				return c.addPlugin(cmd.Context(), cluster, given[0], options, overrides)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&node, "node", "", "the node that takes the executable (default: that of the dev directory, or the only one)")
-	cmd.Flags().StringArrayVar(&grants, "grant", nil, "ROLE:NAME:KEY=VALUE: set a parameter of a grant; may be repeated")
+	cmd.Flags().StringVar(&options.node, "node", "", "the node that takes the executable (default: the local one, or the only one)")
+	cmd.Flags().StringArrayVar(&options.grants, "grant", nil, "ROLE:NAME:KEY=VALUE: set a parameter of a grant; may be repeated")
+	cmd.Flags().BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
+	complete(cmd, "node", c.nodeNames)
+	complete(cmd, "grant", c.completeGrants)
 	return cmd
 }
 
-func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, nodeName, file string, overrides []grantParameter) error {
+func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file string, options addOptions, overrides []grantParameter) error {
 	executable, err := openExecutable(file)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = executable.Close() }()
-	node, err := cluster.FindNode(ctx, nodeName)
+	node, err := cluster.FindNode(ctx, options.node)
 	if err != nil {
 		return err
 	}
@@ -107,12 +126,13 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, nodeNa
 		Manifest: imported.GetManifest(),
 		Digests:  map[string]string{imported.GetPlatform(): imported.GetDigest()},
 		Grants:   grants,
+		DryRun:   options.dryRun,
 	})
 	if err != nil {
 		return fault.FromRPC(err, "plugin "+imported.GetManifest().GetName()+" cannot be added to the catalog",
 			"Run `reeve plugin list` to see what is there.")
 	}
-	return c.print(output.NewPlugin(response.GetPlugin()))
+	return c.print(output.AddedPlugin{Plugin: output.NewPlugin(response.GetPlugin()), DryRun: options.dryRun})
 }
 
 func openExecutable(file string) (*os.File, error) {

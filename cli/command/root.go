@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -33,18 +34,35 @@ type Environment struct {
 	Executable string
 	Version    string
 	Places     dev.Places
+	// Contexts is the configuration directory of the user; empty: the user has none.
+	Contexts string
+	// Context is the name of the context that the user usually means (REEVE_CONTEXT).
+	Context string
+	// HostSocket is the socket of the node that is installed on the machine; empty: target.HostSocket.
+	HostSocket string
 }
 
 // Run runs a command line, without the name of the program, and returns the exit code. It ends early when ctx does.
 func Run(ctx context.Context, environment Environment, arguments []string) fault.Code {
-	c := &commands{Environment: environment, format: output.Table}
+	c := &commands{Environment: environment, format: output.Table, options: target.Options{
+		Contexts: contexts.New(environment.Contexts), UsualContext: environment.Context, HostSocket: environment.HostSocket, Now: environment.Now,
+	}}
 	root := c.root()
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		_, _ = fmt.Fprintf(environment.Stderr, "reeve: %v\n", err)
+		for _, line := range fault.Details(err) {
+			_, _ = fmt.Fprintln(environment.Stderr, line)
+		}
 	}
 	return fault.CodeOf(err)
+}
+
+// Tree returns all commands, for those who write about them. They are not to be run.
+func Tree() *cobra.Command {
+	c := &commands{format: output.Table}
+	return c.root()
 }
 
 // commands is what all commands share.
@@ -60,10 +78,18 @@ func (c *commands) root() *cobra.Command {
 		Short: "Run roles on the machines of a cluster",
 		Long: `reeve runs roles on the machines of a cluster.
 
-A command finds its cluster by a dev directory (--dir; ./var/dev if it exists), or by the address of a curator with the CA's certificates and
-the owner's key.
+A command finds its cluster by what is named first here: --dir, --socket or --address; --context; $REEVE_CONTEXT; ./var/dev, if it is there; the
+current context; the node that is installed on this machine.
 
-Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not found, 4 refused, 5 out of reach.`,
+The result goes to the standard output, as a table, or as a document with -o json or yaml; progress, advice and errors go to the standard error.
+
+Exit codes:
+  0  done
+  1  it was tried and did not work, or is not so within the time
+  2  the command line is wrong
+  3  a node, role, file or directory that it names does not exist
+  4  refused: the caller may not do it, or something else has to be so first
+  5  the node or the cluster does not answer`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -72,17 +98,25 @@ Exit codes: 0 done, 1 failed, 2 wrong command line, 3 not found, 4 refused, 5 ou
 	root.SetIn(c.Stdin)
 	root.SetOut(c.Stdout)
 	root.SetErr(c.Stderr)
-	root.CompletionOptions.HiddenDefaultCmd = true
+	// There is one that offers only the shells that are supported.
+	root.CompletionOptions.DisableDefaultCmd = true
 	flags := root.PersistentFlags()
 	flags.VarP(&c.format, "output", "o", "how to print the result")
 	flags.StringVar(&c.options.Dir, "dir", "", "the dev directory of the cluster (default "+target.DefaultDirectory+")")
+	flags.StringVar(&c.options.Socket, "socket", "", "the local socket of a node of the cluster, such as "+target.HostSocket)
 	flags.StringVar(&c.options.Address, "address", "", "host:port of a curator of the cluster, in place of --dir")
+	flags.StringVar(&c.options.Context, "context", "", "the context of the cluster, as `NAME` of `reeve login` (default $REEVE_CONTEXT, or the current one)")
 	flags.StringVar(&c.options.CAFile, "ca", "", "file with the certificates of the cluster's CA, with --address")
 	flags.StringVar(&c.options.OwnerKeyFile, "owner-key", "", "file with the owner's private key (default D/owner.key with --dir D)")
+	complete(root, "output", fixed(output.Formats()...))
+	complete(root, "context", c.contextNames)
+	_ = root.MarkPersistentFlagDirname("dir")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fault.New(fault.Usage, err.Error(), "See `"+cmd.CommandPath()+" --help`.")
 	})
-	root.AddCommand(c.status(), c.node(), c.plugin(), c.logs(), c.dev(), c.version())
+	root.AddCommand(c.status(), c.node(), c.plugin(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
+		c.doctor(), c.bundle(), c.completion(),
+		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner())
 	return root
 }
 

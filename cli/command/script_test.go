@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,11 +25,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/command"
+	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/internal/fakecluster"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -51,6 +54,12 @@ func (w withoutLeaks) Run() int {
 	return code
 }
 
+// scriptTime is the time of a script: that of the cluster, and as long after it as `fake clock` says.
+func scriptTime(clock string) time.Time {
+	later, _ := time.ParseDuration(clock)
+	return fakecluster.Began.Add(90*time.Second + later)
+}
+
 // reeve is the program under test, at a time that stands still.
 func reeve() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -62,9 +71,10 @@ func reeve() {
 	os.Exit(int(command.Run(ctx, command.Environment{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdoutIsTerminal: os.Getenv("STDOUT_IS_TERMINAL") != "",
-		Now:              func() time.Time { return fakecluster.Began.Add(90 * time.Second) },
+		Now:              func() time.Time { return scriptTime(os.Getenv("CLOCK")) },
 		Name:             "reeve", Executable: executable, Version: "1.2.3-test",
-		Places: dev.Places{State: os.Getenv("STATE_PLACE"), Run: os.Getenv("RUN_PLACE")},
+		Places:   dev.Places{State: os.Getenv("STATE_PLACE"), Run: os.Getenv("RUN_PLACE")},
+		Contexts: contexts.HostDirectory(), Context: os.Getenv("REEVE_CONTEXT"), HostSocket: os.Getenv("HOST_SOCKET"),
 	}, os.Args[1:])))
 }
 
@@ -99,10 +109,12 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("STATE_PLACE", filepath.Join(place, "state"))
 			env.Setenv("RUN_PLACE", filepath.Join(place, "run"))
+			env.Setenv("HOST_SOCKET", filepath.Join(place, "host.sock"))
+			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			return setup(env, place)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fake": fake, "exits": exits, "killnode": killNode, "await": await,
+			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine,
 		},
 	})
 }
@@ -179,11 +191,22 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // fake changes the cluster.
 //
-//	fake outcome ROLE STATE[:REASON]...   what becomes of a role when it is assigned
+//	fake outcome ROLE STATE[/PID][:REASON]...   what becomes of a role when it is assigned
 //	fake report ROLE STATE                what the first node says of a role
 //	fake watched                          wait until somebody watches a node
 //	fake membership STATE REASON
 //	fake curator stop|start
+//	fake curator on NODE                  have the node say where the curator is
+//	fake clock DURATION                   the time of the cluster and of reeve, after the usual one
+//	fake calls COUNT                      the owner calls so often
+//	fake event SEVERITY TYPE ROLE MESSAGE something happens on the nodes; the role may be -
+//	fake log ROLE LINE                    a role writes a line
+//	fake log-emptied ROLE                 what a role wrote is gone
+//	fake followed                         wait until somebody follows a log or events
+//	fake failed ROLE STATE CODE LINE...   a role of the first node is in a state after it has failed
+//	fake store PROBLEM                    the nodes have a member of the store
+//	fake node stop|start                  the own API of the first node on its socket
+//	fake refused COUNT                    somebody unknown has called, and so often again
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
 	var err error
@@ -192,7 +215,9 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		var states []*clusterv1.InstanceStatus
 		for _, text := range args[2:] {
 			name, reason, _ := strings.Cut(text, ":")
-			states = append(states, &clusterv1.InstanceStatus{State: instanceState(name), Reason: reason})
+			name, process, _ := strings.Cut(name, "/")
+			pid, _ := strconv.ParseInt(process, 10, 64)
+			states = append(states, &clusterv1.InstanceStatus{State: instanceState(name), Reason: reason, Pid: pid})
 		}
 		cluster.Outcome(args[1], states...)
 	case "report":
@@ -205,15 +230,66 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		state := hostv1.MembershipState_value["MEMBERSHIP_STATE_"+strings.ToUpper(args[1])]
 		cluster.SetMembership(hostv1.MembershipState(state), args[2])
 	case "curator":
-		if args[1] == "stop" {
+		switch args[1] {
+		case "stop":
 			cluster.StopCurator()
-		} else {
+		case "on":
+			cluster.CuratorOn(args[2])
+		default:
 			err = cluster.StartCurator()
+			ts.Setenv("CURATOR", cluster.Curator())
 		}
+	case "clock":
+		ts.Setenv("CLOCK", args[1])
+		cluster.SetClock(scriptTime(args[1]))
+	case "calls":
+		var count int
+		count, err = strconv.Atoi(args[1])
+		for range count {
+			cluster.Call("GetClusterInfo")
+		}
+	case "refused":
+		var count uint64
+		count, err = strconv.ParseUint(args[1], 10, 64)
+		cluster.Refuse(count)
 	default:
-		err = fmt.Errorf("unknown: fake %s", args[0])
+		err = fakeNode(cluster, args)
 	}
 	ts.Check(err)
+}
+
+// fakeNode changes what only the nodes themselves know.
+func fakeNode(cluster *fakecluster.Cluster, args []string) error {
+	switch args[0] {
+	case "event":
+		severity := nodev1.Severity(nodev1.Severity_value["SEVERITY_"+strings.ToUpper(args[1])])
+		cluster.AddEvent(severity, args[2], strings.Trim(args[3], "-"), args[4])
+	case "log":
+		cluster.AddLog(args[1], args[2])
+	case "log-emptied":
+		cluster.EmptyLog(args[1])
+	case "followed":
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return cluster.UntilFollowed(ctx)
+	case "failed":
+		code, err := strconv.Atoi(args[3])
+		if err != nil {
+			return err
+		}
+		return cluster.Fail(nodeA, args[1], instanceState(args[2]), int32(code), args[4:]...)
+	case "store":
+		cluster.SetStore(args[1])
+	case "node":
+		if args[1] == "stop" {
+			cluster.StopNode()
+			return nil
+		}
+		return cluster.StartNode()
+	default:
+		return fmt.Errorf("unknown: fake %s", args[0])
+	}
+	return nil
 }
 
 func instanceState(name string) hostv1.InstanceState {
@@ -258,4 +334,33 @@ func killNode(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 10_000)
 	ts.Check(err)
+}
+
+// waitLine waits until a file, which a program in the background writes, has a text in it: waitline FILE TEXT
+func waitLine(ts *testscript.TestScript, _ bool, args []string) {
+	file := ts.MkAbs(args[0])
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	ts.Check(err)
+	defer func() { _ = unix.Close(watch) }()
+	_, err = unix.InotifyAddWatch(watch, filepath.Dir(file), unix.IN_MODIFY|unix.IN_CREATE)
+	ts.Check(err)
+	deadline := time.Now().Add(time.Minute)
+	events := make([]byte, 4096)
+	for {
+		content, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(content), args[1]) {
+			return
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			ts.Fatalf("%s has no %q: %s", args[0], args[1], content)
+		}
+		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if errors.Is(err, unix.EINTR) || ready == 0 {
+			continue
+		}
+		ts.Check(err)
+		_, err = unix.Read(watch, events)
+		ts.Check(err)
+	}
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -13,20 +12,16 @@ import (
 )
 
 func (c *commands) status() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Show a node, its membership and its roles",
-		Long: `status shows a node as it sees itself. Without NODE it is that of the dev directory, or the cluster's only one.
+		Long: `status shows a node as it sees itself. Of a role that failed it shows the cause and what the role last wrote.
 
-NODE is a node's ID, an unambiguous beginning of it, or "self" for the node of the dev directory.`,
+` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			name := ""
-			if len(given) > 0 {
-				name = given[0]
-			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				status, err := nodeStatus(cmd.Context(), cluster, name)
+				status, err := nodeStatus(cmd.Context(), cluster, optional(given))
 				if err != nil {
 					return err
 				}
@@ -34,6 +29,8 @@ NODE is a node's ID, an unambiguous beginning of it, or "self" for the node of t
 			})
 		},
 	}
+	c.completeNodes(cmd)
+	return cmd
 }
 
 func nodeStatus(ctx context.Context, cluster *target.Target, name string) (*nodev1.Status, error) {
@@ -49,6 +46,11 @@ func nodeStatus(ctx context.Context, cluster *target.Target, name string) (*node
 	if err != nil {
 		return nil, err
 	}
+	return askStatus(ctx, api, node)
+}
+
+// askStatus returns what a node says of itself.
+func askStatus(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) (*nodev1.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
 	response, err := api.GetStatus(ctx, &nodev1.GetStatusRequest{})
@@ -56,15 +58,4 @@ func nodeStatus(ctx context.Context, cluster *target.Target, name string) (*node
 		return nil, fault.FromRPC(err, "the status of node "+node.ID+" cannot be had", "")
 	}
 	return response.GetStatus(), nil
-}
-
-func (c *commands) version() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of reeve",
-		Args:  arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			return c.print(output.Version{Version: c.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
-		},
-	}
 }

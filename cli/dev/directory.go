@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/setup"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -29,7 +30,10 @@ type Directory struct {
 func (d *Directory) ParametersFile() string { return filepath.Join(d.State, "reeved.yaml") }
 
 // LogFile is the file with the log of reeved.
-func (d *Directory) LogFile() string { return filepath.Join(d.State, "reeved.log") }
+func (d *Directory) LogFile() string { return filepath.Join(d.State, logName) }
+
+// logName is its name. reeved is started with it as its standard error, and by its parameters sees to it that it does not grow for ever.
+const logName = "reeved.log"
 
 // Roles returns the names of the roles with which the cluster was made.
 func (d *Directory) Roles() []string {
@@ -51,7 +55,7 @@ func Find(path string) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{Path: path, State: state}
-	d.Parameters, err = readParameters(d.ParametersFile())
+	d.Parameters, err = setup.ReadParameters(d.ParametersFile())
 	return d, err
 }
 
@@ -89,7 +93,7 @@ func (d *Directory) fill(plan Plan, places Places) error {
 	if err != nil {
 		return err
 	}
-	parameters, err := readParameters(d.ParametersFile())
+	parameters, err := setup.ReadParameters(d.ParametersFile())
 	switch {
 	case err == nil:
 		if err := plan.fits(parameters); err != nil {
@@ -100,7 +104,7 @@ func (d *Directory) fill(plan Plan, places Places) error {
 			return err
 		}
 		if plan.HostsFile == "" {
-			if err := createOnly(filepath.Join(d.State, "hosts"), []byte(initialHosts), 0o644); err != nil {
+			if _, err := setup.CreateOnly(filepath.Join(d.State, "hosts"), []byte(initialHosts), 0o644); err != nil {
 				return err
 			}
 		}
@@ -108,7 +112,7 @@ func (d *Directory) fill(plan Plan, places Places) error {
 			return err
 		}
 		// Another one may have been faster.
-		if parameters, err = readParameters(d.ParametersFile()); err != nil {
+		if parameters, err = setup.ReadParameters(d.ParametersFile()); err != nil {
 			return err
 		}
 	default:
@@ -132,7 +136,7 @@ func (d *Directory) ownerKey() (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := createOnly(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	if _, err := setup.CreateOnly(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		return nil, err
 	}
 	data, err := os.ReadFile(file)
@@ -175,30 +179,4 @@ func (d *Directory) makeRun() error {
 		return err
 	}
 	return os.Rename(fresh, link)
-}
-
-// createOnly makes a file with its content in one step, or leaves one that is there as it is.
-func createOnly(path string, content []byte, mode fs.FileMode) error {
-	if _, err := os.Lstat(path); err == nil {
-		return nil
-	}
-	directory, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = directory.Close() }()
-	// A draft beside it that is linked to the name once it is complete: whoever comes second finds the first one.
-	draft, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(draft.Name()) }()
-	_, err = draft.Write(content)
-	if err = errors.Join(err, draft.Chmod(mode), draft.Sync(), draft.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(draft.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return directory.Sync()
 }

@@ -26,7 +26,7 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	if err != nil {
 		return output.Down{}, err
 	}
-	down := output.Down{Directory: absolute}
+	down := output.Down{Directory: absolute, Roles: []string{}}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	node, err := holdNode(ctx, path)
@@ -34,20 +34,20 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	case errors.Is(err, target.ErrNotRunning):
 		down.Reaped, err = reap(ctx, path, reeved)
 		return down, err
-	case errors.Is(err, fs.ErrPermission):
-		return down, fault.Wrap(fault.Refused, err, "the node in "+path+" belongs to another user", "Run reeve as that user, or as root.")
 	case err != nil:
-		return down, fault.Wrap(fault.Failed, err, "the node in "+path+" cannot be found", "")
+		return down, holdFault(err, path)
 	}
 	defer node.close()
-	roles := holdRoles(ctx, path)
+	status := localStatus(ctx, path)
+	down.Roles = running(status)
+	roles := holdRoles(status)
 	defer func() {
 		for _, role := range roles {
 			role.process.close()
 		}
 	}()
 	if err := node.signal(unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
-		return down, fault.Wrap(fault.Refused, err, "the node in "+path+" cannot be stopped", "Run reeve as the user whom it belongs to.")
+		return down, stopFault(err, path)
 	}
 	if err := node.wait(ctx); err != nil {
 		return down, unfinished(path, timeout, node, roles)
@@ -61,6 +61,43 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 		}
 	}
 	return down, nil
+}
+
+// WouldDown says what Down would stop, or that it would be refused, and stops nothing.
+func WouldDown(ctx context.Context, path string) (output.Down, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return output.Down{}, err
+	}
+	down := output.Down{Directory: absolute, DryRun: true, Roles: []string{}}
+	node, err := holdNode(ctx, path)
+	switch {
+	case errors.Is(err, target.ErrNotRunning):
+		directory, err := reapable(path)
+		down.Reaped = directory != nil
+		return down, err
+	case err != nil:
+		return down, holdFault(err, path)
+	}
+	defer node.close()
+	// Signal 0 is only checked.
+	if err := node.signal(0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return down, stopFault(err, path)
+	}
+	down.Stopped = node.pid
+	down.Roles = running(localStatus(ctx, path))
+	return down, nil
+}
+
+func holdFault(err error, path string) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fault.Wrap(fault.Refused, err, "the node in "+path+" belongs to another user", "Run reeve as that user, or as root.")
+	}
+	return fault.Wrap(fault.Failed, err, "the node in "+path+" cannot be found", "")
+}
+
+func stopFault(err error, path string) error {
+	return fault.Wrap(fault.Refused, err, "the node in "+path+" cannot be stopped", "Run reeve as the user whom it belongs to.")
 }
 
 // holdNode holds the process that serves the node's API in a directory.
@@ -99,11 +136,7 @@ type heldRole struct {
 }
 
 // holdRoles holds the processes of the node's roles, as far as the node says which they are: it is only for telling what is left.
-func holdRoles(ctx context.Context, path string) []heldRole {
-	status, err := localStatus(ctx, path)
-	if err != nil {
-		return nil
-	}
+func holdRoles(status *nodev1.Status) []heldRole {
 	var roles []heldRole
 	for _, instance := range status.GetNode().GetInstances() {
 		if instance.GetPid() == 0 {
@@ -116,16 +149,31 @@ func holdRoles(ctx context.Context, path string) []heldRole {
 	return roles
 }
 
-func localStatus(ctx context.Context, path string) (*nodev1.Status, error) {
-	// A node that hangs is still to be stopped.
+// running are the roles of which a process runs.
+func running(status *nodev1.Status) []string {
+	roles := []string{}
+	for _, instance := range status.GetNode().GetInstances() {
+		if instance.GetPid() != 0 {
+			roles = append(roles, instance.GetRole())
+		}
+	}
+	return roles
+}
+
+// localStatus is what the node in a directory says of itself; nil if it does not answer: one that hangs is still to be stopped.
+func localStatus(ctx context.Context, path string) *nodev1.Status {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	cluster, err := target.Open(ctx, target.Options{Dir: path})
 	if err != nil {
-		return nil, err
+		return nil
 	}
 	defer func() { _ = cluster.Close() }()
-	return cluster.LocalStatus(ctx)
+	status, err := cluster.LocalStatus(ctx)
+	if err != nil {
+		return nil
+	}
+	return status
 }
 
 func unfinished(path string, timeout time.Duration, node *process, roles []heldRole) error {
@@ -140,18 +188,27 @@ func unfinished(path string, timeout time.Duration, node *process, roles []heldR
 		"Run the command again to wait longer, or kill reeved and run it then to stop the roles.")
 }
 
-// reap stops the roles that a dead core has left. It says whether there was a node of which to look for them.
-func reap(ctx context.Context, path, reeved string) (bool, error) {
+// reapable returns the directory of a node that does not run but may have left roles; nil if there is none.
+func reapable(path string) (*Directory, error) {
 	directory, err := Find(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
+		return nil, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
 	}
 	if _, err := os.Stat(directory.Parameters.GetDirectories().GetRun()); errors.Is(err, fs.ErrNotExist) {
 		// It goes with the run time of the machine, and so did the roles.
-		return false, nil
+		return nil, nil
+	}
+	return directory, nil
+}
+
+// reap stops the roles that a dead core has left. It says whether there was a node of which to look for them.
+func reap(ctx context.Context, path, reeved string) (bool, error) {
+	directory, err := reapable(path)
+	if directory == nil {
+		return false, err
 	}
 	command := exec.CommandContext(ctx, reeved, "reap", "--parameters", directory.ParametersFile())
 	command.Dir = "/"

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
-	"github.com/reeveproject/reeve/cli/rolewait"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -182,7 +182,7 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 		case !f.doubtful(health):
 			broken.Stop()
 		case !wasDoubtful:
-			broken.Reset(rolewait.Settle)
+			broken.Reset(await.Settle)
 		}
 	}
 }

@@ -42,6 +42,31 @@ func HostPlaces() Places {
 	return places
 }
 
+// Expected returns the data and the run directory that a new dev directory at a path would have. It makes nothing.
+func (p Places) Expected(path string) (data, run string, err error) {
+	state, err := filepath.Abs(path)
+	if err != nil {
+		return "", "", err
+	}
+	if os.Geteuid() == 0 {
+		above := filepath.Dir(state)
+		for {
+			if _, err := os.Stat(above); err == nil || above == "/" {
+				break
+			}
+			above = filepath.Dir(above)
+		}
+		reachable, err := searchable(above)
+		if err != nil {
+			return "", "", err
+		}
+		if !reachable {
+			state = filepath.Join(p.State, short(state))
+		}
+	}
+	return filepath.Join(state, "data"), filepath.Join(p.Run, short(state)), nil
+}
+
 // hashLength is how many characters tell one dev directory of a host from another.
 const hashLength = 12
 

@@ -33,6 +33,8 @@ type Error struct {
 	What string
 	// Next is a whole sentence that says what to do; empty: nothing is known to help.
 	Next string
+	// Details are lines that belong to it, such as the last that a role wrote. They are shown below the message and are not part of it.
+	Details []string
 	// Err is the cause; nil if there is none beyond What, which mentions it where it helps.
 	Err error
 }
@@ -78,6 +80,15 @@ func Message(err error) string {
 	return err.Error()
 }
 
+// Details returns the lines that belong to an error.
+func Details(err error) []string {
+	var fault *Error
+	if errors.As(err, &fault) {
+		return fault.Details
+	}
+	return nil
+}
+
 // FromRPC turns the error of an RPC into an Error. what says what was tried, without a full stop; next says what to do if the call was
 // refused or something was not found. A server that did not answer gets an advice of its own.
 func FromRPC(err error, what, next string) error {
@@ -99,8 +110,29 @@ func FromRPC(err error, what, next string) error {
 		code = Refused
 	case codes.PermissionDenied, codes.Unauthenticated:
 		code, next = Refused, "Check that the owner key is the one with which the cluster was made."
+	case codes.Unimplemented:
+		next = "The other side runs another version: `reeve version` shows that of the node."
 	case codes.Unavailable, codes.DeadlineExceeded:
 		code, next = Unreachable, "Run `reeve status` to see how the node is."
 	}
+	var advised *Advised
+	if errors.As(err, &advised) {
+		next = advised.Next
+	}
 	return Wrap(code, err, what, next)
 }
+
+// Advised is an error of an RPC with what to do about it, from someone who knows that better than the caller: FromRPC takes it in the place of its own.
+type Advised struct {
+	Err  error
+	Next string
+}
+
+// Error implements error.
+func (a *Advised) Error() string { return a.Err.Error() }
+
+// Unwrap returns the error itself.
+func (a *Advised) Unwrap() error { return a.Err }
+
+// GRPCStatus returns the status of the error itself.
+func (a *Advised) GRPCStatus() *status.Status { return status.Convert(a.Err) }

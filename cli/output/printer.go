@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Format is how a command prints its document.
@@ -18,16 +20,21 @@ const (
 	Table Format = "table"
 	// JSON is for programs: fields are only ever added.
 	JSON Format = "json"
+	// YAML is the same document as JSON.
+	YAML Format = "yaml"
 )
+
+// Formats are all formats.
+func Formats() []string { return []string{string(Table), string(JSON), string(YAML)} }
 
 // Set implements the value of a flag.
 func (f *Format) Set(text string) error {
 	switch Format(text) {
-	case Table, JSON:
+	case Table, JSON, YAML:
 		*f = Format(text)
 		return nil
 	default:
-		return fmt.Errorf("%q is not a format: it is table or json", text)
+		return fmt.Errorf("%q is not a format: it is table, json or yaml", text)
 	}
 }
 
@@ -35,7 +42,7 @@ func (f *Format) Set(text string) error {
 func (f *Format) String() string { return string(*f) }
 
 // Type implements the value of a flag.
-func (f *Format) Type() string { return "table|json" }
+func (f *Format) Type() string { return "table|json|yaml" }
 
 // Document is what a command prints.
 type Document interface {
@@ -45,15 +52,46 @@ type Document interface {
 
 // Print writes a document. now is what the ages in tables are counted from.
 func Print(w io.Writer, format Format, document Document, now time.Time) error {
-	if format == JSON {
+	switch format {
+	case JSON:
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(document)
+	case YAML:
+		return printYAML(w, document)
 	}
 	columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.StripEscape)
 	document.table(columns, now)
 	return columns.Flush()
+}
+
+// printYAML writes the document that JSON would be, so that both have the same fields.
+func printYAML(w io.Writer, document Document) error {
+	text, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	if text, err = yaml.JSONToYAML(text); err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// PrintNext writes one of a stream of documents: in JSON each is one line, in YAML each begins with a line "---". In a table each is what Print writes.
+func PrintNext(w io.Writer, format Format, document Document, now time.Time) error {
+	switch format {
+	case JSON:
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(document)
+	case YAML:
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+	}
+	return Print(w, format, document, now)
 }
 
 // row writes the cells of a line, "-" for those that are empty. Text from elsewhere must not break the lines or columns, or reach the

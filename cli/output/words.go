@@ -1,6 +1,10 @@
 package output
 
 import (
+	"fmt"
+	"io"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,12 +49,92 @@ func moment(stamp *timestamppb.Timestamp) *time.Time {
 	return &t
 }
 
+// list and dictionary keep an absent list from becoming null in the documents.
+func list(from []string) []string {
+	if from == nil {
+		return []string{}
+	}
+	return from
+}
+
+func dictionary(from map[string]string) map[string]string {
+	if from == nil {
+		return map[string]string{}
+	}
+	return from
+}
+
+func sortBy[T any](of []T, key func(T) string) {
+	slices.SortFunc(of, func(a, b T) int { return strings.Compare(key(a), key(b)) })
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func orNone(of []string) string {
+	if len(of) == 0 {
+		return "none"
+	}
+	return strings.Join(of, ", ")
+}
+
+func number[N int64 | uint32 | uint64](n N) string { return fmt.Sprint(n) }
+
+// bytes is a size for people.
+func bytes(size int64) string {
+	const unit = 1024
+	if size < unit {
+		return fmt.Sprintf("%d B", size)
+	}
+	value, units := float64(size)/unit, []string{"KiB", "MiB", "GiB", "TiB"}
+	for value >= unit && len(units) > 1 {
+		value, units = value/unit, units[1:]
+	}
+	return fmt.Sprintf("%.1f %s", value, units[0])
+}
+
+// splitLines are the lines of a text without their ends.
+func splitLines(text string) iter.Seq[string] {
+	return strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n")
+}
+
+// fixed writes the cells of a line in columns of fixed widths; the last one has none.
+func fixed(w io.Writer, widths []int, cells []string) {
+	for i, cell := range cells {
+		cell = Clean(cell)
+		if cell == "" {
+			cell = "-"
+		}
+		if i < len(widths) {
+			cell = fmt.Sprintf("%-*s  ", widths[i], cell)
+		}
+		_, _ = io.WriteString(w, cell)
+	}
+	_, _ = io.WriteString(w, "\n")
+}
+
+// ago is how long ago something was, with the word; "-" if it is not known.
+func ago(at *time.Time, now time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return age(at, now) + " ago"
+}
+
 // age is how long ago something was, for people.
 func age(at *time.Time, now time.Time) string {
 	if at == nil {
 		return "-"
 	}
-	d := now.Sub(*at)
+	return short(now.Sub(*at))
+}
+
+// short is a duration for people.
+func short(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "0s"

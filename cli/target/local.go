@@ -19,28 +19,37 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 )
 
-// ErrNotRunning says that no node serves its API in a dev directory.
+// ErrNotRunning says that no node serves its API in a dev directory, or at a socket.
 var ErrNotRunning = errors.New("no node runs there")
 
 // DialLocal connects to the socket of the node's own API in a dev directory and returns the process that listens there. The process is root's,
 // the caller's or that of the directory's owner: another one could only be there to deceive. If nobody listens the error is ErrNotRunning.
 func DialLocal(ctx context.Context, dir string) (net.Conn, int, error) {
+	return dialSocket(ctx, filepath.Join(dir, "run", "node.sock"), dir)
+}
+
+// dialSocket connects to the socket of a node's own API. The process that listens is root's, the caller's or that of the owner of trusted, which
+// is a directory; empty: the one that holds the socket.
+func dialSocket(ctx context.Context, path, trusted string) (net.Conn, int, error) {
 	// D/run is a link, because D itself may be too long for the path of a socket.
-	run, err := filepath.EvalSymlinks(filepath.Join(dir, "run"))
+	run, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, ErrNotRunning
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(run, "node.sock"))
+	if trusted == "" {
+		trusted = run
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(run, filepath.Base(path)))
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, 0, ErrNotRunning
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	pid, err := checkListener(conn, dir)
+	pid, err := checkListener(conn, trusted)
 	if err != nil {
 		_ = conn.Close()
 		return nil, 0, err
@@ -74,20 +83,24 @@ func checkListener(conn net.Conn, dir string) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// connectLocal makes the connection to the node of a dev directory, and tries it once so that the reason of a failure is known.
-func connectLocal(ctx context.Context, dir string) (*grpc.ClientConn, error) {
-	probe, _, err := DialLocal(ctx, dir)
+// connectLocal makes the connection to the local node of a way, and tries it once so that the reason of a failure is known.
+func connectLocal(ctx context.Context, w way) (*grpc.ClientConn, error) {
+	probe, _, err := dialSocket(ctx, w.local(), w.dir)
 	if err != nil {
-		return nil, localFault(err, dir)
+		return nil, localFault(err, w)
 	}
 	_ = probe.Close()
-	return NewLocalClient(dir)
+	return newLocalClient(w.local(), w.dir, grpc.WithChainUnaryInterceptor(adviseUnary(localAdvice)), grpc.WithChainStreamInterceptor(adviseStream(localAdvice)))
 }
 
 // NewLocalClient returns a connection to the node of a dev directory that is made when it is needed, and again after it is lost. It may be had before
 // the node runs.
 func NewLocalClient(dir string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///node.sock",
+	return newLocalClient(filepath.Join(dir, "run", "node.sock"), dir)
+}
+
+func newLocalClient(path, trusted string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///node.sock", append(options,
 		// The kernel is the channel, and has said who listens.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		receiveLimit(),
@@ -97,18 +110,34 @@ func NewLocalClient(dir string) (*grpc.ClientConn, error) {
 			MinConnectTimeout: time.Second,
 		}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, _, err := DialLocal(ctx, dir)
+			conn, _, err := dialSocket(ctx, path, trusted)
 			return conn, err
-		}))
+		}))...)
 }
 
-func localFault(err error, dir string) error {
+func localFault(err error, w way) error {
+	if w.dir == "" {
+		return socketFault(err, w.local())
+	}
 	switch {
 	case errors.Is(err, ErrNotRunning):
-		return fault.New(fault.Unreachable, "no node runs in "+dir, "Run `reeve dev up --dir "+dir+"` to start it.")
+		return fault.New(fault.Unreachable, "no node runs in "+w.dir, "Run `reeve dev up --dir "+w.dir+"` to start it.")
 	case errors.Is(err, fs.ErrPermission):
-		return fault.Wrap(fault.Refused, err, "the node in "+dir+" belongs to another user", "Run reeve as that user, or as root.")
+		return fault.Wrap(fault.Refused, err, "the node in "+w.dir+" belongs to another user", "Run reeve as that user, or as root.")
 	default:
-		return fault.Wrap(fault.Unreachable, err, "the node in "+dir+" does not answer", "See "+filepath.Join(dir, "reeved.log")+".")
+		return fault.Wrap(fault.Unreachable, err, "the node in "+w.dir+" does not answer", "See "+filepath.Join(w.dir, "reeved.log")+".")
+	}
+}
+
+func socketFault(err error, socket string) error {
+	switch {
+	case errors.Is(err, ErrNotRunning):
+		return fault.New(fault.Unreachable, "no node listens at "+socket,
+			"Start it (`systemctl start reeved` where it is installed), or give another way with --dir, --socket, --address or --context.")
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Wrap(fault.Refused, err, "the node at "+socket+" belongs to another user",
+			"Run reeve as that user or as root, or log in over the network: `reeve login --address HOST:PORT --ca FILE --key FILE`.")
+	default:
+		return fault.Wrap(fault.Unreachable, err, "the node at "+socket+" does not answer", "See its log.")
 	}
 }

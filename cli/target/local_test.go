@@ -20,7 +20,12 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(callVariable); dir != "" {
+		os.Exit(callFromOutside(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func directory(t *testing.T) string {
 	t.Helper()

@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,17 +17,17 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// Self is the name by which a command line means the node of its dev directory.
+// Self is the name by which a command line means the local node: that of its dev directory, its socket or its context.
 const Self = "self"
 
 // Node is a node that a command line named.
 type Node struct {
 	ID string
-	// Local says that it is the node of the dev directory.
+	// Local says that it is the local node.
 	Local bool
 }
 
-// FindNode returns the node with a name: its ID, an unambiguous beginning of it, or Self. The empty name is the node of the dev directory, or
+// FindNode returns the node with a name: its ID, an unambiguous beginning of it, or Self. The empty name is the local node, or
 // the only one of the cluster. The local node is found by Self, or while the cluster does not answer, without the cluster.
 func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 	localID := ""
@@ -38,12 +39,13 @@ func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 		localID = status.GetNodeId()
 		if name == Self || name == "" || name == localID {
 			if localID == "" {
-				return Node{}, fault.New(fault.Unreachable, "the node in "+t.options.Dir+" has no key yet", "Try again in a moment.")
+				return Node{}, fault.New(fault.Unreachable, t.way.node()+" has no key yet", "Try again in a moment.")
 			}
 			return Node{ID: localID, Local: true}, nil
 		}
 	} else if name == Self {
-		return Node{}, fault.New(fault.Usage, "self means the node of a dev directory, and none is named", "Name the node, or give --dir.")
+		return Node{}, fault.New(fault.Usage, "self means the node of a dev directory or of a local socket, and none is named",
+			"Name the node, or give --dir or --socket.")
 	}
 	ids, err := t.nodeIDs(ctx)
 	if err != nil {
@@ -76,15 +78,13 @@ func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 }
 
 func (t *Target) nodeIDs(ctx context.Context) ([]string, error) {
-	management, err := t.Management(ctx)
+	response, err := t.listNodes(ctx)
+	if fault.CodeOf(err) == fault.Unreachable && t.known != nil && len(t.known.nodeIDs()) > 0 {
+		// Nodes can be asked while the cluster is away.
+		return t.known.nodeIDs(), nil
+	}
 	if err != nil {
 		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	response, err := management.ListNodes(ctx, &clusterv1.ListNodesRequest{})
-	if err != nil {
-		return nil, fault.FromRPC(err, "the nodes cannot be listed", "")
 	}
 	var ids []string
 	for _, node := range response.GetNodes() {
@@ -93,32 +93,72 @@ func (t *Target) nodeIDs(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// NodeAPI returns a node's own API: over the local socket, or at the address that the node has reported.
-func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClient, error) {
-	if node.Local {
-		return nodev1.NewNodeServiceClient(t.local), nil
-	}
+func (t *Target) listNodes(ctx context.Context) (*clusterv1.ListNodesResponse, error) {
 	management, err := t.Management(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: node.ID})
+	response, err := management.ListNodes(ctx, &clusterv1.ListNodesRequest{})
+	return response, fault.FromRPC(err, "the nodes cannot be listed", "")
+}
+
+// NodeAPI returns a node's own API: over the local socket, or at the address that the node has reported.
+func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClient, error) {
+	if node.Local {
+		return nodev1.NewNodeServiceClient(t.local), nil
+	}
+	address, err := t.nodeAddress(ctx, node.ID)
+	if fault.CodeOf(err) == fault.Unreachable && t.known != nil && t.known.node(node.ID) != "" {
+		address, err = t.known.node(node.ID), nil
+	}
 	if err != nil {
-		return nil, fault.FromRPC(err, "the address of node "+node.ID+" cannot be had", "Run `reeve node list` to see the nodes.")
+		return nil, err
 	}
-	address := response.GetNode().GetStatus().GetApiAddress()
-	if address == "" {
-		return nil, fault.New(fault.Refused, "node "+node.ID+" serves its own API on its local socket only",
-			"Run reeve on that machine with --dir, or set network.api_listen in its parameters.")
-	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(t.trust.node(node.ID))), receiveLimit())
+	conn, err := t.dialNode(address, node.ID)
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "no connection to node "+node.ID+" can be made", "")
 	}
 	t.others = append(t.others, conn)
 	return nodev1.NewNodeServiceClient(conn), nil
+}
+
+// nodeAddress asks the cluster where a node serves its own API.
+func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
+	management, err := t.Management(ctx)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
+	if err != nil {
+		return "", fault.FromRPC(err, "the address of node "+id+" cannot be had", "Run `reeve node list` to see the nodes.")
+	}
+	address := response.GetNode().GetStatus().GetApiAddress()
+	if address == "" {
+		return "", fault.New(fault.Refused, "node "+id+" serves its own API on its local socket only",
+			"Run reeve on that machine with --dir or --socket, or set network.api_listen in its parameters.")
+	}
+	return address, nil
+}
+
+// dialNode returns a connection to the own API of a node. It is made when it is needed.
+func (t *Target) dialNode(address, id string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.node(id))),
+		grpc.WithChainUnaryInterceptor(adviseUnary(t.nodeAdvice)),
+		grpc.WithChainStreamInterceptor(adviseStream(t.nodeAdvice), t.untilRenewal),
+		receiveLimit())
+}
+
+// nodeAdvice is what to do about what a node answers. Of one that is away the context of the cluster says nothing.
+func (t *Target) nodeAdvice(code codes.Code) string {
+	if code == codes.Unavailable || code == codes.DeadlineExceeded {
+		return ""
+	}
+	return t.advice()(code)
 }
 
 // How long WatchNode waits before it looks for the curators again: at first about as long as a curator needs to start, and never so long
@@ -143,8 +183,11 @@ func (t *Target) WatchNode(ctx context.Context, nodeID string, see func(*cluster
 		if fault.CodeOf(err) != fault.Unreachable {
 			return err
 		}
-		lost(err)
 		t.forgetCurators()
+		if errors.Is(err, ErrRenewal) {
+			continue
+		}
+		lost(err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

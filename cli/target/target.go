@@ -4,14 +4,16 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
+	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -22,30 +24,82 @@ import (
 // store that has just lost its leader needs a second or two.
 const CallTimeout = 15 * time.Second
 
+// probeTimeout is how long a curator or a node may take to be connected before another way is tried: a machine that is there answers in less
+// from anywhere, and the whole of a call has CallTimeout.
+const probeTimeout = 5 * time.Second
+
 // Target is the cluster that a command is for. It is for one goroutine.
 type Target struct {
-	options Options
-	// local is nil with Options.Address.
+	way      way
+	contexts *contexts.Store
+	now      func() time.Time
+	// local is nil if the way names no socket of a node, or nobody listens at that of a context.
 	local *grpc.ClientConn
 	// curators and trust are nil until the cluster API is needed.
 	curators *grpc.ClientConn
 	trust    *trust
 	others   []*grpc.ClientConn
+	// found are the addresses at which the curators were last looked for.
+	found []string
+	// known is where the cluster of a context is; nil for other ways.
+	known   *known
+	session sessionState
 }
 
-// Open finds the cluster. With a dev directory a node has to run there; nothing else is connected before it is needed.
+// Open finds the cluster. With a dev directory or a socket a node has to run there; nothing else is connected before it is needed.
 func Open(ctx context.Context, options Options) (*Target, error) {
-	options, err := options.resolve()
+	w, err := options.resolve()
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{options: options}
-	if options.Dir != "" {
-		if t.local, err = connectLocal(ctx, options.Dir); err != nil {
-			return nil, err
-		}
+	return open(ctx, options, w)
+}
+
+func open(ctx context.Context, options Options, w way) (*Target, error) {
+	t := &Target{way: w, contexts: options.Contexts, now: options.Now}
+	if t.now == nil {
+		t.now = time.Now
+	}
+	var err error
+	switch {
+	case w.context != nil:
+		t.known = newKnown(w.context)
+		err = t.openContextSocket(ctx)
+	case w.local() != "":
+		t.local, err = connectLocal(ctx, w)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return t, nil
+}
+
+// openContextSocket connects to the node of a context, if one listens there: the context knows other ways, too.
+func (t *Target) openContextSocket(ctx context.Context) error {
+	if t.way.context.Socket == "" {
+		return nil
+	}
+	conn, err := connectLocal(ctx, t.way)
+	if err != nil {
+		return nil
+	}
+	t.local = conn
+	status, err := t.LocalStatus(ctx)
+	if err != nil {
+		return errors.Join(t.forgetLocal(), ctx.Err())
+	}
+	if there := status.GetCluster().GetClusterId(); there != "" && there != t.way.context.ClusterID() {
+		name := t.way.context.Name
+		return errors.Join(fault.New(fault.Refused, "the node at "+t.way.local()+" is of cluster "+there+", and context "+name+" is for cluster "+
+			t.way.context.ClusterID(), "If the cluster was made anew, run `reeve context remove "+name+"` and log in again."), t.forgetLocal())
+	}
+	return nil
+}
+
+func (t *Target) forgetLocal() error {
+	err := t.local.Close()
+	t.local = nil
+	return err
 }
 
 // receiveLimit lets every answer of a node or a curator come through.
@@ -53,7 +107,7 @@ func receiveLimit() grpc.DialOption {
 	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message))
 }
 
-// Close closes all connections.
+// Close closes all connections, and keeps in the context where its cluster is now.
 func (t *Target) Close() error {
 	var problems []error
 	for _, conn := range append(t.others, t.local, t.curators) {
@@ -62,10 +116,13 @@ func (t *Target) Close() error {
 		}
 	}
 	t.local, t.curators, t.others = nil, nil, nil
+	if t.way.context != nil {
+		t.known.keep(t.contexts, t.way.context.Name)
+	}
 	return errors.Join(problems...)
 }
 
-// LocalStatus returns the status of the dev directory's node. It is a usage fault if the cluster was named by an address.
+// LocalStatus returns the status of the local node. It is a usage fault if the way to the cluster is not by one.
 func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	if t.local == nil {
 		return nil, fault.New(fault.Usage, "no node is named", "Name one; `reeve node list` shows them.")
@@ -74,7 +131,10 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	defer cancel()
 	response, err := nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
 	if err != nil {
-		return nil, fault.FromRPC(err, "the status of the node in "+t.options.Dir+" cannot be had", "")
+		return nil, fault.FromRPC(err, "the status of "+t.way.node()+" cannot be had", "")
+	}
+	if t.known != nil {
+		t.known.setCurators(response.GetStatus().GetCluster().GetCurators())
 	}
 	return response.GetStatus(), nil
 }
@@ -86,66 +146,156 @@ func (t *Target) Management(ctx context.Context) (clusterv1.ManagementServiceCli
 			return nil, err
 		}
 	}
+	if err := t.renew(ctx); err != nil {
+		return nil, err
+	}
 	return clusterv1.NewManagementServiceClient(t.curators), nil
 }
 
 func (t *Target) connectCurators(ctx context.Context) error {
+	if t.way.context != nil {
+		return t.connectContext(ctx)
+	}
 	addresses, certificates, err := t.findCurators(ctx)
 	if err != nil {
 		return err
 	}
-	if t.trust == nil {
-		file := t.options.OwnerKeyFile
-		if file == "" {
-			file = filepath.Join(t.options.Dir, "owner.key")
-		}
-		owner, err := readOwnerKey(file)
-		if err != nil {
+	if err := t.prepareTrust(certificates); err != nil {
+		return err
+	}
+	t.curators, err = t.dialCurators(addresses, t.trust, keyAdvice)
+	return err
+}
+
+// connectContext connects to a curator of a context's cluster. Where none answers, the nodes are asked where they are now.
+func (t *Target) connectContext(ctx context.Context) error {
+	certificates, err := t.way.context.CACertificates()
+	if err != nil {
+		return fault.Wrap(fault.Failed, err, "the CA of context "+t.way.context.Name+" is not usable", "")
+	}
+	if err := t.prepareTrust(certificates); err != nil {
+		return err
+	}
+	if t.local != nil {
+		if _, err := t.LocalStatus(ctx); fault.CodeOf(err) != fault.OK && fault.CodeOf(err) != fault.Unreachable {
 			return err
 		}
-		if t.trust, err = newTrust(certificates, owner); err != nil {
-			return fault.Wrap(fault.Failed, err, "the cluster's CA is not usable", "")
-		}
 	}
+	if t.curators, err = t.dialCurators(t.known.addresses(), t.trust, t.advice()); err != nil {
+		return err
+	}
+	if connected(ctx, t.curators) {
+		return nil
+	}
+	t.askNodes(ctx, func(curators []string) bool {
+		conn, err := t.dialCurators(curators, t.trust, t.advice())
+		if err != nil {
+			return false
+		}
+		if !connected(ctx, conn) {
+			_ = conn.Close()
+			return false
+		}
+		t.forgetCurators()
+		t.curators = conn
+		t.known.setCurators(curators)
+		return true
+	})
+	// If nobody is there, the first call says why.
+	return ctx.Err()
+}
+
+// prepareTrust sets whom the caller believes and what it shows, unless that is known.
+func (t *Target) prepareTrust(certificates []*x509.Certificate) error {
+	if t.trust != nil {
+		// A session may have ended meanwhile.
+		return t.checkSession()
+	}
+	proof, err := t.chooseProof()
+	if err != nil {
+		return err
+	}
+	trust, err := newTrust(certificates, proof)
+	if err != nil {
+		return fault.Wrap(fault.Failed, err, "the cluster's CA is not usable", "")
+	}
+	t.trust = trust
+	return nil
+}
+
+// advice is what to do about what the cluster answers.
+func (t *Target) advice() advice {
+	if t.session.present != nil {
+		return t.sessionAdvice
+	}
+	return keyAdvice
+}
+
+// dialCurators returns a connection to the first curator that answers. It is made when it is needed.
+func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (*grpc.ClientConn, error) {
 	var state resolver.State
 	for _, address := range addresses {
 		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
 	}
 	curators := manual.NewBuilderWithScheme("curators")
 	curators.InitialState(state)
-	t.curators, err = grpc.NewClient("curators:///",
+	options := []grpc.DialOption{
 		grpc.WithResolvers(curators),
-		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.curator())),
-		receiveLimit())
-	if err != nil {
-		return fault.Wrap(fault.Failed, err, "no connection to a curator can be made", "")
+		grpc.WithTransportCredentials(credentials.NewTLS(trust.curator())),
+		grpc.WithChainStreamInterceptor(adviseStream(advice), t.untilRenewal),
+		receiveLimit(),
 	}
-	return nil
+	if t.known == nil {
+		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice)))
+	} else {
+		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), t.known.learn))
+	}
+	t.found = addresses
+	conn, err := grpc.NewClient("curators:///", options...)
+	if err != nil {
+		return nil, fault.Wrap(fault.Failed, err, "no connection to a curator can be made", "")
+	}
+	return conn, nil
 }
 
-// findCurators returns where the cluster API is served and the CA by which to know it.
+// connected waits until a connection is there, or cannot be made.
+func connected(ctx context.Context, conn *grpc.ClientConn) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn.Connect()
+	for {
+		switch state := conn.GetState(); state {
+		case connectivity.Ready:
+			return true
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return false
+		default:
+			if !conn.WaitForStateChange(ctx, state) {
+				return false
+			}
+		}
+	}
+}
+
+// findCurators returns where the cluster API is served and the CA by which to know it, without a context.
 func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x509.Certificate, err error) {
 	if t.local == nil {
-		ca, err = readCA(t.options.CAFile)
-		return []string{t.options.Address}, ca, err
+		ca, err = readCA(t.way.caFile)
+		return []string{t.way.address}, ca, err
 	}
 	status, err := t.LocalStatus(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(status.GetCluster().GetCurators()) == 0 {
-		what := "the node in " + t.options.Dir + " knows no curator"
+		what := t.way.node() + " knows no curator"
 		if reason := status.GetMembership().GetReason(); reason != "" {
 			what += " (" + reason + ")"
 		}
 		return nil, nil, fault.New(fault.Unreachable, what, "Run `reeve status` to see how the node is.")
 	}
-	ca, err = parseCA(status.GetCluster().GetCaCertificates())
-	if err != nil {
-		return nil, nil, fault.Wrap(fault.Unreachable, err, "the node in "+t.options.Dir+" does not know its cluster's CA yet",
-			"Run `reeve status` to see how the node is.")
-	}
-	return status.GetCluster().GetCurators(), ca, nil
+	ca, err = t.localCA(status)
+	return slices.Clone(status.GetCluster().GetCurators()), ca, err
 }
 
 // forgetCurators closes the connection to the curators, so that the next call looks for them again: one that restarts may have another port.
@@ -156,5 +306,35 @@ func (t *Target) forgetCurators() {
 	}
 }
 
-// HasLocal says whether the cluster was named by a dev directory, whose node is then the local one.
+// HasLocal says whether the way to the cluster is by a node of this machine, which is then the local one.
 func (t *Target) HasLocal() bool { return t.local != nil }
+
+// Directory is the dev directory by which the cluster was found; empty: it was found otherwise.
+func (t *Target) Directory() string { return t.way.dir }
+
+// CA returns the certificates of the cluster's CA, as the way to the cluster knows them; the cluster is not asked.
+func (t *Target) CA(ctx context.Context) ([]*x509.Certificate, error) {
+	switch {
+	case t.way.context != nil:
+		return t.way.context.CACertificates()
+	case t.local == nil:
+		return readCA(t.way.caFile)
+	}
+	status, err := t.LocalStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.localCA(status)
+}
+
+func (t *Target) localCA(status *nodev1.Status) ([]*x509.Certificate, error) {
+	ca, err := parseCA(status.GetCluster().GetCaCertificates())
+	if err != nil {
+		return nil, fault.Wrap(fault.Unreachable, err, t.way.node()+" does not know its cluster's CA yet",
+			"Run `reeve status` to see how the node is.")
+	}
+	return ca, nil
+}
+
+// Curators are the addresses at which the cluster API was last looked for; none before it was needed.
+func (t *Target) Curators() []string { return slices.Clone(t.found) }

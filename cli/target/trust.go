@@ -11,33 +11,38 @@ import (
 	"os"
 	"time"
 
+	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/proto/identity"
 )
 
-// trust is whom the caller believes and by what it proves itself.
-type trust struct {
-	ca     *x509.CertPool
-	domain string
-	owner  ed25519.PrivateKey
+// proof returns what the caller shows in one handshake. It is called from several goroutines.
+type proof func() (*tls.Certificate, error)
+
+// proveKey proves the holder of a key that the cluster has pinned.
+func proveKey(key ed25519.PrivateKey, now func() time.Time) proof {
+	return func() (*tls.Certificate, error) {
+		certificate, err := identity.SelfSigned(key, now())
+		return &certificate, err
+	}
 }
 
-func newTrust(certificates []*x509.Certificate, owner ed25519.PrivateKey) (*trust, error) {
-	t := &trust{ca: x509.NewCertPool(), owner: owner}
-	for _, certificate := range certificates {
-		for _, uri := range certificate.URIs {
-			if uri.Scheme != "spiffe" {
-				continue
-			}
-			if t.domain != "" && t.domain != uri.Host {
-				return nil, fmt.Errorf("the CA certificates name two trust domains, %s and %s", t.domain, uri.Host)
-			}
-			t.domain = uri.Host
-		}
-		t.ca.AddCert(certificate)
+// trust is whom the caller believes and by what it proves itself.
+type trust struct {
+	roots  []*x509.Certificate
+	ca     *x509.CertPool
+	domain string
+	proof  proof
+}
+
+func newTrust(certificates []*x509.Certificate, proof proof) (*trust, error) {
+	domain, err := contexts.TrustDomainOf(certificates)
+	if err != nil {
+		return nil, err
 	}
-	if t.domain == "" {
-		return nil, errors.New("no CA certificate names a trust domain (a spiffe:// URI): it is not that of a cluster")
+	t := &trust{roots: certificates, ca: x509.NewCertPool(), domain: domain, proof: proof}
+	for _, certificate := range certificates {
+		t.ca.AddCert(certificate)
 	}
 	return t, nil
 }
@@ -63,6 +68,8 @@ func (t *trust) node(nodeID string) *tls.Config {
 	}
 }
 
+func (t *trust) prove(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.proof() }
+
 func (t *trust) verifyNode(state tls.ConnectionState, nodeID string) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the node shows no certificate")
@@ -84,34 +91,6 @@ func (t *trust) verifyNode(state tls.ConnectionState, nodeID string) error {
 		return fmt.Errorf("the certificate is for %v, not for %s", leaf.URIs, want)
 	}
 	return nil
-}
-
-// prove makes a certificate of the owner key for one handshake.
-func (t *trust) prove(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	certificate, err := identity.SelfSigned(t.owner, time.Now())
-	return &certificate, err
-}
-
-// readOwnerKey reads a file with the owner's key.
-func readOwnerKey(file string) (ed25519.PrivateKey, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fileFault(err, "the owner key cannot be read", "Give the file with --owner-key.")
-	}
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, fault.New(fault.Usage, file+" holds no PEM block PRIVATE KEY", "The owner key is an Ed25519 key in PKCS #8.")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		// The error of the parser is left out: it could quote the key.
-		return nil, fault.New(fault.Usage, file+" holds a PRIVATE KEY that cannot be parsed", "The owner key is an Ed25519 key in PKCS #8.")
-	}
-	owner, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return nil, fault.New(fault.Usage, fmt.Sprintf("%s holds a %T", file, key), "The owner key is an Ed25519 key in PKCS #8.")
-	}
-	return owner, nil
 }
 
 // readCA reads a file with the certificates of the cluster CA.

@@ -13,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -33,6 +34,7 @@ type reporter struct {
 	identity   *event.Value[*identity.Identity]
 	curators   *event.Value[[]string]
 	view       *event.Value[*cluster.View]
+	store      *event.Value[*consensusv1.StoreStatus]
 
 	node      *event.Value[*clusterv1.NodeStatus]
 	full      *event.Value[*nodev1.Status]
@@ -41,7 +43,7 @@ type reporter struct {
 
 func (r reporter) run(ctx context.Context) error {
 	addresses, instances, memberships := r.addresses.Watch(), r.instances.Watch(), r.membership.Watch()
-	identities, curators, views := r.identity.Watch(), r.curators.Watch(), r.view.Watch()
+	identities, curators, views, stores := r.identity.Watch(), r.curators.Watch(), r.view.Watch(), r.store.Watch()
 	for {
 		status := latest(memberships)
 		report := r.report(status.NodeID, latest(addresses), latest(instances))
@@ -51,7 +53,7 @@ func (r reporter) run(ctx context.Context) error {
 		} else {
 			report = last
 		}
-		r.full.Set(r.describe(status, report, latest(identities), latest(curators)))
+		r.full.Set(r.describe(status, report, latest(identities), latest(curators), latest(stores)))
 		if view := latest(views); view != nil && view.Directory != nil {
 			if known, _ := r.directory.Get(); !proto.Equal(known, view.Directory) {
 				r.directory.Set(view.Directory)
@@ -66,6 +68,7 @@ func (r reporter) run(ctx context.Context) error {
 		case <-identities.Changed():
 		case <-curators.Changed():
 		case <-views.Changed():
+		case <-stores.Changed():
 		}
 	}
 }
@@ -87,7 +90,7 @@ func sameReport(a, b *clusterv1.NodeStatus) bool {
 		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
 }
 
-func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatus, id *identity.Identity, curators []string) *nodev1.Status {
+func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatus, id *identity.Identity, curators []string, store *consensusv1.StoreStatus) *nodev1.Status {
 	access := &nodev1.ClusterAccess{ClusterId: id.ClusterID, Curators: curators}
 	for _, ca := range id.CA {
 		access.CaCertificates = append(access.CaCertificates, ca.Raw)
@@ -98,6 +101,6 @@ func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatu
 			State: status.State, Reason: status.Reason, Since: timestamppb.New(status.Since), NodeId: status.NodeID, ClusterId: status.ClusterID,
 			TrustDomain: status.TrustDomain,
 		},
-		Node: report, Cluster: access, CoreStart: r.start.UnixNano(),
+		Node: report, Cluster: access, CoreStart: r.start.UnixNano(), Store: store,
 	}
 }

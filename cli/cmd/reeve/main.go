@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/reeveproject/reeve/cli/command"
+	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/dev"
 )
 
@@ -40,5 +41,7 @@ func main() {
 		Executable:       executable,
 		Version:          version,
 		Places:           dev.HostPlaces(),
+		Contexts:         contexts.HostDirectory(),
+		Context:          os.Getenv("REEVE_CONTEXT"),
 	}, os.Args[1:])))
 }

@@ -26,7 +26,8 @@ func newAuthority(domain string) (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		// It is good by the clock of the cluster, and by that of the TLS of the tests.
+		SerialNumber: big.NewInt(1), NotBefore: Began.AddDate(-1, 0, 0), NotAfter: time.Now().AddDate(1, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		URIs: []*url.URL{identity.ClusterURI(domain)},
 	}
@@ -54,6 +55,16 @@ func (a *authority) server(uri *url.URL, name string) (tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, public, a.key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// session makes the certificate of a session for a key.
+func (a *authority) session(session identity.Session, key ed25519.PublicKey, from, until time.Time) ([]byte, error) {
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), NotBefore: from, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		URIs: []*url.URL{identity.SessionURI(a.domain, session)}, BasicConstraintsValid: true,
+	}
+	return x509.CreateCertificate(rand.Reader, template, a.certificate, key, a.key)
 }
 
 // PEM returns the CA's certificate.

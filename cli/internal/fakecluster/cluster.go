@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -23,6 +22,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // Began is when everything of the cluster has happened.
@@ -33,8 +33,7 @@ const ClusterID = "5f0c"
 
 // Cluster is a cluster. Its first node is the local one, where it has a socket.
 type Cluster struct {
-	Owner ed25519.PublicKey
-
+	id        string
 	authority *authority
 	servers   []*grpc.Server
 	serving   sync.WaitGroup
@@ -44,27 +43,42 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	changed chan struct{}
-	nodes   []*clusterv1.Node
-	plugins []*clusterv1.PluginRecord
-	member  *hostv1.Membership
+	// clock is the time of the cluster, which stands still.
+	clock time.Time
+	owner ed25519.PublicKey
+	// operators are sorted by name; made counts all that there ever were.
+	operators []*clusterv1.Operator
+	made      int
+	audit     []*clusterv1.AuditEntry
+	noLogins  bool
+	lifetime  uint32
+	// curatorOn is the node that says in its status where the curator is; empty: none does.
+	curatorOn string
+	nodes     []*clusterv1.Node
+	plugins   []*clusterv1.PluginRecord
+	member    *hostv1.Membership
 	// watchers is how many watch a node.
 	watchers int
 	// outcomes is what becomes of a role on a node, state after state; absent: Starting, Ready.
 	outcomes map[string][]*clusterv1.InstanceStatus
+	side     nodeSide
 }
 
-// New makes a cluster for an owner, with a curator that serves.
-func New(owner ed25519.PublicKey) (*Cluster, error) {
-	domain := identity.TrustDomain(ClusterID)
+// New makes the cluster ClusterID for an owner, with a curator that serves.
+func New(owner ed25519.PublicKey) (*Cluster, error) { return NewOf(ClusterID, owner) }
+
+// NewOf makes a cluster with another ID.
+func NewOf(id string, owner ed25519.PublicKey) (*Cluster, error) {
+	domain := identity.TrustDomain(id)
 	authority, err := newAuthority(domain)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{
-		Owner: owner, authority: authority, changed: make(chan struct{}),
+		id: id, authority: authority, changed: make(chan struct{}), clock: Began.Add(90 * time.Second), owner: owner, lifetime: certificateSeconds,
 		outcomes: make(map[string][]*clusterv1.InstanceStatus),
 		member: &hostv1.Membership{
-			State: hostv1.MembershipState_MEMBERSHIP_STATE_HOME, Since: timestamppb.New(Began), ClusterId: ClusterID, TrustDomain: domain,
+			State: hostv1.MembershipState_MEMBERSHIP_STATE_HOME, Since: timestamppb.New(Began), ClusterId: id, TrustDomain: domain,
 		},
 	}
 	return c, c.StartCurator()
@@ -96,7 +110,7 @@ func (c *Cluster) AddNode(id, certified string) error {
 		return err
 	}
 	address, _, err := c.serveTLS(certificate, func(server *grpc.Server) {
-		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, id: id, owner: true})
+		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, id: id})
 	})
 	if err != nil {
 		return err
@@ -122,9 +136,10 @@ func (c *Cluster) ServeLocal(socket string) error {
 	if err != nil {
 		return err
 	}
-	c.serve(listener, insecure.NewCredentials(), func(server *grpc.Server) {
+	local := c.serve(listener, insecure.NewCredentials(), func(server *grpc.Server) {
 		nodev1.RegisterNodeServiceServer(server, &node{cluster: c})
 	})
+	c.Update(func() { c.side.socket, c.side.local = socket, local })
 	return nil
 }
 
@@ -140,7 +155,7 @@ func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Serv
 }
 
 func (c *Cluster) serve(listener net.Listener, transport credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
-	server := grpc.NewServer(grpc.Creds(transport))
+	server := grpc.NewServer(grpc.Creds(transport), grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream))
 	register(server)
 	c.servers = append(c.servers, server)
 	c.serving.Go(func() { _ = server.Serve(listener) })
@@ -156,6 +171,24 @@ func (c *Cluster) Close() {
 		server.Stop()
 	}
 	c.serving.Wait()
+}
+
+// SetClock sets the time of the cluster.
+func (c *Cluster) SetClock(now time.Time) { c.Update(func() { c.clock = now }) }
+
+// CuratorOn has a node say in its status that the curator runs there.
+func (c *Cluster) CuratorOn(id string) { c.Update(func() { c.curatorOn = id }) }
+
+// seen is a node as its cluster shows it.
+func (c *Cluster) seen(node *clusterv1.Node) *clusterv1.Node {
+	shown := proto.CloneOf(node)
+	if shown != nil && shown.GetRecord().GetId() == c.curatorOn {
+		shown.Status.Instances = append(shown.Status.Instances, &clusterv1.InstanceStatus{
+			Role: "curator", State: hostv1.InstanceState_INSTANCE_STATE_READY,
+			Endpoints: []*rolev1.Endpoint{{Name: "reeve.cluster.v1", Address: c.curator}},
+		})
+	}
+	return shown
 }
 
 // Update changes the cluster and wakes everybody who watches it.
@@ -192,20 +225,6 @@ func (c *Cluster) find(id string) (*clusterv1.Node, error) {
 		}
 	}
 	return nil, status.Errorf(codes.NotFound, "no node %s", id)
-}
-
-// checkOwner admits the holder of the owner key.
-func (c *Cluster) checkOwner(ctx context.Context) error {
-	caller, _ := peer.FromContext(ctx)
-	info, ok := caller.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) != 1 {
-		return status.Error(codes.Unauthenticated, "no certificate")
-	}
-	key, err := identity.PinnedKey(info.State.PeerCertificates[0])
-	if err != nil || !key.Equal(c.Owner) {
-		return status.Error(codes.PermissionDenied, "the caller is not the owner")
-	}
-	return nil
 }
 
 // SetMembership sets the membership of the first node.
@@ -289,10 +308,7 @@ func (c *Cluster) Assign(id, role, configuration string) (*clusterv1.NodeRecord,
 	states, ok := c.outcomes[role]
 	c.mu.Unlock()
 	if !ok {
-		states = []*clusterv1.InstanceStatus{
-			{State: hostv1.InstanceState_INSTANCE_STATE_STARTING},
-			{State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 4711},
-		}
+		states = usualOutcome()
 	}
 	for _, state := range states {
 		state = proto.CloneOf(state)

@@ -1,7 +1,6 @@
 package fakecluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,33 +24,24 @@ type management struct {
 	cluster *Cluster
 }
 
-func (m *management) ListNodes(ctx context.Context, _ *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
-		return nil, err
-	}
+func (m *management) ListNodes(context.Context, *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	response := &clusterv1.ListNodesResponse{}
 	for _, node := range m.cluster.nodes {
-		response.Nodes = append(response.Nodes, proto.CloneOf(node))
+		response.Nodes = append(response.Nodes, m.cluster.seen(node))
 	}
 	return response, nil
 }
 
-func (m *management) GetNode(ctx context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
-		return nil, err
-	}
+func (m *management) GetNode(_ context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	node, err := m.cluster.find(request.GetNodeId())
-	return &clusterv1.GetNodeResponse{Node: proto.CloneOf(node)}, err
+	return &clusterv1.GetNodeResponse{Node: m.cluster.seen(node)}, err
 }
 
 func (m *management) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.ServerStreamingServer[clusterv1.WatchNodeResponse]) error {
-	if err := m.cluster.checkOwner(stream.Context()); err != nil {
-		return err
-	}
 	m.cluster.Update(func() { m.cluster.watchers++ })
 	defer m.cluster.Update(func() { m.cluster.watchers-- })
 	return m.cluster.watch(stream.Context(), func() error {
@@ -76,24 +66,37 @@ func (m *management) known(role string) bool {
 	return false
 }
 
-func (m *management) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
-		return nil, err
-	}
+func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
 	if !m.known(request.GetRole()) {
 		return nil, status.Errorf(codes.NotFound, "no plugin of the catalog offers role %s", request.GetRole())
 	}
 	if strings.Contains(request.GetConfiguration(), "wrong") {
 		return nil, status.Error(codes.InvalidArgument, "/wrong: is not allowed")
 	}
+	if request.GetDryRun() {
+		return m.wouldAdd(request)
+	}
 	record, err := m.cluster.Assign(request.GetNodeId(), request.GetRole(), request.GetConfiguration())
 	return &clusterv1.AddRoleResponse{Node: record}, err
 }
 
-func (m *management) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
+// wouldAdd answers a dry run as AddRole would, and changes nothing.
+func (m *management) wouldAdd(request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
+	m.cluster.mu.Lock()
+	defer m.cluster.mu.Unlock()
+	node, err := m.cluster.find(request.GetNodeId())
+	if err != nil {
 		return nil, err
 	}
+	record := proto.CloneOf(node.GetRecord())
+	record.Generation++
+	record.Roles = append(record.Roles, &clusterv1.RoleAssignment{
+		Role: request.GetRole(), Configuration: request.GetConfiguration(), Generation: record.GetGeneration(),
+	})
+	return &clusterv1.AddRoleResponse{Node: record}, nil
+}
+
+func (m *management) RemoveRole(_ context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
 	if request.GetRole() == "curator" {
 		return nil, status.Error(codes.FailedPrecondition, "it is the last role that provides reeve.cluster.v1")
 	}
@@ -114,18 +117,20 @@ func (m *management) RemoveRole(ctx context.Context, request *clusterv1.RemoveRo
 				record.Roles = append(record.Roles, role)
 			}
 		}
-		node.Record = record
+		if err == nil && !request.GetDryRun() {
+			node.Record = record
+		}
 	})
 	if err != nil {
 		return nil, err
 	}
+	if request.GetDryRun() {
+		return &clusterv1.RemoveRoleResponse{Node: record}, nil
+	}
 	return &clusterv1.RemoveRoleResponse{Node: record}, m.cluster.Report(request.GetNodeId(), request.GetRole(), nil)
 }
 
-func (m *management) AddPlugin(ctx context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
-		return nil, err
-	}
+func (m *management) AddPlugin(_ context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
 	plugin := &clusterv1.PluginRecord{
 		Name: request.GetManifest().GetName(), Version: request.GetManifest().GetVersion(), Digests: request.GetDigests(),
 		Manifest: request.GetManifest(), Generation: 1, Added: timestamppb.New(Began),
@@ -139,14 +144,13 @@ func (m *management) AddPlugin(ctx context.Context, request *clusterv1.AddPlugin
 		}
 		plugin.Grants = append(plugin.Grants, grants)
 	}
-	m.cluster.AddPlugin(plugin)
+	if !request.GetDryRun() {
+		m.cluster.AddPlugin(plugin)
+	}
 	return &clusterv1.AddPluginResponse{Plugin: plugin}, nil
 }
 
-func (m *management) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
-	if err := m.cluster.checkOwner(ctx); err != nil {
-		return nil, err
-	}
+func (m *management) ListPlugins(context.Context, *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	response := &clusterv1.ListPluginsResponse{}
@@ -162,22 +166,13 @@ type node struct {
 	cluster *Cluster
 	// id is that of the node; empty: the first one.
 	id string
-	// owner says that only the owner is admitted.
-	owner bool
-}
-
-func (n *node) check(ctx context.Context) error {
-	if n.owner {
-		return n.cluster.checkOwner(ctx)
-	}
-	return nil
 }
 
 func (n *node) status() *nodev1.Status {
 	s := &nodev1.Status{
 		Membership: proto.CloneOf(n.cluster.member),
 		Cluster: &nodev1.ClusterAccess{
-			ClusterId: ClusterID, CaCertificates: [][]byte{n.cluster.authority.certificate.Raw}, Curators: []string{n.cluster.curator},
+			ClusterId: n.cluster.id, CaCertificates: [][]byte{n.cluster.authority.certificate.Raw}, Curators: []string{n.cluster.curator},
 		},
 		CoreStart: Began.UnixNano(),
 	}
@@ -185,24 +180,19 @@ func (n *node) status() *nodev1.Status {
 		if node.GetRecord().GetId() == n.id || (n.id == "" && i == 0) {
 			s.NodeId = node.GetRecord().GetId()
 			s.Node = proto.CloneOf(node.GetStatus())
+			s.Store = proto.CloneOf(n.cluster.side.store)
 		}
 	}
 	return s
 }
 
-func (n *node) GetStatus(ctx context.Context, _ *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
-	if err := n.check(ctx); err != nil {
-		return nil, err
-	}
+func (n *node) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
 	n.cluster.mu.Lock()
 	defer n.cluster.mu.Unlock()
 	return &nodev1.GetStatusResponse{Status: n.status()}, nil
 }
 
 func (n *node) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStreamingServer[nodev1.WatchStatusResponse]) error {
-	if err := n.check(stream.Context()); err != nil {
-		return err
-	}
 	return n.cluster.watch(stream.Context(), func() error {
 		return stream.Send(&nodev1.WatchStatusResponse{Status: n.status()})
 	})
@@ -210,9 +200,6 @@ func (n *node) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStrea
 
 // ImportPlugin takes everything that begins with "plugin " for one of the name that follows.
 func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPluginRequest, nodev1.ImportPluginResponse]) error {
-	if err := n.check(stream.Context()); err != nil {
-		return err
-	}
 	var data []byte
 	for {
 		request, err := stream.Recv()
@@ -238,18 +225,4 @@ func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPlugi
 			}},
 		},
 	})
-}
-
-func (n *node) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogResponse]) error {
-	if err := n.check(stream.Context()); err != nil {
-		return err
-	}
-	if request.GetRole() == "nothing" {
-		return status.Error(codes.NotFound, "role nothing has no log")
-	}
-	lines := [][]byte{[]byte("one\n"), []byte("two\n"), []byte("three \x1b[2J<&>\n")}
-	if tail := int(request.GetTail()); tail > 0 && tail < len(lines) {
-		lines = lines[len(lines)-tail:]
-	}
-	return stream.Send(&nodev1.ReadLogResponse{Data: bytes.Join(lines, nil)})
 }

@@ -1,0 +1,207 @@
+package command
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/await"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// completionTimeout is how long a completion may ask a node or a curator: somebody has pressed a key and waits.
+const completionTimeout = 1500 * time.Millisecond
+
+func (c *commands) completion() *cobra.Command {
+	shell := func(name, how string, generate func(*cobra.Command) error) *cobra.Command {
+		return &cobra.Command{
+			Use:   name,
+			Short: "Write the completion script for " + name,
+			Long:  "completion " + name + " writes the script that completes commands, flags, nodes, roles, plugins and contexts.\n\n" + how,
+			Args:  arguments(0, 0),
+			RunE:  func(cmd *cobra.Command, _ []string) error { return generate(cmd.Root()) },
+		}
+	}
+	return group("completion", "Complete command lines in a shell",
+		shell("bash", `For the present shell, where the package bash-completion is installed:
+
+  source <(reeve completion bash)
+
+For all: reeve completion bash > /etc/bash_completion.d/reeve`,
+			func(root *cobra.Command) error { return root.GenBashCompletionV2(c.Stdout, true) }),
+		shell("zsh", `For all shells, once "autoload -U compinit; compinit" is in ~/.zshrc:
+
+  reeve completion zsh > "${fpath[1]}/_reeve"`,
+			func(root *cobra.Command) error { return root.GenZshCompletion(c.Stdout) }),
+		shell("fish", `For all shells:
+
+  reeve completion fish > ~/.config/fish/completions/reeve.fish`,
+			func(root *cobra.Command) error { return root.GenFishCompletion(c.Stdout, true) }),
+	)
+}
+
+// completer returns what may be written next, with a description after a tab. It returns nothing where that cannot be known: a shell shows no errors.
+type completer func(cmd *cobra.Command, given []string, begun string) []cobra.Completion
+
+// asCobra is a completer as cobra calls it: what it returns is all there is, no files.
+func (c completer) asCobra(cmd *cobra.Command, given []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	fitting := slices.DeleteFunc(slices.Clone(c(cmd, given, begun)), func(one cobra.Completion) bool { return !strings.HasPrefix(one, begun) })
+	return fitting, cobra.ShellCompDirectiveNoFileComp
+}
+
+// fixed completes to words that are known.
+func fixed(words ...string) completer {
+	return func(*cobra.Command, []string, string) []cobra.Completion { return words }
+}
+
+// complete sets how the value of a flag is completed.
+func complete(cmd *cobra.Command, flag string, with completer) {
+	// The flag is there, and has no other completion.
+	if err := cmd.RegisterFlagCompletionFunc(flag, with.asCobra); err != nil {
+		panic(err)
+	}
+}
+
+// completeArguments sets how the arguments of a command are completed, one after another. What follows is nothing.
+func completeArguments(cmd *cobra.Command, with ...completer) {
+	cmd.ValidArgsFunction = completer(func(cmd *cobra.Command, given []string, begun string) []cobra.Completion {
+		if len(given) >= len(with) {
+			return nil
+		}
+		return with[len(given)](cmd, given, begun)
+	}).asCobra
+}
+
+func (c *commands) completeNodes(cmd *cobra.Command) { completeArguments(cmd, c.nodeNames) }
+
+// completeNodeRole completes to the roles that the node has.
+func (c *commands) completeNodeRole(cmd *cobra.Command) {
+	completeArguments(cmd, c.nodeNames, c.roleNames)
+}
+
+// completeNodeOffer completes to the roles that the catalog offers.
+func (c *commands) completeNodeOffer(cmd *cobra.Command) {
+	completeArguments(cmd, c.nodeNames, c.offeredNames)
+}
+
+// quietly asks the cluster of the command line, for a moment.
+func (c *commands) quietly(cmd *cobra.Command, ask func(context.Context, *target.Target) error) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	// Whoever wants to know what is wrong runs the command.
+	_ = c.withTarget(ctx, func(cluster *target.Target) error { return ask(ctx, cluster) })
+}
+
+func (c *commands) nodeNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
+	var names []cobra.Completion
+	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+		local := ""
+		if cluster.HasLocal() {
+			if status, err := cluster.LocalStatus(ctx); err == nil {
+				local = status.GetNodeId()
+				names = append(names, cobra.CompletionWithDesc(target.Self, "the local node"))
+			}
+		}
+		nodes, err := listNodes(ctx, cluster)
+		if err != nil && local != "" {
+			names = append(names, local)
+		}
+		for _, node := range nodes {
+			names = append(names, cobra.CompletionWithDesc(node.GetRecord().GetId(), output.State(node.GetRecord().GetState())))
+		}
+		return err
+	})
+	return names
+}
+
+func (c *commands) roleNames(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
+	var names []cobra.Completion
+	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+		status, err := nodeStatus(ctx, cluster, given[0])
+		for _, instance := range status.GetNode().GetInstances() {
+			names = append(names, cobra.CompletionWithDesc(instance.GetRole(), output.State(instance.GetState())))
+		}
+		return err
+	})
+	return names
+}
+
+func (c *commands) offeredNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
+	var names []cobra.Completion
+	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
+		for _, role := range plugin.GetManifest().GetRoles() {
+			names = append(names, cobra.CompletionWithDesc(role.GetName(), output.Clean(role.GetSummary())))
+		}
+	})
+	return names
+}
+
+func (c *commands) eachPlugin(cmd *cobra.Command, see func(*clusterv1.PluginRecord)) {
+	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+		plugins, err := listPlugins(ctx, cluster)
+		for _, plugin := range plugins {
+			see(plugin)
+		}
+		return err
+	})
+}
+
+// completeConditions completes to the conditions of `reeve wait`.
+func (c *commands) completeConditions(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
+	conditions := []cobra.Completion{"healthy"}
+	for _, state := range await.Memberships() {
+		conditions = append(conditions, "membership="+state)
+	}
+	if len(given) == 0 {
+		return conditions
+	}
+	for _, role := range c.roleNames(cmd, given, "") {
+		name, _, _ := strings.Cut(role, "\t")
+		for _, state := range await.States() {
+			conditions = append(conditions, "role/"+name+"="+string(state))
+		}
+	}
+	return conditions
+}
+
+// completeGrants completes the beginning of --grant to the roles of the catalog's plugins and the powers that they want.
+func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
+	var grants []cobra.Completion
+	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
+		for _, role := range plugin.GetManifest().GetRoles() {
+			for _, grant := range role.GetGrants() {
+				for parameter := range grant.GetParameters() {
+					grants = append(grants, role.GetName()+":"+grant.GetName()+":"+parameter+"=")
+				}
+			}
+		}
+	})
+	slices.Sort(grants)
+	return grants
+}
+
+// contextNames completes to the contexts that the user has.
+func (c *commands) contextNames(*cobra.Command, []string, string) []cobra.Completion {
+	if c.options.Contexts == nil {
+		return nil
+	}
+	config, err := c.options.Contexts.Load()
+	if fault.CodeOf(err) != fault.OK {
+		return nil
+	}
+	var names []cobra.Completion
+	for _, context := range config.Contexts {
+		names = append(names, context.Name)
+	}
+	return names
+}

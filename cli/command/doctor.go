@@ -1,0 +1,112 @@
+package command
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/doctor"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/cli/target"
+)
+
+func (c *commands) doctor() *cobra.Command {
+	var parameters string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine can enforce, what it lacks, and what to do",
+		Long: `doctor looks at this machine and says what a node can enforce on it, what the machine lacks, what that means, and what to do. It changes nothing.
+
+The directories are those of --parameters or --dir; without either those of ./var/dev or of ` + setup.DefaultFile + `, if they are there, and otherwise
+those that a new node would have. It fails if something makes running a node impossible.`,
+		Args: arguments(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			places, err := c.doctorPlaces(parameters)
+			if err != nil {
+				return err
+			}
+			document := doctor.Judge(doctor.Probe(places))
+			if err := c.print(document); err != nil {
+				return err
+			}
+			if !document.Runnable {
+				return fault.New(fault.Failed, "no node can run on this machine as it is", "Do what is advised above where the level is missing, and run `reeve doctor` again.")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&parameters, "parameters", "", "file with the parameters of the node whose directories are checked")
+	return cmd
+}
+
+// doctorPlaces are the directories to look at.
+func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
+	if file != "" {
+		if c.options.Dir != "" {
+			return doctor.Places{}, fault.New(fault.Usage, "--parameters and --dir name two nodes", "Give one of them.")
+		}
+		return parameterPlaces(file)
+	}
+	dir := c.options.Dir
+	if dir == "" && isDir(target.DefaultDirectory) {
+		dir = target.DefaultDirectory
+	}
+	if dir != "" {
+		directory, err := dev.Find(dir)
+		switch {
+		case err == nil:
+			return doctor.Places{Data: directory.Parameters.GetDirectories().GetData(), Run: directory.Parameters.GetDirectories().GetRun()}, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return doctor.Places{}, fault.Wrap(fault.Failed, err, "the parameters of the node in "+dir+" cannot be read", "Correct them, or name others with --parameters.")
+		}
+		return c.expectedPlaces(dir)
+	}
+	if places, err := parameterPlaces(setup.DefaultFile); err == nil {
+		return places, nil
+	}
+	if os.Geteuid() == 0 {
+		return doctor.Places{Data: filepath.Join(setup.DefaultState, "data"), Run: setup.DefaultRun}, nil
+	}
+	return c.expectedPlaces(target.DefaultDirectory)
+}
+
+// expectedPlaces are those that a new dev directory would have.
+func (c *commands) expectedPlaces(dir string) (doctor.Places, error) {
+	data, run, err := c.Places.Expected(dir)
+	return doctor.Places{Data: data, Run: run}, err
+}
+
+func parameterPlaces(file string) (doctor.Places, error) {
+	parameters, err := setup.ReadParameters(file)
+	if err != nil {
+		code := fault.Usage
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			code = fault.NotFound
+		case errors.Is(err, fs.ErrPermission):
+			code = fault.Refused
+		}
+		return doctor.Places{}, fault.Wrap(code, err, "the parameters cannot be read", "Give the file that reeved reads with --parameters.")
+	}
+	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun()}, nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// doctorDocument is the findings of this machine, for the bundle.
+func (c *commands) doctorDocument() (output.Doctor, error) {
+	places, err := c.doctorPlaces("")
+	if err != nil {
+		return output.Doctor{}, err
+	}
+	return doctor.Judge(doctor.Probe(places)), nil
+}

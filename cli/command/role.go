@@ -1,0 +1,216 @@
+package command
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/cli/await"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+const dryRunUsage = "check everything and say what would be done, and change nothing"
+
+func (c *commands) roleList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list NODE",
+		Short: "List the roles of a node",
+		Long: `list shows the roles that a node should run, and what the node last reported of them to the cluster.
+
+` + nodeArgument,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				node, err := cluster.FindNode(cmd.Context(), given[0])
+				if err != nil {
+					return err
+				}
+				found, err := getNode(cmd.Context(), cluster, node)
+				if err != nil {
+					return err
+				}
+				return c.print(output.NewRoles(found))
+			})
+		},
+	}
+	c.completeNodes(cmd)
+	return cmd
+}
+
+func (c *commands) roleAdd() *cobra.Command {
+	var w waiting
+	var file string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "add NODE ROLE",
+		Short: "Give a role to a node, or another configuration to one that it has",
+		Long: `add gives a role to a node and waits until it is Ready there with the configuration. A role that the node has already gets the
+configuration in place of its former one; without --config that is none.
+
+` + nodeArgument,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			configuration, err := c.readConfiguration(file)
+			if err != nil {
+				return err
+			}
+			return c.changeRole(cmd.Context(), given[0], given[1], "add", dryRun, w,
+				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
+					response, err := management.AddRole(ctx, &clusterv1.AddRoleRequest{
+						NodeId: nodeID, Role: given[1], Configuration: configuration, DryRun: dryRun,
+					})
+					if err != nil {
+						next := "Run `reeve plugin list` to see the roles, `reeve plugin add` to add one."
+						if status.Code(err) == codes.InvalidArgument {
+							next = "Correct the configuration and run the command again."
+						}
+						return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be given to node %s", given[1], nodeID), next)
+					}
+					for _, role := range response.GetNode().GetRoles() {
+						if role.GetRole() == given[1] {
+							return role.GetGeneration(), nil
+						}
+					}
+					return 0, fault.New(fault.Failed, "the cluster has taken role "+given[1]+" and not kept it", "Another operator may have removed it: run `reeve node list`.")
+				})
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "file with the configuration of the role, JSON or YAML; - is the standard input")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
+	w.flags(cmd, untilReady, untilStarted, notAtAll)
+	c.completeNodeOffer(cmd)
+	return cmd
+}
+
+func (c *commands) roleRemove() *cobra.Command {
+	var w waiting
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "remove NODE ROLE",
+		Short: "Take a role from a node",
+		Long: `remove takes a role from a node and waits until it has ended there.
+
+` + nodeArgument,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.changeRole(cmd.Context(), given[0], given[1], "remove", dryRun, w,
+				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
+					_, err := management.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: nodeID, Role: given[1], DryRun: dryRun})
+					return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be taken from node %s", given[1], nodeID),
+						"Run `reeve node role list "+nodeID+"` to see the roles of the node.")
+				})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
+	w.flags(cmd, untilGone, notAtAll)
+	c.completeNodeRole(cmd)
+	return cmd
+}
+
+// changeRole makes a change of a node's role, waits for it and prints what became of it. change returns the generation of the assignment, 0 if there is
+// none any more.
+func (c *commands) changeRole(ctx context.Context, nodeName, role, action string, dryRun bool, w waiting,
+	change func(context.Context, clusterv1.ManagementServiceClient, string) (uint64, error)) error {
+	return c.withTarget(ctx, func(cluster *target.Target) error {
+		node, err := cluster.FindNode(ctx, nodeName)
+		if err != nil {
+			return err
+		}
+		management, err := cluster.Management(ctx)
+		if err != nil {
+			return err
+		}
+		bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
+		defer cancel()
+		generation, err := change(bounded, management, node.ID)
+		if err != nil {
+			return err
+		}
+		document := output.RoleChange{NodeID: node.ID, Role: role, Action: action, DryRun: dryRun, Generation: generation}
+		if w.asked() && !dryRun {
+			document.Waited = true
+			condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
+			if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, condition); err != nil {
+				return err
+			}
+			document.Instance = instanceOf(condition)
+		}
+		return c.print(document)
+	})
+}
+
+// instanceOf is the role that was waited for; nil if it is gone.
+func instanceOf(condition *await.Role) *output.Role {
+	if condition.Instance() == nil {
+		return nil
+	}
+	role := output.NewRole(condition.Instance())
+	return &role
+}
+
+func (c *commands) roleRestart() *cobra.Command {
+	var w waiting
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "restart NODE ROLE",
+		Short: "Stop the instance of a role on a node and start another one",
+		Long: `restart stops the instance of a role on a node, starts another one and waits until it is Ready. A role that is Failed gets its whole crash budget
+back. The node itself is asked, so that it works while the cluster is out of reach.
+
+` + nodeArgument,
+		Args: arguments(2, 2),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
+				return c.restart(cmd.Context(), api, node, given[1], dryRun, w)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
+	w.flags(cmd, untilReady, untilStarted, notAtAll)
+	c.completeNodeRole(cmd)
+	return cmd
+}
+
+func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, role string, dryRun bool, w waiting) error {
+	before, err := askStatus(ctx, api, node)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := api.RestartRole(bounded, &nodev1.RestartRoleRequest{Role: role, DryRun: dryRun})
+	if err != nil {
+		return fault.FromRPC(err, fmt.Sprintf("role %s cannot be restarted on node %s", role, node.ID),
+			"Run `reeve status "+node.ID+"` to see the roles of the node.")
+	}
+	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun, FormerInstance: response.GetInstanceId()}
+	if w.asked() && !dryRun {
+		document.Waited = true
+		condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Former: response.GetInstanceId(), BlockedIsFinal: true}
+		if condition.Former == "" {
+			// A role that does not run keeps the name of its last instance until there is another one.
+			condition.Former = instanceID(before, role)
+		}
+		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
+			return err
+		}
+		document.Instance = instanceOf(condition)
+	}
+	return c.print(document)
+}
+
+func instanceID(status *nodev1.Status, role string) string {
+	for _, instance := range status.GetNode().GetInstances() {
+		if instance.GetRole() == role {
+			return instance.GetInstanceId()
+		}
+	}
+	return ""
+}

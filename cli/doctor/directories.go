@@ -1,0 +1,108 @@
+package doctor
+
+import (
+	"fmt"
+
+	"github.com/reeveproject/reeve/cli/output"
+)
+
+// found is where a directory is, for people.
+func (d Directory) found() string {
+	if d.At == d.Path {
+		return d.Path
+	}
+	return d.Path + " (at " + d.At + ")"
+}
+
+func (f Facts) data() output.Check {
+	d := f.Data
+	check := good("data-directory", d.found()+" on "+d.Filesystem)
+	check.Essential = true
+	bad := func(found, consequence, advice string) output.Check {
+		check.Level, check.Found, check.Consequence, check.Advice = missing, found, consequence, advice
+		return check
+	}
+	switch {
+	case d.Err != nil:
+		return bad(d.Err.Error(), "the node has nowhere to keep its data", "Name another data directory.")
+	case d.ReadOnly:
+		return bad(d.At+" is mounted read-only", "the node has nowhere to keep its data", "Mount it so that it can be written.")
+	case d.Writable != nil:
+		return bad(d.Writable.Error(), "the node has nowhere to keep its data", "Make the directory and give it to the user of reeved.")
+	case d.NoExec:
+		return bad(d.At+" is mounted noexec", "plugins are kept there and cannot be executed", "Mount it without noexec, or name another data directory.")
+	case f.UID == 0 && !d.Searchable:
+		return bad("only its owner can pass through "+d.Barrier, "roles have user IDs of their own and cannot reach their directories",
+			"Name a data directory that every user can reach, such as one below /var/lib, or `chmod o+x "+d.Barrier+"`.")
+	}
+	return check
+}
+
+func (f Facts) space() output.Check {
+	d := f.Data
+	check := good("data-space", gib(d.FreeBytes)+" free at "+d.At)
+	check.Essential = true
+	advice := "Make room, or put the data directory on another file system."
+	switch {
+	case d.Err != nil:
+		check.Level, check.Found, check.Consequence = warning, "not known", "whether there is room for the node's data cannot be said"
+		check.Advice = "See data-directory."
+	case d.FreeBytes < leastBytes:
+		check.Level, check.Consequence, check.Advice = missing, "the plugins and the store of a node do not fit", advice
+	case d.FreeBytes < fewBytes:
+		check.Level, check.Consequence, check.Advice = warning, "the store may run out of room before it reaches its quota", advice
+	}
+	return check
+}
+
+func (f Facts) inodes() output.Check {
+	d := f.Data
+	check := good("data-inodes", fmt.Sprintf("%d free at %s", d.FreeFiles, d.At))
+	check.Essential = true
+	advice := "Remove small files, or put the data directory on another file system."
+	switch {
+	case d.Err != nil:
+		check.Level, check.Found, check.Consequence = warning, "not known", "whether there is room for the node's files cannot be said"
+		check.Advice = "See data-directory."
+	case d.Files == 0:
+		check.Found = d.Filesystem + " does not limit them"
+	case d.FreeFiles < leastFiles:
+		check.Level, check.Consequence, check.Advice = missing, "the files of a node cannot be made", advice
+	case d.FreeFiles < fewFiles:
+		check.Level, check.Consequence, check.Advice = warning, "roles with many files run out of inodes", advice
+	}
+	return check
+}
+
+func (f Facts) run() output.Check {
+	d := f.Run
+	check := good("run-directory", d.found()+" on "+d.Filesystem)
+	check.Essential = true
+	bad := func(found, consequence, advice string) output.Check {
+		check.Level, check.Found, check.Consequence, check.Advice = missing, found, consequence, advice
+		return check
+	}
+	switch {
+	case len(d.Path) > maxRun:
+		return bad(fmt.Sprintf("%s is %d bytes long", d.Path, len(d.Path)), "the sockets of roles do not fit below it, as paths of sockets end at 107 bytes",
+			fmt.Sprintf("Name a run directory of at most %d bytes.", maxRun))
+	case d.Err != nil:
+		return bad(d.Err.Error(), "the node has nowhere to keep its sockets", "Name another run directory.")
+	case d.ReadOnly || d.Writable != nil:
+		found := d.At + " is mounted read-only"
+		if d.Writable != nil {
+			found = d.Writable.Error()
+		}
+		return bad(found, "the node has nowhere to keep its sockets", "Make the directory and give it to the user of reeved.")
+	case f.UID == 0 && !d.Searchable:
+		return bad("only its owner can pass through "+d.Barrier, "roles have user IDs of their own and cannot reach their sockets",
+			"Name a run directory that every user can reach, such as /run/reeve.")
+	case d.Filesystem != "tmpfs" && d.Filesystem != "ramfs":
+		check.Level = warning
+		check.Consequence = "sockets and records of instances are on a disk and are left there when the machine boots"
+		check.Advice = "Name a run directory on a tmpfs, such as one below /run."
+	}
+	return check
+}
+
+func gib(size uint64) string { return fmt.Sprintf("%.1f GiB", float64(size)/(1<<30)) }

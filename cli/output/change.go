@@ -1,0 +1,107 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// RoleChange is the document of `reeve node role add`, `remove` and `restart`.
+type RoleChange struct {
+	NodeID string `json:"node_id"`
+	Role   string `json:"role"`
+	// Action is "add", "remove" or "restart".
+	Action string `json:"action"`
+	// DryRun says that nothing was changed: it is what would have been done.
+	DryRun bool `json:"dry_run"`
+	// Generation is that of the assignment; 0 if it was removed, and after a restart.
+	Generation uint64 `json:"generation"`
+	// FormerInstance is the instance that a restart stopped; empty: none ran, or it was no restart.
+	FormerInstance string `json:"former_instance"`
+	// Waited says whether the command waited until it was so.
+	Waited bool `json:"waited"`
+	// Instance is what the node reports of the role; null if it was not waited for or is gone.
+	Instance *Role `json:"instance"`
+}
+
+func (c RoleChange) table(w io.Writer, now time.Time) {
+	switch {
+	case c.DryRun:
+		_, _ = fmt.Fprintf(w, "%s Nothing was changed (--dry-run).\n", c.wouldBe())
+	case !c.Waited && c.Action == "restart":
+		_, _ = fmt.Fprintf(w, "Node %s restarts role %s.\n", c.NodeID, c.Role)
+	case !c.Waited:
+		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.\n", c.Role, c.NodeID)
+	case c.Instance == nil:
+		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.\n", c.Role, c.NodeID)
+	default:
+		row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "ENDPOINTS", "REASON")
+		roleRow(w, *c.Instance, now)
+	}
+}
+
+func (c RoleChange) wouldBe() string {
+	switch c.Action {
+	case "add":
+		return fmt.Sprintf("Role %s would be given to node %s, with configuration generation %d.", c.Role, c.NodeID, c.Generation)
+	case "remove":
+		return fmt.Sprintf("Role %s would be taken from node %s, and its instance stopped.", c.Role, c.NodeID)
+	}
+	if c.FormerInstance == "" {
+		return fmt.Sprintf("Role %s would be started on node %s; no instance of it runs.", c.Role, c.NodeID)
+	}
+	return fmt.Sprintf("Role %s would be restarted on node %s: instance %s would be stopped.", c.Role, c.NodeID, Clean(c.FormerInstance))
+}
+
+// Down is the document of `reeve dev down`.
+type Down struct {
+	Directory string `json:"directory"`
+	// DryRun says that nothing was stopped: it is what would have been.
+	DryRun bool `json:"dry_run"`
+	// Stopped is the process ID of the reeved that was stopped; 0 if none ran.
+	Stopped int `json:"stopped"`
+	// Reaped says whether roles of a core that had died were looked for and stopped.
+	Reaped bool `json:"reaped"`
+	// Roles are those that the node said it runs.
+	Roles []string `json:"roles"`
+}
+
+func (d Down) table(w io.Writer, _ time.Time) {
+	if d.DryRun {
+		switch {
+		case d.Stopped != 0:
+			_, _ = fmt.Fprintf(w, "The node in %s would be stopped: reeved (process %d) and its roles (%s).", d.Directory, d.Stopped, orNone(d.Roles))
+		case d.Reaped:
+			_, _ = fmt.Fprintf(w, "No node runs in %s; roles that a dead one may have left would be looked for and stopped.", d.Directory)
+		default:
+			_, _ = fmt.Fprintf(w, "No node runs in %s: there is nothing to stop.", d.Directory)
+		}
+		_, _ = fmt.Fprintln(w, " Nothing was changed (--dry-run).")
+		return
+	}
+	switch {
+	case d.Stopped != 0:
+		_, _ = fmt.Fprintf(w, "Stopped the node in %s.\n", d.Directory)
+	case d.Reaped:
+		_, _ = fmt.Fprintf(w, "No node runs in %s; roles that a dead one may have left were looked for and stopped.\n", d.Directory)
+	default:
+		_, _ = fmt.Fprintf(w, "No node runs in %s.\n", d.Directory)
+	}
+}
+
+// Waited is the document of `reeve wait`.
+type Waited struct {
+	NodeID string `json:"node_id"`
+	// Conditions are those that were waited for, as they were given.
+	Conditions []string `json:"conditions"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+	// State says what is so, one sentence for each condition.
+	State []string `json:"state"`
+}
+
+func (d Waited) table(w io.Writer, _ time.Time) {
+	for _, state := range d.State {
+		_, _ = fmt.Fprintf(w, "On node %s %s.\n", d.NodeID, Clean(state))
+	}
+}

@@ -1,0 +1,176 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// NodeDescription is the document of `reeve describe node`: what the node says of itself, and what the cluster knows of it.
+type NodeDescription struct {
+	ID string `json:"id"`
+	// Self is null if the node did not answer.
+	Self *Status `json:"self"`
+	// Cluster is null if no curator answered. The values in its configurations are left out, unless they were asked for.
+	Cluster *Node `json:"cluster"`
+	// Events are the last ones of the node, the oldest first.
+	Events []Event `json:"events"`
+	// Missing is what could not be had.
+	Missing []Missing `json:"missing"`
+}
+
+// RoleDescription is the document of `reeve describe role`.
+type RoleDescription struct {
+	NodeID string `json:"node_id"`
+	Role   string `json:"role"`
+	// Instance is what the node reports; null: nothing.
+	Instance *Role `json:"instance"`
+	// Assignment is what the cluster wants; null: the role is not assigned, or no curator answered. The values in its configuration are left out,
+	// unless they were asked for.
+	Assignment *Assignment `json:"assignment"`
+	// Remit is what the role is and what it is granted, from the catalog; null: it is not there, or no curator answered.
+	Remit *PluginRole `json:"remit"`
+	// Events are the last ones that are about the role, the oldest first.
+	Events []Event `json:"events"`
+	// Missing is what could not be had.
+	Missing []Missing `json:"missing"`
+}
+
+func (d NodeDescription) table(w io.Writer, now time.Time) {
+	if d.Self != nil {
+		d.Self.head(w)
+		row(w, "API", d.Self.Node.APIAddress)
+		row(w, "Version", d.Self.Node.Version)
+		row(w, "Core started", ago(d.Self.Node.CoreStart, now))
+		row(w, "Curators", strings.Join(d.Self.Cluster.Curators, ", "))
+	} else {
+		row(w, "Node", d.ID)
+	}
+	if d.Cluster != nil {
+		row(w, "State", d.Cluster.State)
+		row(w, "Healthy", yesNo(d.Cluster.Healthy))
+		row(w, "Labels", strings.TrimSpace(parameters(d.Cluster.Labels)))
+		row(w, "Assigned", strings.Join(d.Cluster.assigned(), ", "))
+		row(w, "Generation", number(d.Cluster.Generation))
+		row(w, "Created", ago(d.Cluster.Created, now))
+		row(w, "Reported", ago(d.Cluster.Reported, now))
+	}
+	if d.Self != nil && d.Self.Store != nil {
+		_, _ = fmt.Fprintln(w, "\nStore:")
+		d.Self.Store.rows(w)
+	}
+	roles := d.roles()
+	_, _ = fmt.Fprintln(w, "\nRoles:")
+	if len(roles) == 0 {
+		_, _ = fmt.Fprintln(w, "none")
+	} else {
+		roleTable(w, roles, now)
+	}
+	tail(w, d.Events, d.Missing, now)
+}
+
+func (d NodeDescription) roles() []Role {
+	switch {
+	case d.Self != nil:
+		return d.Self.Roles
+	case d.Cluster != nil:
+		return d.Cluster.Roles
+	default:
+		return nil
+	}
+}
+
+func (d RoleDescription) table(w io.Writer, now time.Time) {
+	row(w, "Role", d.Role)
+	row(w, "Node", d.NodeID)
+	if d.Remit != nil {
+		row(w, "Summary", d.Remit.Summary)
+	}
+	d.instanceRows(w, now)
+	if d.Remit != nil {
+		row(w, "Requires", strings.Join(d.Remit.Requires, ", "))
+		row(w, "Provides", strings.Join(d.Remit.Provides, ", "))
+		row(w, "Consensus user", d.Remit.ConsensusUser)
+		row(w, "Grants", grants(d.Remit.Grants))
+	}
+	if d.Assignment != nil {
+		row(w, "Assigned", fmt.Sprintf("yes, configuration generation %d", d.Assignment.Generation))
+		row(w, "Configuration", d.Assignment.Configuration)
+	}
+	if d.Instance != nil && len(d.Instance.Values) > 0 {
+		_, _ = fmt.Fprintln(w, "\nPublished values:")
+		for _, name := range slices.Sorted(maps.Keys(d.Instance.Values)) {
+			row(w, "  "+name, d.Instance.Values[name])
+		}
+	}
+	if d.Instance != nil && d.Instance.LastFailure != nil {
+		d.Instance.LastFailure.section(w, now)
+	}
+	tail(w, d.Events, d.Missing, now)
+}
+
+func (d RoleDescription) instanceRows(w io.Writer, now time.Time) {
+	i := d.Instance
+	if i == nil {
+		row(w, "State", "the node reports nothing of it")
+		return
+	}
+	state := i.State
+	if i.Since != nil {
+		state += ", for " + age(i.Since, now)
+	}
+	row(w, "State", state)
+	row(w, "Reason", i.Reason)
+	if i.NextTry != nil {
+		row(w, "Next try", i.NextTry.Format(time.RFC3339))
+	}
+	row(w, "Instance", i.InstanceID)
+	pid := ""
+	if i.PID != 0 {
+		pid = number(i.PID)
+	}
+	row(w, "Process", pid)
+	row(w, "Started", ago(i.Started, now))
+	row(w, "Restarts", number(i.Restarts))
+	row(w, "Plugin", strings.TrimSpace(i.Plugin+" "+i.PluginVersion))
+	row(w, "Digest", i.Digest)
+	row(w, "Endpoints", endpoints(i.Endpoints))
+}
+
+func (f *Failure) section(w io.Writer, now time.Time) {
+	_, _ = fmt.Fprintln(w, "\nLast failure:")
+	row(w, "  When", ago(f.Time, now))
+	row(w, "  Cause", f.Cause)
+	row(w, "  Ended with", f.How())
+	row(w, "  Crash budget", f.budget())
+	row(w, "  Instance", f.InstanceID)
+	if len(f.Lines) > 0 {
+		_, _ = fmt.Fprintln(w, "  It last wrote:")
+		lines(w, "  | ", f.Lines)
+	}
+}
+
+func grants(of []Grant) string {
+	var texts []string
+	for _, grant := range of {
+		texts = append(texts, grant.Name+parameters(grant.Parameters))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// tail is how every description ends.
+func tail(w io.Writer, events []Event, missing []Missing, now time.Time) {
+	_, _ = fmt.Fprintln(w, "\nEvents:")
+	if len(events) == 0 {
+		_, _ = fmt.Fprintln(w, "none")
+	} else {
+		eventTable(w, events, now)
+	}
+	if len(missing) > 0 {
+		_, _ = fmt.Fprintln(w, "\nCould not be had:")
+		missingRows(w, missing)
+	}
+}

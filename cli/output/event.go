@@ -1,0 +1,96 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Event is something that happened on a node: `reeve events --watch` prints one such document after another.
+type Event struct {
+	// Sequence grows with every event of the node.
+	Sequence uint64     `json:"sequence"`
+	Time     *time.Time `json:"time"`
+	// Severity is "info", "warning" or "error".
+	Severity string `json:"severity"`
+	// Type is what kind of thing happened, such as "RoleFailed".
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	// Role and InstanceID are empty where it is not about one.
+	Role       string            `json:"role"`
+	InstanceID string            `json:"instance_id"`
+	Details    map[string]string `json:"details"`
+}
+
+// Events is the document of `reeve events`, the oldest first.
+type Events struct {
+	NodeID string  `json:"node_id"`
+	Events []Event `json:"events"`
+}
+
+// NewEvent makes the document of an event.
+func NewEvent(e *nodev1.Event) Event {
+	return Event{
+		Sequence:   e.GetSequence(),
+		Time:       moment(e.GetTime()),
+		Severity:   Kind(e.GetSeverity()),
+		Type:       e.GetType(),
+		Message:    e.GetMessage(),
+		Role:       e.GetRole(),
+		InstanceID: e.GetInstanceId(),
+		Details:    dictionary(e.GetDetails()),
+	}
+}
+
+// The head of a table of events.
+var eventHead = []string{"AGE", "SEVERITY", "TYPE", "ROLE", "MESSAGE"}
+
+func (e Event) cells(now time.Time) []string {
+	return []string{age(e.Time, now), e.Severity, e.Type, e.Role, e.Message}
+}
+
+func (e Events) table(w io.Writer, now time.Time) {
+	eventTable(w, e.Events, now)
+}
+
+func eventTable(w io.Writer, events []Event, now time.Time) {
+	if len(events) == 0 {
+		_, _ = fmt.Fprintln(w, "No events.")
+		return
+	}
+	row(w, eventHead...)
+	for _, event := range events {
+		row(w, event.cells(now)...)
+	}
+}
+
+// eventWidths are those of the columns of events that come one by one, when those that are still to come cannot be measured.
+var eventWidths = []int{6, 8, 18, 12}
+
+// EventHead writes the head of a table of events that come one by one.
+func EventHead(w io.Writer) { fixed(w, eventWidths, eventHead) }
+
+// table writes an event as a row of a table that goes on.
+func (e Event) table(w io.Writer, now time.Time) { fixed(w, eventWidths, e.cells(now)) }
+
+// LogLine is a line of a role's log: `reeve logs -o json` prints one such document after another.
+type LogLine struct {
+	Line string `json:"line"`
+}
+
+func (l LogLine) table(w io.Writer, _ time.Time) { _, _ = fmt.Fprintln(w, Clean(l.Line)) }
+
+// Metrics is the document of `reeve node metrics`.
+type Metrics struct {
+	NodeID string `json:"node_id"`
+	// Text is in the text format of Prometheus (version 0.0.4).
+	Text string `json:"text"`
+}
+
+func (m Metrics) table(w io.Writer, _ time.Time) {
+	for line := range splitLines(m.Text) {
+		_, _ = fmt.Fprintln(w, Clean(line))
+	}
+}

@@ -1,0 +1,140 @@
+package output
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+var (
+	_ Document = Operators{}
+	_ Document = OperatorChange{}
+	_ Document = Key{}
+	_ Document = WhoAmI{}
+	_ Document = OwnerReplaced{}
+)
+
+// Operator is somebody who may call the cluster API.
+type Operator struct {
+	Name string `json:"name"`
+	// Role is "owner", "operator" or "viewer".
+	Role string `json:"role"`
+	// ID tells an operator from one who had the name before.
+	ID string `json:"id"`
+	// PublicKey is the key by which the operator logs in: base64 of 32 bytes.
+	PublicKey string     `json:"public_key"`
+	Created   *time.Time `json:"created"`
+	CreatedBy string     `json:"created_by"`
+}
+
+// NewOperator makes the document of an operator.
+func NewOperator(o *clusterv1.Operator) Operator {
+	return Operator{
+		Name: o.GetName(), Role: Kind(o.GetRole()), ID: o.GetId(), PublicKey: publicKey(o.GetPublicKey()),
+		Created: moment(o.GetCreated()), CreatedBy: o.GetCreatedBy(),
+	}
+}
+
+func publicKey(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
+
+// Operators is the document of `reeve operator list`.
+type Operators struct {
+	// OwnerPublicKey is that of the owner key, whose holder may do everything.
+	OwnerPublicKey string     `json:"owner_public_key"`
+	Operators      []Operator `json:"operators"`
+}
+
+// NewOperators makes the document of all operators.
+func NewOperators(response *clusterv1.ListOperatorsResponse) Operators {
+	document := Operators{OwnerPublicKey: publicKey(response.GetOwnerPublicKey()), Operators: []Operator{}}
+	for _, operator := range response.GetOperators() {
+		document.Operators = append(document.Operators, NewOperator(operator))
+	}
+	return document
+}
+
+func (o Operators) table(w io.Writer, now time.Time) {
+	row(w, "NAME", "ROLE", "PUBLIC KEY", "AGE", "ADDED BY")
+	row(w, "(owner key)", "owner", o.OwnerPublicKey, "", "")
+	for _, operator := range o.Operators {
+		row(w, operator.Name, operator.Role, operator.PublicKey, age(operator.Created, now), operator.CreatedBy)
+	}
+}
+
+// OperatorChange is the document of `reeve operator add` and `revoke`.
+type OperatorChange struct {
+	Operator Operator `json:"operator"`
+	// Change is "added" or "revoked".
+	Change string `json:"change"`
+	DryRun bool   `json:"dry_run"`
+}
+
+func (c OperatorChange) table(w io.Writer, _ time.Time) {
+	done := "is"
+	if c.DryRun {
+		done = "would be"
+	}
+	_, _ = fmt.Fprintf(w, "Operator %s (role %s) %s %s.\n", Clean(c.Operator.Name), Clean(c.Operator.Role), done, c.Change)
+}
+
+// Key is the document of `reeve operator key` and `reeve owner key`.
+type Key struct {
+	// File holds the private key.
+	File string `json:"file"`
+	// PublicKey is base64 of 32 bytes.
+	PublicKey string `json:"public_key"`
+}
+
+// table is the public half alone, so that it can be sent to a file that --public-key then names.
+func (k Key) table(w io.Writer, _ time.Time) {
+	_, _ = fmt.Fprintln(w, k.PublicKey)
+}
+
+// WhoAmI is the document of `reeve whoami`.
+type WhoAmI struct {
+	// Operator is empty for the holder of the owner key.
+	Operator string `json:"operator"`
+	// Role is what the cluster lets the caller do: "owner", "operator" or "viewer".
+	Role    string `json:"role"`
+	Cluster string `json:"cluster"`
+	// Context is the one by which the cluster was found; empty: it was found otherwise.
+	Context string `json:"context"`
+	// Session is null if the caller proves the owner key in every call.
+	Session *Session `json:"session"`
+}
+
+func (m WhoAmI) table(w io.Writer, now time.Time) {
+	row(w, "Who", who(m.Operator))
+	row(w, "Role", m.Role)
+	row(w, "Cluster", m.Cluster)
+	row(w, "Context", m.Context)
+	if m.Session == nil {
+		row(w, "Proof", "the owner key, in every call")
+		return
+	}
+	row(w, "Until", m.Session.Ends.Format(time.RFC3339)+" (in "+remaining(m.Session.Ends, now)+")")
+}
+
+// OwnerReplaced is the document of `reeve owner replace`.
+type OwnerReplaced struct {
+	Node string `json:"node"`
+	// PublicKey is the new owner key: base64 of 32 bytes.
+	PublicKey string `json:"public_key"`
+	DryRun    bool   `json:"dry_run"`
+}
+
+func (o OwnerReplaced) table(w io.Writer, _ time.Time) {
+	if o.DryRun {
+		_, _ = fmt.Fprintf(w, "The owner key would be replaced by %s.\n", o.PublicKey)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "The owner key is now %s. What the former one signed is refused from now on.\n", o.PublicKey)
+}
+
+func sortedKeys(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }

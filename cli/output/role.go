@@ -1,0 +1,207 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Role is a role on a node: its instance, or why there is none.
+type Role struct {
+	Role string `json:"role"`
+	// State is "Blocked", "Starting", "Ready", "Degraded", "Stopping", "Stopped", "Backoff" or "Failed".
+	State  string `json:"state"`
+	Reason string `json:"reason"`
+	// PID is 0 while no process runs.
+	PID        int64             `json:"pid"`
+	Restarts   uint32            `json:"restarts"`
+	Endpoints  []Endpoint        `json:"endpoints"`
+	Values     map[string]string `json:"values"`
+	InstanceID string            `json:"instance_id"`
+	Plugin     string            `json:"plugin"`
+	// PluginVersion and Digest are those of the executable that runs.
+	PluginVersion           string     `json:"plugin_version"`
+	Digest                  string     `json:"digest"`
+	ConfigurationGeneration uint64     `json:"configuration_generation"`
+	Since                   *time.Time `json:"since"`
+	NextTry                 *time.Time `json:"next_try"`
+	// Started is when the present process was started; null while none runs.
+	Started *time.Time `json:"started"`
+	// LastFailure is how the role last ended by itself on this node; null: never.
+	LastFailure *Failure `json:"last_failure"`
+}
+
+// Endpoint is an address that an instance serves.
+type Endpoint struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Failure is one end of a role that nobody asked for.
+type Failure struct {
+	Time  *time.Time `json:"time"`
+	Cause string     `json:"cause"`
+	// ExitCode is null and Signal empty where the process did not end so.
+	ExitCode *int32 `json:"exit_code"`
+	// Signal is a name, such as "SIGKILL".
+	Signal string `json:"signal"`
+	// Lines are the last that the process wrote to its standard error, the oldest first.
+	Lines []string `json:"lines"`
+	// Failures is how many there were in the window that ends with this one, Budget how many are allowed in it.
+	Failures      uint32  `json:"failures"`
+	Budget        uint32  `json:"budget"`
+	WindowSeconds float64 `json:"window_seconds"`
+	InstanceID    string  `json:"instance_id"`
+}
+
+// NewRole makes the document of a role on a node.
+func NewRole(i *clusterv1.InstanceStatus) Role {
+	return Role{
+		Role:                    i.GetRole(),
+		State:                   State(i.GetState()),
+		Reason:                  i.GetReason(),
+		PID:                     i.GetPid(),
+		Restarts:                i.GetRestarts(),
+		Endpoints:               newEndpoints(i.GetEndpoints()),
+		Values:                  dictionary(i.GetValues()),
+		InstanceID:              i.GetInstanceId(),
+		Plugin:                  i.GetPlugin(),
+		PluginVersion:           i.GetPluginVersion(),
+		Digest:                  i.GetDigest(),
+		ConfigurationGeneration: i.GetConfigurationGeneration(),
+		Since:                   moment(i.GetSince()),
+		NextTry:                 moment(i.GetNextTry()),
+		Started:                 moment(i.GetStarted()),
+		LastFailure:             NewFailure(i.GetLastFailure()),
+	}
+}
+
+// NewFailure makes the document of a role's failure; nil for nil.
+func NewFailure(f *clusterv1.Failure) *Failure {
+	if f == nil {
+		return nil
+	}
+	return &Failure{
+		Time:          moment(f.GetTime()),
+		Cause:         f.GetCause(),
+		ExitCode:      f.ExitCode,
+		Signal:        f.GetSignal(),
+		Lines:         list(f.GetLines()),
+		Failures:      f.GetFailures(),
+		Budget:        f.GetBudget(),
+		WindowSeconds: f.GetWindow().AsDuration().Seconds(),
+		InstanceID:    f.GetInstanceId(),
+	}
+}
+
+func newRoles(instances []*clusterv1.InstanceStatus) []Role {
+	roles := []Role{}
+	for _, instance := range instances {
+		roles = append(roles, NewRole(instance))
+	}
+	return roles
+}
+
+func newEndpoints(from []*rolev1.Endpoint) []Endpoint {
+	endpoints := []Endpoint{}
+	for _, endpoint := range from {
+		endpoints = append(endpoints, Endpoint{Name: endpoint.GetName(), Address: endpoint.GetAddress()})
+	}
+	return endpoints
+}
+
+// How says how the process of a failure ended, for people; empty where it is not known.
+func (f *Failure) How() string {
+	switch {
+	case f.Signal != "":
+		return "signal " + f.Signal
+	case f.ExitCode != nil:
+		return "exit code " + strconv.Itoa(int(*f.ExitCode))
+	default:
+		return ""
+	}
+}
+
+// budget says how much of the crash budget is used; empty where it is not known.
+func (f *Failure) budget() string {
+	if f.Failures == 0 {
+		return ""
+	}
+	window := time.Duration(f.WindowSeconds * float64(time.Second))
+	return fmt.Sprintf("%d failures in %s, %d are allowed", f.Failures, short(window), f.Budget)
+}
+
+// Text is a failure in one sentence, without its full stop, and without the lines that the role wrote.
+func (f *Failure) Text() string {
+	text := f.Cause
+	if text == "" {
+		text = "it ended by itself"
+	}
+	var more []string
+	// A cause that is the end of the process says so itself.
+	if how := f.How(); how != "" && !strings.Contains(text, "signal") && !strings.Contains(text, "exit") {
+		more = append(more, how)
+	}
+	if budget := f.budget(); budget != "" {
+		more = append(more, budget)
+	}
+	if len(more) > 0 {
+		text += " (" + strings.Join(more, "; ") + ")"
+	}
+	return Clean(text)
+}
+
+// failing says whether a role does not run because of its last failure.
+func (r Role) failing() bool {
+	return r.LastFailure != nil && (r.State == "Failed" || r.State == "Backoff")
+}
+
+func roleTable(w io.Writer, roles []Role, now time.Time) {
+	row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "ENDPOINTS", "REASON")
+	for _, role := range roles {
+		roleRow(w, role, now)
+	}
+	for _, role := range roles {
+		if role.failing() {
+			role.failureTable(w, now)
+		}
+	}
+}
+
+// failureTable says why a role does not run: its cause and the last lines that it wrote.
+func (r Role) failureTable(w io.Writer, now time.Time) {
+	when := ""
+	if r.LastFailure.Time != nil {
+		when = " " + age(r.LastFailure.Time, now) + " ago"
+	}
+	_, _ = fmt.Fprintf(w, "\nRole %s failed%s: %s\n", Clean(r.Role), when, r.LastFailure.Text())
+	lines(w, "  | ", r.LastFailure.Lines)
+}
+
+// lines writes what a role wrote, marked as such.
+func lines(w io.Writer, mark string, of []string) {
+	for _, line := range of {
+		_, _ = fmt.Fprintln(w, mark+Clean(line))
+	}
+}
+
+func roleRow(w io.Writer, r Role, now time.Time) {
+	pid := ""
+	if r.PID != 0 {
+		pid = strconv.FormatInt(r.PID, 10)
+	}
+	row(w, r.Role, r.State, pid, strconv.FormatUint(uint64(r.Restarts), 10), age(r.Since, now), endpoints(r.Endpoints), r.Reason)
+}
+
+func endpoints(of []Endpoint) string {
+	var texts []string
+	for _, endpoint := range of {
+		texts = append(texts, endpoint.Name+"="+endpoint.Address)
+	}
+	return strings.Join(texts, " ")
+}

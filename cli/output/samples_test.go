@@ -1,0 +1,232 @@
+package output_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"time"
+
+	"github.com/reeveproject/reeve/cli/output"
+)
+
+var sampleNow = time.Date(2026, 1, 2, 3, 6, 5, 0, time.UTC)
+
+func at(ago time.Duration) *time.Time {
+	t := sampleNow.Add(-ago)
+	return &t
+}
+
+const (
+	sampleNode = "reeve-00112233445566778899aabbccddeeff"
+	otherNode  = "reeve-ffeeddccbbaa99887766554433221100"
+)
+
+// samples are documents of every kind, by the name of their golden files: with everything in them, and with nothing.
+func samples() map[string]output.Document {
+	return map[string]output.Document{
+		"status":       *sampleStatus(),
+		"status-empty": output.Status{Node: output.NodeSelf{Addresses: []string{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
+		"nodes":        output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
+		"roles": output.Roles{NodeID: sampleNode, Roles: []output.NodeRole{
+			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
+			{Role: "lighthouse", Assigned: true, Generation: 4},
+		}},
+		"role-added": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4, Waited: true, Instance: readyRole()},
+		"role-added-unwaited": output.RoleChange{
+			NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4,
+		},
+		"role-added-dry":          output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4},
+		"role-removed":            output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true},
+		"role-removed-dry":        output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", DryRun: true},
+		"role-restarted-unwaited": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", FormerInstance: sampleNode + "/lighthouse/1"},
+		"role-restarted-dry": output.RoleChange{
+			NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true, FormerInstance: sampleNode + "/lighthouse/1",
+		},
+		"role-started-dry": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true},
+		"plugins":          output.Plugins{Plugins: []output.Plugin{samplePlugin()}},
+		"plugin-added":     output.AddedPlugin{Plugin: samplePlugin()},
+		"plugin-added-dry": output.AddedPlugin{Plugin: samplePlugin(), DryRun: true},
+		"events":           output.Events{NodeID: sampleNode, Events: sampleEvents()},
+		"events-empty":     output.Events{NodeID: sampleNode, Events: []output.Event{}},
+		"event":            sampleEvents()[1],
+		"log-line":         output.LogLine{Line: "hello\x1b[2J <world>"},
+		"metrics":          output.Metrics{NodeID: sampleNode, Text: "# TYPE up gauge\nup 1\n"},
+		"store":            output.NodeStore{NodeID: sampleNode, Store: *sampleStore()},
+		"store-full": output.NodeStore{NodeID: sampleNode, Store: output.Store{
+			ClusterID: "5f0c", Formed: true, MemberID: "8e9e", Members: []output.StoreMember{{ID: "8e9e", Learner: true}},
+			DatabaseSize: 512, Problem: "the database is full: run `reeve store recover`",
+		}},
+		"recovery":     output.Recovery{NodeID: sampleNode, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
+		"recovery-dry": output.Recovery{NodeID: sampleNode, DryRun: true, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
+		"describe-node": output.NodeDescription{
+			ID: sampleNode, Self: sampleStatus(), Cluster: ptr(sampleClusterNode()), Events: sampleEvents(), Missing: []output.Missing{},
+		},
+		"describe-node-missing": output.NodeDescription{
+			ID: sampleNode, Cluster: ptr(sampleClusterNode()), Events: []output.Event{},
+			Missing: []output.Missing{{What: "what the node says of itself", Reason: "connection refused"}},
+		},
+		"describe-role": output.RoleDescription{
+			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(),
+			Assignment: &output.Assignment{Role: "hostsfile", Configuration: `{"path":"<string, 10 bytes>"}`, Generation: 3},
+			Remit:      &samplePlugin().Roles[0], Events: sampleEvents()[1:], Missing: []output.Missing{},
+		},
+		"describe-role-ready": output.RoleDescription{
+			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Events: []output.Event{}, Missing: []output.Missing{{What: "the catalog", Reason: "no quorum"}},
+		},
+		"waited": output.Waited{
+			NodeID: sampleNode, Conditions: []string{"healthy", "role/x=Gone"}, Seconds: 1.5, State: []string{"the node is healthy", "role x is gone"},
+		},
+		"version":             output.Version{Version: "1.2.3", Go: "go1.26.0", Platform: "linux/amd64"},
+		"version-node":        output.Version{Version: "1.2.3", Go: "go1.26.0", Platform: "linux/amd64", Node: &output.NodeVersion{ID: sampleNode, Version: "1.2.2"}},
+		"version-unreachable": output.Version{Version: "1.2.3", Go: "go1.26.0", Platform: "linux/amd64", Problem: "no node runs in d"},
+		"down":                output.Down{Directory: "/d", Stopped: 4711, Roles: []string{"consensus", "curator"}},
+		"down-reaped":         output.Down{Directory: "/d", Reaped: true, Roles: []string{}},
+		"down-nothing":        output.Down{Directory: "/d", Roles: []string{}},
+		"down-dry":            output.Down{Directory: "/d", DryRun: true, Stopped: 4711, Roles: []string{"consensus", "curator"}},
+		"down-reaped-dry":     output.Down{Directory: "/d", DryRun: true, Reaped: true, Roles: []string{}},
+		"down-nothing-dry":    output.Down{Directory: "/d", DryRun: true, Roles: []string{}},
+		"doctor": output.Doctor{Checks: []output.Check{
+			{Name: "user", Level: "ok", Essential: true, Found: "root: every role has a user ID of its own"},
+			{Name: "luks", Level: "missing", Found: "no device mapper", Consequence: "volumes cannot be encrypted with luks", Advice: "Use another kernel."},
+			{Name: "pidfd", Level: "missing", Essential: true, Found: "pidfd_open: function not implemented", Consequence: "no role can be held"},
+		}},
+		"doctor-runnable": output.Doctor{Runnable: true, Checks: []output.Check{{Name: "kernel", Level: "ok", Found: "6.12.1"}}},
+		"bundle": output.Bundle{
+			File: "b.tar.gz", Created: at(0), Redacted: 3, Contents: []output.BundleFile{{Name: "doctor.json", Size: 4096}, {Name: "x.log", Size: 4 << 20, Truncated: true}},
+			Missing: []output.Missing{{What: "cluster/audit.json", Reason: "permission denied"}},
+		},
+		"audit":           filled[output.Audit](),
+		"contexts":        filled[output.Contexts](),
+		"context":         filled[output.Context](),
+		"login":           filled[output.Login](),
+		"logout":          filled[output.Logout](),
+		"context-removed": filled[output.ContextRemoved](),
+		"ca":              filled[output.CA](),
+		"operators":       filled[output.Operators](),
+		"operator-change": filled[output.OperatorChange](),
+		"key":             filled[output.Key](),
+		"whoami":          filled[output.WhoAmI](),
+		"owner-replaced":  filled[output.OwnerReplaced](),
+		"setup":           filled[output.Setup](),
+	}
+}
+
+func ptr[T any](value T) *T { return &value }
+
+func sampleStatus() *output.Status {
+	return &output.Status{
+		Node: output.NodeSelf{
+			ID: sampleNode, Addresses: []string{"192.0.2.10", "2001:db8::10"}, APIAddress: "192.0.2.10:7444", Isolation: "shared-uid", Volume: "plain",
+			Version: "0.2.0", CoreStart: at(time.Hour),
+		},
+		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
+		Membership: output.Membership{State: "Split", Reason: "no contact yet", Since: at(time.Minute)},
+		Roles:      []output.Role{*readyRole(), *failedRole()},
+		Store:      sampleStore(),
+	}
+}
+
+func sampleStore() *output.Store {
+	return &output.Store{
+		ClusterID: "5f0c", Formed: true, MemberID: "8e9e", LeaderID: "8e9e", Quorum: true, Voter: true,
+		Members:      []output.StoreMember{{ID: "8e9e", Name: sampleNode}, {ID: "77aa", Name: otherNode, Learner: true}},
+		DatabaseSize: 64 << 20, DatabaseInUse: 3 << 20, Quota: 2 << 30, Problem: "the disk is slow", LeaderChanges: 2,
+	}
+}
+
+func sampleClusterNode() output.Node {
+	return output.Node{
+		ID: sampleNode, State: "Up", Healthy: true, Labels: map[string]string{"zone": "a", "rack": "7"}, Addresses: []string{"192.0.2.10"},
+		APIAddress: "192.0.2.10:7444", Isolation: "own-uid", Volume: "plain", Version: "0.2.0", Generation: 7, Created: at(49 * time.Hour), Reported: at(2 * time.Second),
+		Assigned: []output.Assignment{{Role: "hostsfile", Configuration: `{"path":"/etc/hosts"}`, Generation: 3}, {Role: "lighthouse", Generation: 4}},
+		Roles:    []output.Role{*readyRole()},
+	}
+}
+
+func readyRole() *output.Role {
+	return &output.Role{
+		Role: "lighthouse", State: "Ready", PID: 4711, Restarts: 1, Endpoints: []output.Endpoint{{Name: "http", Address: "http://127.0.0.1:80/"}},
+		Values: map[string]string{"color": "red"}, InstanceID: sampleNode + "/lighthouse/2", Plugin: "lighthouse", PluginVersion: "0.1.0", Digest: "sha256:00ff",
+		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second),
+	}
+}
+
+func failedRole() *output.Role {
+	return &output.Role{
+		Role: "hostsfile", State: "Failed", Reason: "it failed 11 times in 10m", Restarts: 10, Endpoints: []output.Endpoint{}, Values: map[string]string{},
+		InstanceID: sampleNode + "/hostsfile/12", Plugin: "hostsfile", PluginVersion: "0.1.0", Digest: "sha256:0f0f", ConfigurationGeneration: 3, Since: at(30 * time.Second),
+		NextTry: at(-time.Minute), LastFailure: &output.Failure{
+			Time: at(31 * time.Second), Cause: "the process ended by itself", ExitCode: ptr(int32(3)), Lines: []string{"panic: no hosts", "goroutine 1\t[running]"},
+			Failures: 11, Budget: 10, WindowSeconds: 600, InstanceID: sampleNode + "/hostsfile/12",
+		},
+	}
+}
+
+func samplePlugin() output.Plugin {
+	return output.Plugin{
+		Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: at(time.Hour),
+		Roles: []output.PluginRole{
+			{
+				Role: "hostsfile", Summary: "Keeps the hosts file", ConsensusUser: "hosts", Requires: []string{"reeve.cluster.v1"}, Provides: []string{"example.v1"},
+				Grants: []output.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}},
+			},
+			{Role: "idle", Requires: []string{}, Provides: []string{}, Grants: []output.Grant{}},
+		},
+	}
+}
+
+func sampleEvents() []output.Event {
+	return []output.Event{
+		{Sequence: 1, Time: at(2 * time.Minute), Severity: "info", Type: "CoreStarted", Message: "the core has started", Details: map[string]string{}},
+		{
+			Sequence: 2, Time: at(30 * time.Second), Severity: "error", Type: "RoleFailed", Role: "hostsfile", InstanceID: sampleNode + "/hostsfile/12",
+			Message: "role hostsfile is Failed", Details: map[string]string{"exit_code": "3"},
+		},
+	}
+}
+
+// filled returns a document in which every field has a value that its kind allows.
+func filled[D output.Document]() D {
+	var document D
+	fill(reflect.ValueOf(&document).Elem(), "document")
+	return document
+}
+
+func fill(value reflect.Value, name string) {
+	switch value.Interface().(type) {
+	case time.Time:
+		value.Set(reflect.ValueOf(*at(-time.Hour)))
+		return
+	case json.RawMessage:
+		value.Set(reflect.ValueOf(json.RawMessage(`{"` + name + `":true}`)))
+		return
+	}
+	switch value.Kind() {
+	case reflect.String:
+		value.SetString("a " + name)
+	case reflect.Bool:
+		value.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		value.SetInt(7)
+	case reflect.Uint32, reflect.Uint64:
+		value.SetUint(7)
+	case reflect.Float64:
+		value.SetFloat(0.5)
+	case reflect.Pointer:
+		value.Set(reflect.New(value.Type().Elem()))
+		fill(value.Elem(), name)
+	case reflect.Slice:
+		value.Set(reflect.MakeSlice(value.Type(), 1, 1))
+		fill(value.Index(0), name)
+	case reflect.Map:
+		value.Set(reflect.MakeMap(value.Type()))
+		inner := reflect.New(value.Type().Elem()).Elem()
+		fill(inner, name)
+		value.SetMapIndex(reflect.ValueOf("a key"), inner)
+	case reflect.Struct:
+		for i := range value.NumField() {
+			if field := value.Type().Field(i); field.IsExported() {
+				fill(value.Field(i), field.Name)
+			}
+		}
+	}
+}

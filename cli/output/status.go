@@ -1,0 +1,126 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Status is the document of `reeve status`: a node as it sees itself.
+type Status struct {
+	Node       NodeSelf   `json:"node"`
+	Cluster    Cluster    `json:"cluster"`
+	Membership Membership `json:"membership"`
+	Roles      []Role     `json:"roles"`
+	// Store is the local member of the consensus store; null if none runs on the node.
+	Store *Store `json:"store"`
+}
+
+// NodeSelf is what a node says of itself.
+type NodeSelf struct {
+	ID        string   `json:"id"`
+	Addresses []string `json:"addresses"`
+	// APIAddress is empty if the node's own API is served on the local socket only.
+	APIAddress string `json:"api_address"`
+	// Isolation is "own-uid" or "shared-uid".
+	Isolation string `json:"isolation"`
+	// Volume is the kind of the node's volume, such as "plain".
+	Volume string `json:"volume"`
+	// Version is that of reeved.
+	Version   string     `json:"version"`
+	CoreStart *time.Time `json:"core_start"`
+}
+
+// Cluster is how a node reaches its cluster.
+type Cluster struct {
+	ID       string   `json:"id"`
+	Curators []string `json:"curators"`
+}
+
+// Membership is a node's membership of its cluster.
+type Membership struct {
+	// State is "Unknown", "Bootstrapping", "Foreign", "Trusted", "Home", "Split" or "Disowning".
+	State  string     `json:"state"`
+	Reason string     `json:"reason"`
+	Since  *time.Time `json:"since"`
+}
+
+// NewStatus makes the document of a node's status.
+func NewStatus(s *nodev1.Status) Status {
+	id := s.GetNodeId()
+	if id == "" {
+		id = s.GetMembership().GetNodeId()
+	}
+	clusterID := s.GetCluster().GetClusterId()
+	if clusterID == "" {
+		clusterID = s.GetMembership().GetClusterId()
+	}
+	var start *time.Time
+	if s.GetCoreStart() != 0 {
+		t := time.Unix(0, s.GetCoreStart()).UTC()
+		start = &t
+	}
+	return Status{
+		Node: NodeSelf{
+			ID:         id,
+			Addresses:  list(s.GetNode().GetAddresses()),
+			APIAddress: s.GetNode().GetApiAddress(),
+			Isolation:  Kind(s.GetNode().GetIsolation()),
+			Volume:     s.GetNode().GetVolume(),
+			Version:    s.GetNode().GetVersion(),
+			CoreStart:  start,
+		},
+		Cluster: Cluster{ID: clusterID, Curators: list(s.GetCluster().GetCurators())},
+		Membership: Membership{
+			State:  State(s.GetMembership().GetState()),
+			Reason: s.GetMembership().GetReason(),
+			Since:  moment(s.GetMembership().GetSince()),
+		},
+		Roles: newRoles(s.GetNode().GetInstances()),
+		Store: NewStore(s.GetStore()),
+	}
+}
+
+func (s Status) table(w io.Writer, now time.Time) {
+	s.head(w)
+	if s.Store != nil && s.Store.Problem != "" {
+		row(w, "Store", s.Store.Problem)
+	}
+	_, _ = fmt.Fprintln(w)
+	if len(s.Roles) == 0 {
+		_, _ = fmt.Fprintln(w, "No roles.")
+		return
+	}
+	roleTable(w, s.Roles, now)
+}
+
+// head writes what there is to say of the node apart from its roles.
+func (s Status) head(w io.Writer) {
+	row(w, "Node", s.Node.ID)
+	row(w, "Cluster", s.Cluster.ID)
+	membership := s.Membership.State
+	if s.Membership.Reason != "" {
+		membership += ": " + s.Membership.Reason
+	}
+	row(w, "Membership", membership)
+	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
+	row(w, "Isolation", explainIsolation(s.Node.Isolation))
+	row(w, "Volume", explainVolume(s.Node.Volume))
+}
+
+func explainIsolation(kind string) string {
+	if kind == "shared-uid" {
+		return kind + " (the roles are not protected from each other: reeved does not run as root)"
+	}
+	return kind
+}
+
+func explainVolume(kind string) string {
+	if kind == "plain" {
+		return kind + " (not encrypted)"
+	}
+	return kind
+}

@@ -1,0 +1,142 @@
+package setup
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// The built-in plugins, each of which offers one role of its name.
+const (
+	Consensus = "consensus"
+	Curator   = "curator"
+	Hostsfile = "hostsfile"
+)
+
+// Node is a node that is to make a cluster of its own.
+type Node struct {
+	// System, Data and Run are its directories, absolute.
+	System, Data, Run string
+	// Plugins is the directory with the executables of the built-in plugins.
+	Plugins string
+	// Owner is the owner's public key.
+	Owner ed25519.PublicKey
+	// Addresses are those of the node; none: those of its interfaces, followed as they change.
+	Addresses []string
+	// APIListen is host:port of the node's own API; empty: on the local socket only.
+	APIListen string
+	// CuratorListen is host:port of the cluster API.
+	CuratorListen string
+	// MetricsListen is host:port of the metrics over plain HTTP; empty: nowhere.
+	MetricsListen string
+	// LogFile is the file of reeved's log; empty: its standard error.
+	LogFile string
+	// HostsFile is the file that the role hostsfile manages; empty: the node does not get that role.
+	HostsFile string
+}
+
+// Parameters returns those of the node's reeved. The fault is NotFound if a built-in plugin is missing.
+func (n Node) Parameters() (*nodev1.Parameters, error) {
+	plugins, err := n.plugins()
+	if err != nil {
+		return nil, err
+	}
+	roles := []*nodev1.BootstrapRole{{Role: Consensus}, {Role: Curator, Configuration: document("listen", n.CuratorListen)}}
+	if n.HostsFile != "" {
+		roles = append(roles, &nodev1.BootstrapRole{Role: Hostsfile}) // keeps the file that it is granted
+	}
+	parameters := &nodev1.Parameters{
+		Version:     "reeve.node.v1",
+		Directories: &nodev1.Directories{System: n.System, Data: n.Data, Run: n.Run},
+		Network:     &nodev1.Network{Addresses: n.Addresses, ApiListen: n.APIListen},
+		Volume:      &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
+		Plugins:     plugins,
+		Cluster:     &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{OwnerPublicKey: n.Owner, Roles: roles}},
+	}
+	if n.MetricsListen != "" {
+		parameters.Metrics = &nodev1.Metrics{Listen: n.MetricsListen}
+	}
+	if n.LogFile != "" {
+		parameters.Log = &nodev1.Log{File: n.LogFile}
+	}
+	return parameters, nil
+}
+
+func (n Node) plugins() ([]*nodev1.BuiltinPlugin, error) {
+	var plugins []*nodev1.BuiltinPlugin
+	for _, name := range []string{Consensus, Curator, Hostsfile} {
+		file, err := filepath.Abs(filepath.Join(n.Plugins, name))
+		if err != nil {
+			return nil, err
+		}
+		if err := checkExecutable(file); err != nil {
+			return nil, err
+		}
+		plugin := &nodev1.BuiltinPlugin{Path: file}
+		if name == Hostsfile && n.HostsFile != "" {
+			plugin.Grants = []*nodev1.BuiltinGrants{{
+				Role:   Hostsfile,
+				Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": n.HostsFile}}},
+			}}
+		}
+		plugins = append(plugins, plugin)
+	}
+	return plugins, nil
+}
+
+// document is the JSON document with one field.
+func document(key, value string) string {
+	encoded, err := json.Marshal(map[string]string{key: value})
+	if err != nil {
+		panic(err) // A map of strings is always a document.
+	}
+	return string(encoded)
+}
+
+func checkExecutable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return fault.New(fault.NotFound, "there is no executable "+file, "Run `make build`, or say with --plugins where the built-in plugins are.")
+	}
+	return nil
+}
+
+// Encode returns parameters as the YAML document that reeved reads. head is a comment that it begins with: whole lines, each with its "#".
+func Encode(head string, parameters *nodev1.Parameters) ([]byte, error) {
+	encoded, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(parameters)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.JSONToYAML(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte(head), text...), nil
+}
+
+// ReadParameters reads parameters that were written by Encode, or by people.
+func ReadParameters(file string) (*nodev1.Parameters, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	parameters := &nodev1.Parameters{}
+	// What is not known here may be known to reeved, who checks it.
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(encoded, parameters); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return parameters, nil
+}

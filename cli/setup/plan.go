@@ -1,0 +1,283 @@
+package setup
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/keyfile"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Where the parts of an installed node are, unless its operator wants them elsewhere. The service of the package expects them there.
+const (
+	DefaultFile  = "/etc/reeve/node.yaml"
+	DefaultState = "/var/lib/reeve"
+	DefaultRun   = "/run/reeve"
+)
+
+// The ports that are taken where no address to listen on is given.
+const (
+	curatorPort = "7443"
+	apiPort     = "7444"
+)
+
+// maxRun is the longest path of a run directory that reeved accepts: paths of sockets end at 107 bytes.
+const maxRun = 48
+
+// Plan is what an operator wants of a new node.
+type Plan struct {
+	// File is where the parameters are to be.
+	File string
+	// State is the directory of system/ and data/, Run that of sockets.
+	State, Run string
+	// Plugins is the directory with the executables of the built-in plugins.
+	Plugins string
+	// OwnerKeyFile holds the owner's private key, which is made if there is none. Empty: OwnerKey is given.
+	OwnerKeyFile string
+	// OwnerKey is the owner's public key. Nil: OwnerKeyFile is given.
+	OwnerKey ed25519.PublicKey
+	// Address is how other machines reach this one. Empty: the address from which it speaks to the rest of the world.
+	Address string
+	// CuratorListen and APIListen are host:port of the cluster API and of the node's own; empty: ports 7443 and 7444 of Address.
+	CuratorListen, APIListen string
+	// MetricsListen, LogFile and HostsFile are those of Node.
+	MetricsListen, LogFile, HostsFile string
+	// DryRun makes nothing.
+	DryRun bool
+}
+
+// Result is what was made, or with DryRun would be.
+type Result struct {
+	Parameters *nodev1.Parameters
+	// Document is the file of the parameters. In a dry run it has no owner key if that would have to be made.
+	Document []byte
+	// OwnerKeyMade says that the owner's key is new.
+	OwnerKeyMade bool
+	// Made is the files and directories that were not there before, in the order in which they were made.
+	Made []string
+	// Continues says that State is that of a node which has a cluster already: it goes on as that node, and reads nothing of the owner and the
+	// first roles.
+	Continues bool
+}
+
+const head = `# The parameters of this machine's reeved. ` + "`reeve init`" + ` wrote them; from now on they are yours.
+# The message reeve.node.v1.Parameters says what may be in here. A change takes effect when reeved starts.
+`
+
+// Make makes what the plan asks for. What was begun before and is not complete is completed. The fault is Refused if there are parameters already: they
+// are never changed.
+func Make(plan Plan) (*Result, error) {
+	plan, err := plan.complete()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(plan.File); err == nil {
+		return nil, fault.New(fault.Refused, plan.File+" is there already, and is never overwritten",
+			"Edit it, or move it away and run the command again.")
+	}
+	result := &Result{}
+	_, err = os.Lstat(filepath.Join(plan.State, "system", "configuration.json"))
+	result.Continues = err == nil
+	// Everything that can be wrong is found before anything is made.
+	if _, err := plan.node().Parameters(); err != nil {
+		return nil, err
+	}
+	if err := plan.takeOwner(result); err != nil {
+		return nil, err
+	}
+	if result.Parameters, err = plan.node().Parameters(); err != nil {
+		return nil, err
+	}
+	if result.Document, err = Encode(head, result.Parameters); err != nil {
+		return nil, err
+	}
+	return result, plan.write(result)
+}
+
+// complete fills in what the plan leaves open, and refuses what reeved would.
+func (p Plan) complete() (Plan, error) {
+	if (p.OwnerKeyFile == "") == (p.OwnerKey == nil) {
+		return p, fault.New(fault.Usage, "a cluster has one owner, who is known by a key",
+			"Give --owner-key FILE, in which a key is made if there is none, or --owner-public-key if the owner has one elsewhere.")
+	}
+	for name, path := range map[string]*string{
+		"the parameters": &p.File, "the state": &p.State, "the sockets": &p.Run, "the plugins": &p.Plugins, "the owner key": &p.OwnerKeyFile,
+		"the hosts file": &p.HostsFile, "the log": &p.LogFile,
+	} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return p, fault.Wrap(fault.Usage, err, "the path of "+name+" cannot be found out", "Give an absolute one.")
+		}
+		*path = absolute
+	}
+	if len(p.Run) > maxRun {
+		return p, fault.New(fault.Usage, fmt.Sprintf("the run directory %s is longer than %d bytes", p.Run, maxRun), "Give a shorter one with --run.")
+	}
+	if p.Address != "" {
+		if address, err := netip.ParseAddr(p.Address); err != nil || address.IsUnspecified() || address.Zone() != "" {
+			return p, fault.New(fault.Usage, fmt.Sprintf("--address %q is no IP address by which this machine could be reached", p.Address),
+				"Give one, such as 192.0.2.10.")
+		}
+	}
+	if err := p.listen(); err != nil {
+		return p, err
+	}
+	return p, nil
+}
+
+// listen fills in where the node listens.
+func (p *Plan) listen() error {
+	address := p.Address
+	if address == "" && (p.CuratorListen == "" || p.APIListen == "") {
+		var err error
+		if address, err = outward(); err != nil {
+			return fault.Wrap(fault.Usage, err, "this machine shows no address by which it can be reached", "Give one with --address.")
+		}
+	}
+	if p.CuratorListen == "" {
+		p.CuratorListen = net.JoinHostPort(address, curatorPort)
+	}
+	if p.APIListen == "" {
+		p.APIListen = net.JoinHostPort(address, apiPort)
+	}
+	for _, given := range []struct{ flag, listen string }{
+		{"--curator-listen", p.CuratorListen}, {"--api-listen", p.APIListen}, {"--metrics-listen", p.MetricsListen},
+	} {
+		if given.listen == "" {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(given.listen); err != nil || host == "" {
+			return fault.New(fault.Usage, fmt.Sprintf("%s %q is not host:port", given.flag, given.listen), "Give one, such as 192.0.2.10:7443.")
+		}
+	}
+	if host, _, err := net.SplitHostPort(p.CuratorListen); err == nil {
+		if everywhere, err := netip.ParseAddr(host); err == nil && everywhere.IsUnspecified() {
+			return fault.New(fault.Usage, "--curator-listen "+p.CuratorListen+" is no address that others can be told", "Give one by which they reach this machine.")
+		}
+	}
+	return nil
+}
+
+// outward is the address from which this machine speaks to the rest of the world. Nothing is sent: the kernel is asked which way it would go, to
+// addresses that are reserved for documentation.
+func outward() (string, error) {
+	var problems []error
+	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", far)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		address, ok := conn.LocalAddr().(*net.UDPAddr)
+		_ = conn.Close()
+		if ok && address.IP.IsGlobalUnicast() {
+			return address.IP.String(), nil
+		}
+	}
+	return "", errors.Join(problems...)
+}
+
+func (p Plan) node() Node {
+	n := Node{
+		System: filepath.Join(p.State, "system"), Data: filepath.Join(p.State, "data"), Run: p.Run, Plugins: p.Plugins, Owner: p.OwnerKey,
+		APIListen: p.APIListen, CuratorListen: p.CuratorListen, MetricsListen: p.MetricsListen, LogFile: p.LogFile, HostsFile: p.HostsFile,
+	}
+	if p.Address != "" {
+		n.Addresses = []string{p.Address}
+	}
+	return n
+}
+
+// takeOwner finds the owner's public key, and makes a key if there is none.
+func (p *Plan) takeOwner(result *Result) error {
+	if p.OwnerKeyFile == "" {
+		return nil
+	}
+	_, err := os.Lstat(p.OwnerKeyFile)
+	switch {
+	case err == nil:
+		private, err := keyfile.Read(p.OwnerKeyFile, "the owner key", "--owner-key")
+		if err != nil {
+			return err
+		}
+		p.OwnerKey = private.Public().(ed25519.PublicKey)
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return pathFault(err, "the owner key cannot be read")
+	}
+	result.OwnerKeyMade = true
+	result.Made = append(result.Made, p.OwnerKeyFile)
+	if p.DryRun {
+		return nil
+	}
+	p.OwnerKey, err = keyfile.Create(p.OwnerKeyFile)
+	return err
+}
+
+// write makes the directories and, last, the parameters: while they are missing the node is not set up.
+func (p Plan) write(result *Result) error {
+	// As root every role has a user ID of its own, and has to pass through to its directories; nobody else has any business in there.
+	shared := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		shared = 0o711
+	}
+	for _, directory := range []struct {
+		path string
+		mode fs.FileMode
+	}{
+		{filepath.Dir(p.File), 0o755},
+		{p.State, shared},
+		{filepath.Join(p.State, "system"), 0o700},
+		{filepath.Join(p.State, "data"), shared},
+		{p.Run, shared},
+	} {
+		made, err := p.directory(directory.path, directory.mode)
+		if err != nil {
+			return pathFault(err, "a directory of the node cannot be made")
+		}
+		if made {
+			result.Made = append(result.Made, directory.path)
+		}
+	}
+	result.Made = append(result.Made, p.File)
+	if p.DryRun {
+		return nil
+	}
+	made, err := CreateOnly(p.File, result.Document, 0o644)
+	if err != nil {
+		return pathFault(err, "the parameters cannot be written")
+	}
+	if !made {
+		return fault.New(fault.Refused, p.File+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
+	}
+	return nil
+}
+
+func (p Plan) directory(path string, mode fs.FileMode) (made bool, err error) {
+	if !p.DryRun {
+		return makeDirectory(path, mode)
+	}
+	_, err = os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return false, err
+}
+
+func pathFault(err error, what string) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fault.Wrap(fault.Refused, err, what, "Run reeve as root, or give places of your own with --file, --state and --run.")
+	}
+	return fault.Wrap(fault.Failed, err, what, "")
+}

@@ -1,0 +1,132 @@
+package target_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/cli/contexts"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+func TestRevoked(t *testing.T) {
+	r := newRig(t)
+	r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+	if err := r.RevokeOperator("alice"); err != nil {
+		t.Fatal(err)
+	}
+	err := list(t.Context(), r.open())
+	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "operator alice was revoked. Log in again: `reeve login --name lab --key ") {
+		t.Error(err)
+	}
+	// Added again under the name it is another one.
+	r.alice()
+	if err := list(t.Context(), r.open()); fault.CodeOf(err) != fault.Refused {
+		t.Errorf("the session of the one before: %v", err)
+	}
+}
+
+func TestMayNot(t *testing.T) {
+	r := newRig(t)
+	r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+	management, err := r.open().Management(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = management.RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "alice"})
+	if err := fault.FromRPC(err, "no", ""); fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "reeve whoami") {
+		t.Error(err)
+	}
+}
+
+// TestNodeAPI asks a node by itself, with the certificate of a session, also while the cluster is away.
+func TestNodeAPI(t *testing.T) {
+	r := newRig(t)
+	r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+	ask := func() {
+		t.Helper()
+		cluster := r.open()
+		node, err := cluster.FindNode(t.Context(), "reeve-bb")
+		if err != nil {
+			t.Fatal(err)
+		}
+		api, err := cluster.NodeAPI(t.Context(), node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response, err := api.GetStatus(t.Context(), &nodev1.GetStatusRequest{}); err != nil || response.GetStatus().GetNodeId() != nodeB {
+			t.Errorf("%v, %v", response, err)
+		}
+		if _, err := api.ReplaceOwner(t.Context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: make([]byte, 32)}); err == nil {
+			t.Error("the owner was replaced over the network")
+		}
+	}
+	ask()
+	r.StopCurator()
+	ask()
+}
+
+// TestCuratorsMove stops the curator and starts it at another address.
+func TestCuratorsMove(t *testing.T) {
+	move := func(r *rig) string {
+		t.Helper()
+		r.StopCurator()
+		if err := r.StartCurator(); err != nil {
+			t.Fatal(err)
+		}
+		return r.Curator()
+	}
+	for _, test := range []struct {
+		name    string
+		options func(*rig) target.Options
+	}{{"by the socket", (*rig).bySocket}, {"by a node", (*rig).byAddress}} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t)
+			r.login(test.options(r), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+			moved := move(r)
+			cluster := r.open()
+			if err := list(t.Context(), cluster); err != nil {
+				t.Fatal(err)
+			}
+			if err := cluster.Close(); err != nil {
+				t.Fatal(err)
+			}
+			config, err := r.store.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if curators := config.Find("lab").Curators; len(curators) != 1 || curators[0] != moved {
+				t.Errorf("curators %v, and it is at %s", curators, moved)
+			}
+		})
+	}
+	t.Run("nobody knows", func(t *testing.T) {
+		r := newRig(t)
+		r.login(r.byAddress(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
+		if err := r.store.Update(t.Context(), func(config *contexts.Config) error { config.Find("lab").Nodes = nil; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		move(r)
+		err := list(t.Context(), r.open())
+		if fault.CodeOf(err) != fault.Unreachable || !strings.Contains(err.Error(), "reeve context show lab") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnotherClusterAtTheSocket makes the cluster of a directory anew.
+func TestAnotherClusterAtTheSocket(t *testing.T) {
+	r := newRig(t)
+	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.ownerKey})
+	r.Close()
+	other := newRigOf(t, "beef")
+	if err := other.ServeLocal(r.socket); err != nil {
+		t.Fatal(err)
+	}
+	_, err := target.Open(t.Context(), r.options())
+	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "is of cluster beef, and context lab is for cluster 5f0c") {
+		t.Error(err)
+	}
+}

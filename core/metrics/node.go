@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// reserved is what the names of the node's metrics begin with. No role can have one that does.
+const reserved = "reeve_"
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(reserved+name, help, labels, nil)
+}
+
+// The node and its store.
+var (
+	nodeInfo        = describe("node_info", "What the node is; always 1.", "node", "cluster", "version", "isolation", "volume")
+	membershipState = describe("membership_state", "The node's membership of its cluster: 1 for the state that it is in, 0 for the others.", "state")
+
+	storeSize     = describe("store_database_size_bytes", "Size on disk of the local member's database.")
+	storeInUse    = describe("store_database_in_use_bytes", "How much of the local member's database is in use: what defragmenting would leave.")
+	storeQuota    = describe("store_quota_bytes", "How large the local member's database may become, the reserve for the cluster API among it.")
+	storeChanges  = describe("store_leader_changes_total", "How often the local member has seen the store's leader change since its process started.")
+	storeLeader   = describe("store_has_leader", "Whether the local member knows a leader of the store.")
+	storeQuorum   = describe("store_quorum", "Whether the store has a leader and makes progress.")
+	storeVoter    = describe("store_voter", "Whether the local member votes.")
+	storeMembers  = describe("store_members", "Members of the store.", "kind")
+	storeProblem  = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
+	nodeAndStore  = []*prometheus.Desc{nodeInfo, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem}
+	storeKinds    = []string{"learner", "voter"}
+	statesOfNode  = namesOf(hostv1.MembershipState_name, "MEMBERSHIP_STATE_")
+	statesOfRoles = namesOf(hostv1.InstanceState_name, "INSTANCE_STATE_")
+)
+
+// nodeCollector shows the node's status.
+type nodeCollector struct{ status *event.Value[*nodev1.Status] }
+
+func (nodeCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range nodeAndStore {
+		to <- desc
+	}
+}
+
+func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
+	status, _ := c.status.Get()
+	if status == nil {
+		return
+	}
+	node := status.GetNode()
+	to <- gauge(nodeInfo, 1, status.GetNodeId(), status.GetMembership().GetClusterId(), node.GetVersion(),
+		strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(node.GetIsolation().String(), "ISOLATION_")), "_", "-"), node.GetVolume())
+	for number, name := range statesOfNode {
+		to <- gauge(membershipState, truth(hostv1.MembershipState(number) == status.GetMembership().GetState()), name)
+	}
+	if store := status.GetStore(); store.GetFormed() {
+		collectStore(to, store)
+	}
+}
+
+func collectStore(to chan<- prometheus.Metric, store *consensusv1.StoreStatus) {
+	to <- gauge(storeSize, float64(store.GetDatabaseSize()))
+	to <- gauge(storeInUse, float64(store.GetDatabaseInUse()))
+	to <- gauge(storeQuota, float64(store.GetQuota()))
+	to <- prometheus.MustNewConstMetric(storeChanges, prometheus.CounterValue, float64(store.GetLeaderChanges()))
+	to <- gauge(storeLeader, truth(store.GetLeaderId() != ""))
+	to <- gauge(storeQuorum, truth(store.GetQuorum()))
+	to <- gauge(storeVoter, truth(store.GetVoter()))
+	to <- gauge(storeProblem, truth(store.GetProblem() != ""))
+	members := make(map[string]int)
+	for _, member := range store.GetMembers() {
+		if member.GetLearner() {
+			members["learner"]++
+		} else {
+			members["voter"]++
+		}
+	}
+	for _, kind := range storeKinds {
+		to <- gauge(storeMembers, float64(members[kind]), kind)
+	}
+}
+
+func gauge(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// namesOf returns the values of an enum as they are called in the status, Ready and not INSTANCE_STATE_READY, without the unspecified one.
+func namesOf(names map[int32]string, prefix string) map[int32]string {
+	short := make(map[int32]string)
+	for number, name := range names {
+		if number != 0 {
+			name = strings.ToLower(strings.TrimPrefix(name, prefix))
+			short[number] = strings.ToUpper(name[:1]) + name[1:]
+		}
+	}
+	return short
+}

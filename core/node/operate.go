@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"crypto/ed25519"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/roles"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// operations are what the node's own API does through the roles of the node.
+type operations struct {
+	capabilities *event.Value[roles.Capabilities]
+	store        *event.Value[*consensusv1.StoreStatus]
+}
+
+// recoverTimeout is how long giving a store its room back may take: defragmenting rewrites all that is in it, which may be some gigabytes.
+const recoverTimeout = 10 * time.Minute
+
+// recoverStore has the role that provides the store give a full one its room back. With dryRun it says what that would come to.
+func (o operations) recoverStore(ctx context.Context, dryRun bool) (before, after int64, err error) {
+	provider, err := o.provider(roles.CapabilityConsensus, "the consensus store")
+	if err != nil {
+		return 0, 0, err
+	}
+	if dryRun {
+		now, _ := o.store.Get()
+		return now.GetDatabaseSize(), now.GetDatabaseInUse(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	response, err := consensusv1.NewConsensusServiceClient(provider.Conn).Recover(ctx, &consensusv1.RecoverRequest{})
+	return response.GetSizeBefore(), response.GetSizeAfter(), err
+}
+
+// ownerTimeout is how long a curator may take for another owner key: one transaction.
+const ownerTimeout = 30 * time.Second
+
+// replaceOwner has the curator of this node put another owner key in the place of the one that there is.
+func (o operations) replaceOwner(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) error {
+	provider, err := o.provider(roles.CapabilityCluster, "the cluster API")
+	if err != nil || dryRun {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
+	defer cancel()
+	_, err = clusterv1.NewBootstrapServiceClient(provider.Conn).ReplaceOwner(ctx, &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: key, Requester: requester})
+	return err
+}
+
+// provider returns the instance of this node that provides a capability. Its errors are gRPC statuses for whoever asked.
+func (o operations) provider(capability, what string) (roles.Provider, error) {
+	capabilities, _ := o.capabilities.Get()
+	provider, ok := capabilities[capability]
+	if !ok {
+		return provider, status.Errorf(codes.Unavailable, "no role of this node provides %s (%s) at present: `reeve status` shows the roles of the node", what, capability)
+	}
+	return provider, nil
+}
+
+// operatorsOf follows whom the cluster lets in, for the node's own API.
+func operatorsOf(ctx context.Context, view *event.Value[*cluster.View], operators *event.Value[[]*clusterv1.Operator]) error {
+	views := view.Watch()
+	for {
+		newest, err := views.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		operators.Set(newest.Operators)
+	}
+}
