@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -38,6 +39,8 @@ func (m *Metrics) serve(ctx context.Context) error {
 		Handler: mux, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: m.log.StandardLogger(nil), BaseContext: func(net.Listener) context.Context { return ctx },
 	}
+	// With port 0 nothing else says which one it is.
+	m.log.Info("serving the node's metrics", "address", m.Address())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(netutil.LimitListener(m.listener, maxConnections)) }()
 	select {
@@ -50,7 +53,9 @@ func (m *Metrics) serve(ctx context.Context) error {
 	if server.Shutdown(grace) != nil {
 		_ = server.Close() // its error only says that a connection was closed already
 	}
-	_ = <-ended // that the server was closed
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("metrics: serving the node's metrics on %s failed: %w", m.Address(), err)
+	}
 	return nil
 }
 

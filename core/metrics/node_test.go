@@ -204,3 +204,28 @@ func startOf(t *testing.T, pid int) uint64 {
 	}
 	return started
 }
+
+// TestDocumented looks every metric of the node's own up in the reference.
+func TestDocumented(t *testing.T) {
+	reference, err := os.ReadFile("../../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := speaking(t, map[string]string{"ant": good, "bad": "x"})
+	n.status.Set(&nodev1.Status{Store: &consensusv1.StoreStatus{Formed: true}})
+	n.Recorder(nil).Record(&nodev1.Event{})
+	n.Launched("ant", time.Second)
+	found := 0
+	for line := range strings.Lines(n.until(t, `reeve_role_scrape_up{role="ant"} 1`).text) {
+		if name, ok := strings.CutPrefix(line, "# TYPE reeve_"); ok {
+			name, kind, _ := strings.Cut(strings.TrimSpace(name), " ")
+			found++
+			if !strings.Contains(string(reference), "| `reeve_"+name+"` | "+kind+" |") {
+				t.Errorf("docs/reference/metrics.md does not have reeve_%s, a %s", name, kind)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d metrics", found)
+	}
+}

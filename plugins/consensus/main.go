@@ -39,7 +39,9 @@ func main() {
 				_, err := parseConfiguration(document)
 				return err
 			},
-			Register: consensus.Register,
+			Register:    consensus.Register,
+			CheckHealth: consensus.CheckHealth,
+			Metrics:     service.WriteMetrics,
 			Run: func(ctx context.Context, host *role.Host) error {
 				settings, err := parseConfiguration(host.Configuration())
 				if err != nil {

@@ -86,6 +86,8 @@ func message(current *store.Status, access door.State) *consensusv1.StoreStatus 
 	m.Quorum = current.Quorum()
 	m.Voter = current.Voter
 	m.DatabaseSize = current.DatabaseSize
+	m.DatabaseInUse = current.InUse
+	m.LeaderChanges = current.LeaderChanges
 	m.Quota = current.Quota
 	m.Problem = current.Problem()
 	for _, member := range current.Members {

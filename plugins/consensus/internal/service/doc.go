@@ -10,4 +10,6 @@
 //	                   │
 //	                   ▼
 //	WatchStore ◄── status + what became of each instance
+//
+// Beside that it answers Recover and CheckHealth by the store, and shows etcd's metrics to the core and on a socket of its own.
 package service

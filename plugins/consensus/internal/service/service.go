@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,6 +28,8 @@ type Config struct {
 	// Quota is how many bytes the database may have on disk; zero: store.DefaultQuota. RoomInterval is store.DefaultRoomInterval if it is zero.
 	Quota        int64
 	RoomInterval time.Duration
+	// PulseInterval is store.DefaultPulseInterval if it is zero.
+	PulseInterval time.Duration
 	// QuorumGrace is door.DefaultQuorumGrace if it is zero.
 	QuorumGrace time.Duration
 	Reporter    Reporter
@@ -49,7 +52,8 @@ type running struct {
 	door     *door.Door
 	forms    chan *formation
 	attempts formations
-	status   event.Value[*store.Status] // nil: not formed
+	status   event.Value[*store.Status]  // nil: not formed
+	store    atomic.Pointer[store.Store] // nil: not formed
 }
 
 // New returns a Service that does not run yet.
@@ -72,11 +76,15 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	r.status.Set(nil)
 	s.running.Set(r)
 
+	metrics := serveMetrics(config.Log.Named("metrics"), config.RuntimeDirectory)
+	defer metrics.close()
+
 	formed, err := r.form(ctx, config)
 	if formed == nil {
 		return err
 	}
 	defer formed.Close()
+	r.store.Store(formed)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return formed.Run(ctx) })
 	group.Go(func() error { return r.door.Run(ctx, formed, formed.Status()) })
@@ -102,6 +110,7 @@ func (r *running) form(ctx context.Context, config Config) (*store.Store, error)
 				Election:         config.Election,
 				Quota:            config.Quota,
 				RoomInterval:     config.RoomInterval,
+				PulseInterval:    config.PulseInterval,
 			}, attempt.plan)
 			if err == nil {
 				status, _ := formed.Status().Get()

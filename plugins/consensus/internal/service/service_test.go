@@ -50,6 +50,7 @@ func (r *reporter) Degraded(reason string) { r.say("degraded: " + reason) }
 // plugin is a running service and the core's client of it.
 type plugin struct {
 	consensusv1.ConsensusServiceClient
+	service   *service.Service
 	directory string
 	reporter  *reporter
 	stop      func() // stops the role; the connection stays
@@ -74,7 +75,7 @@ func startWith(t *testing.T, directory string, config store.Config) *plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plugin{ConsensusServiceClient: consensusv1.NewConsensusServiceClient(connection), directory: directory, reporter: &reporter{}}
+	p := &plugin{ConsensusServiceClient: consensusv1.NewConsensusServiceClient(connection), service: s, directory: directory, reporter: &reporter{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, serving sync.WaitGroup
 	serving.Go(func() {
@@ -91,6 +92,7 @@ func startWith(t *testing.T, directory string, config store.Config) *plugin {
 			Election:         config.Election,
 			Quota:            config.Quota,
 			RoomInterval:     config.RoomInterval,
+			PulseInterval:    config.PulseInterval,
 			Reporter:         p.reporter,
 		})
 		if err != nil {

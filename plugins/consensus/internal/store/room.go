@@ -28,6 +28,11 @@ type keeper struct {
 	compacted int64     // the revision to which it has compacted
 }
 
+// rest puts off the next attempt, by more the longer the last one took.
+func (k *keeper) rest(pause time.Duration) {
+	k.next = time.Now().Add(max(k.interval, pauseShare*pause))
+}
+
 // makeRoom gives back what is no longer needed, if the store is full: history is compacted, the database rewritten without its holes where that
 // makes enough room, and etcd's alarm taken back once there is. Each member does so for itself. A store that is full of live data stays full.
 func (s *Store) makeRoom(ctx context.Context) {
@@ -35,30 +40,28 @@ func (s *Store) makeRoom(ctx context.Context) {
 	if status.Room == RoomForAll || status.Corrupt || !status.Quorum() || time.Now().Before(s.keeper.next) {
 		return
 	}
-	pause, err := s.tryRoom(ctx)
+	pause, err := s.tryRoom(ctx, s.worthRewriting)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("could not make room in the full store; trying again", "in", s.keeper.interval.String(), "error", err)
 	}
-	s.keeper.next = time.Now().Add(max(s.keeper.interval, pauseShare*pause))
+	s.keeper.rest(pause)
 	s.refresh(ctx)
 }
 
 // tryRoom returns how long the store stood still.
-func (s *Store) tryRoom(ctx context.Context) (pause time.Duration, err error) {
+func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool) (pause time.Duration, err error) {
 	server := s.etcd.Server
 	if err := s.compact(ctx, server.KV().Rev()); err != nil {
 		return 0, fmt.Errorf("compact its history: %w", err)
 	}
 	database := server.Backend()
 	database.ForceCommit() // what a compaction has freed counts as free from the next commit on
-	if size, inUse := database.Size(), database.SizeInUse(); s.worthRewriting(size, inUse) {
-		began := time.Now()
-		err := server.Defragment()
-		pause = time.Since(began)
+	if size, inUse := database.Size(), database.SizeInUse(); worth(size, inUse) {
+		pause, err = s.rewrite()
 		if err != nil {
 			return pause, fmt.Errorf("rewrite its database: %w", err)
 		}
-		s.log.Info("rewrote the full store's database without its holes", "before", size, "after", database.Size(), "took", pause.String())
+		s.log.Info("rewrote the store's database without its holes", "before", size, "after", database.Size(), "took", pause.String())
 	}
 	if !s.ownAlarm() || database.Size() >= s.space.calm() {
 		return pause, nil
@@ -69,6 +72,15 @@ func (s *Store) tryRoom(ctx context.Context) (pause time.Duration, err error) {
 	}
 	s.log.Info("took back etcd's alarm that the store is full", "size", database.Size(), "quota", s.space.hard)
 	return pause, nil
+}
+
+// rewrite defragments the database. Nothing else moves meanwhile, which is not to be taken for a store that hangs.
+func (s *Store) rewrite() (took time.Duration, err error) {
+	s.pulse.rewriting.Store(true)
+	defer s.pulse.rewriting.Store(false)
+	began := time.Now()
+	err = s.etcd.Server.Defragment()
+	return time.Since(began), err
 }
 
 func (s *Store) compact(ctx context.Context, revision int64) error {

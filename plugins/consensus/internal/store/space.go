@@ -170,12 +170,23 @@ func (s Status) Problem() string {
 	case s.Room == RoomForAll:
 		return ""
 	}
+	return fmt.Sprintf("%s; it recovers by itself when roles delete what they no longer need; `reeve store recover` tries at once and says whose data "+
+		"it is; or raise quotaBytes in the configuration of this role", s.fullness())
+}
+
+// fullness says how full a full store is, and what that means.
+func (s Status) fullness() string {
 	refused := "only the cluster API can write, and everybody can delete"
 	if s.Room == NoRoom {
 		refused = "nobody can write, but everybody can delete"
 	}
-	return fmt.Sprintf("the store is full: %s of %s on disk, %s of it in use; %s; have roles delete what they no longer need, from which it recovers "+
-		"by itself, or raise quotaBytes in the configuration of this role", mebibytes(s.DatabaseSize), mebibytes(s.Quota), mebibytes(s.InUse), refused)
+	return fmt.Sprintf("the store is full: %s of %s on disk, %s of it in use; %s", spell(s.DatabaseSize), spell(s.Quota), spell(s.InUse), refused)
 }
 
-func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
+// spell is a number of bytes as people read it.
+func spell(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", (n+1<<9)>>10)
+	}
+	return fmt.Sprintf("%d MiB", (n+1<<19)>>20)
+}

@@ -24,6 +24,8 @@ type Status struct {
 	Voter bool
 	// DatabaseSize is how large the local member's database is on disk, InUse how much of it is not holes, and Quota how large it may become: bytes.
 	DatabaseSize, InUse, Quota int64
+	// LeaderChanges is how often a leader was elected, as far as the local member has seen it since its process started: the first one counts.
+	LeaderChanges uint64
 	// Room is who may still make it grow.
 	Room Room
 	// Corrupt is whether etcd found that the members' data differs, from when on it refuses everything.
@@ -57,6 +59,7 @@ func (s *Store) Status() *event.Value[Status] { return &s.status }
 func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
+	defer s.feel(ctx)()
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(ctx)
@@ -64,6 +67,8 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-leaderChanged:
 		case <-s.space.refused:
+		case request := <-s.recoveries:
+			request.carryOut(s)
 		case <-ticker.C:
 		case <-s.etcd.Server.StopNotify():
 			return errStopped
@@ -87,14 +92,15 @@ func (s *Store) refresh(ctx context.Context) {
 		return
 	}
 	status := Status{
-		ClusterID:    s.plan.ClusterID,
-		MemberID:     s.MemberID(),
-		LeaderID:     memberName(server.Leader()),
-		Voter:        !server.IsLearner(),
-		DatabaseSize: server.Backend().Size(),
-		InUse:        server.Backend().SizeInUse(),
-		Quota:        s.space.quota,
-		Corrupt:      hasAlarm(server.Alarms(), pb.AlarmType_CORRUPT),
+		ClusterID:     s.plan.ClusterID,
+		MemberID:      s.MemberID(),
+		LeaderID:      memberName(server.Leader()),
+		Voter:         !server.IsLearner(),
+		DatabaseSize:  server.Backend().Size(),
+		InUse:         server.Backend().SizeInUse(),
+		Quota:         s.space.quota,
+		LeaderChanges: s.leaders.changes.Load(),
+		Corrupt:       hasAlarm(server.Alarms(), pb.AlarmType_CORRUPT),
 	}
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
 	for _, member := range server.Cluster().Members() {

@@ -37,6 +37,8 @@ type Config struct {
 	Quota int64
 	// RoomInterval is DefaultRoomInterval if it is zero.
 	RoomInterval time.Duration
+	// PulseInterval is DefaultPulseInterval if it is zero.
+	PulseInterval time.Duration
 }
 
 // Plan is which store to run.
@@ -56,9 +58,12 @@ type Store struct {
 	client *clientv3.Client
 	lock   *os.File
 
-	status event.Value[Status]
-	space  *space
-	keeper keeper
+	status     event.Value[Status]
+	space      *space
+	keeper     keeper
+	recoveries chan *recovery
+	pulse      pulse
+	leaders    leaders
 
 	accounts struct {
 		sync.Mutex
@@ -81,7 +86,7 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		locked.Close()
 		return nil, err
 	}
-	s := &Store{log: config.Log, plan: plan, lock: locked}
+	s := &Store{log: config.Log, plan: plan, lock: locked, recoveries: make(chan *recovery)}
 	if err := s.start(ctx, config, found); err != nil {
 		s.Close()
 		return nil, err
@@ -96,6 +101,9 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 	if s.keeper.interval = config.RoomInterval; s.keeper.interval == 0 {
 		s.keeper.interval = DefaultRoomInterval
 	}
+	if s.pulse.interval = config.PulseInterval; s.pulse.interval == 0 {
+		s.pulse.interval = DefaultPulseInterval
+	}
 	settings, err := settings(config, s.plan, found.Phase == forming)
 	if err != nil {
 		return err
@@ -104,6 +112,7 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 	if s.etcd, err = startEtcd(settings); err != nil {
 		return fmt.Errorf("start etcd in %s: %w", settings.Dir, err)
 	}
+	s.leaders.follow(s.etcd.Server)
 	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
 	if err := s.awaitReady(ctx); err != nil {
@@ -203,6 +212,7 @@ func (s *Store) Close() {
 		go func() {
 			defer close(closed)
 			s.etcd.Close()
+			s.leaders.following.Wait()
 		}()
 		select {
 		case <-closed:

@@ -24,7 +24,21 @@ const (
 // failed can say so; a panic that nobody recovers ends the process all the same, with its cause on standard error.
 func New(log hclog.Logger) *zap.Logger {
 	bounded := zapcore.NewSamplerWithOptions(&core{log: log}, time.Second, perSecond, perSecond)
-	return zap.New(bounded, zap.WithFatalHook(zapcore.WriteThenPanic))
+	return zap.New(bounded, zap.WithFatalHook(broken{}), zap.WithPanicHook(broken{}))
+}
+
+// broken panics with what an entry says and the error that it was written for: "failed to commit tx" alone does not tell a full disk from a broken one.
+type broken struct{}
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (broken) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	message := clip(entry.Message)
+	for _, field := range fields {
+		if err, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			message += ": " + clip(err.Error())
+		}
+	}
+	panic(message)
 }
 
 // notHere are messages of etcd that mislead here. The first is about listeners for clients, of which there is none. The second comes at every
