@@ -153,8 +153,9 @@ func archive(to io.Writer, at time.Time, files []file) error {
 	compressed := gzip.NewWriter(to)
 	entries := tar.NewWriter(compressed)
 	for _, file := range files {
+		// Names of roles are parts of names, and nodes say them: none leads out of the directory.
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: path.Join(Root, file.name), Size: int64(len(file.content)), Mode: 0o600,
+			Typeflag: tar.TypeReg, Name: path.Join(Root, path.Join("/", file.name)), Size: int64(len(file.content)), Mode: 0o600,
 			ModTime: at.UTC().Truncate(time.Second), Format: tar.FormatPAX,
 		}
 		if err := entries.WriteHeader(header); err != nil {

@@ -190,3 +190,19 @@ func read(t *testing.T, name string) (names []string, contents map[string]string
 		names, contents[header.Name] = append(names, header.Name), string(content)
 	}
 }
+
+// What a node calls its roles is part of names, and leads out of the directory of the bundle nowhere.
+func TestNamesStayInside(t *testing.T) {
+	b := bundle.New(created, redact.New())
+	if err := b.Add(t.Context(), entry("nodes/n/logs/../../../../../etc/cron.d/x.log", "x")); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "b.tar.gz")
+	if _, err := b.Write(name); err != nil {
+		t.Fatal(err)
+	}
+	names, _ := read(t, name)
+	if got, want := strings.Join(names, " "), "reeve-bundle/bundle.json reeve-bundle/etc/cron.d/x.log"; got != want {
+		t.Errorf("it has %s, want %s", got, want)
+	}
+}

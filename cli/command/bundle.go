@@ -81,10 +81,10 @@ type collector struct {
 // add collects a document or a text and says on the standard error how it went.
 func (c *collector) add(ctx context.Context, name string, collect func(context.Context) ([]byte, error)) {
 	if err := c.bundle.Add(ctx, bundle.Entry{Name: name, Collect: collect}); err != nil {
-		c.say(fmt.Sprintf("  %s: %s", name, output.Clean(missing(name, err).Reason)))
+		c.say(output.Clean(fmt.Sprintf("  %s: %s", name, missing(name, err).Reason)))
 		return
 	}
-	c.say("  " + name)
+	c.say("  " + output.Clean(name))
 }
 
 // document adds a document of package output.

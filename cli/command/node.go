@@ -30,7 +30,8 @@ func (c *commands) nodeList() *cobra.Command {
 				}
 				document := output.Nodes{Nodes: []output.Node{}}
 				for _, node := range nodes {
-					document.Nodes = append(document.Nodes, output.NewNode(node))
+					// What is in configurations may be secret: `reeve describe` shows it to those who ask for it.
+					document.Nodes = append(document.Nodes, withoutConfigurations(output.NewNode(node)))
 				}
 				return c.print(document)
 			})

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -110,7 +112,11 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 	}
 	imported, err := importPlugin(ctx, api, executable)
 	if err != nil {
-		return fault.FromRPC(err, "node "+node.ID+" does not take "+file, "A plugin is an executable for the node's platform that serves reeve.role.v1.")
+		next := "A plugin is an executable for the node's platform that serves reeve.role.v1."
+		if status.Code(err) == codes.ResourceExhausted {
+			next = "Make room on the disk of the node."
+		}
+		return fault.FromRPC(err, "node "+node.ID+" does not take "+file, next)
 	}
 	grants, err := grantsFor(imported.GetManifest(), overrides)
 	if err != nil {

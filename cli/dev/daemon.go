@@ -96,7 +96,7 @@ func (d *Daemon) Death() error {
 	if err := d.command.Wait(); err != nil {
 		how = err.Error()
 	}
-	return fault.New(fault.Failed, "reeved has ended by itself ("+how+")", "Its log is "+d.directory.LogFile()+
+	return fault.New(fault.Failed, "reeved has ended by itself ("+how+")", d.directory.shortage()+"Its log is "+d.directory.LogFile()+
 		"; `reeve dev up --dir "+d.directory.Path+"` starts it again, `reeve dev down --dir "+d.directory.Path+"` stops the roles that it may have left.")
 }
 

@@ -89,10 +89,6 @@ func makeFault(err error, path string) error {
 }
 
 func (d *Directory) fill(plan Plan, places Places) error {
-	owner, err := d.ownerKey()
-	if err != nil {
-		return err
-	}
 	parameters, err := setup.ReadParameters(d.ParametersFile())
 	switch {
 	case err == nil:
@@ -100,6 +96,11 @@ func (d *Directory) fill(plan Plan, places Places) error {
 			return err
 		}
 	case errors.Is(err, fs.ErrNotExist):
+		// A cluster that is there has an owner, whose key may rightly be elsewhere.
+		owner, err := d.ownerKey()
+		if err != nil {
+			return err
+		}
 		if parameters, err = plan.parameters(d.State, filepath.Join(places.Run, short(d.State)), owner); err != nil {
 			return err
 		}

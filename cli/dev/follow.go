@@ -150,7 +150,7 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 				return nil
 			}
 			return fault.New(fault.Failed, what,
-				"The logs of the roles are in "+filepath.Join(f.directory.State, "data", "logs")+", that of reeved is "+f.directory.LogFile()+".")
+				f.directory.shortage()+"The logs of the roles are in "+filepath.Join(f.directory.State, "data", "logs")+", that of reeved is "+f.directory.LogFile()+".")
 		case err := <-f.failed:
 			return err
 		case <-f.died:
@@ -167,7 +167,7 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 				health.Missing = "it has not said anything"
 			}
 			return fault.New(fault.Failed, fmt.Sprintf("the node in %s is not up after %s: %s", f.directory.Path, timeout, health.Missing),
-				"See "+f.directory.LogFile()+".")
+				f.directory.shortage()+"See "+f.directory.LogFile()+".")
 		}
 		if record == nil && f.last.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_HOME {
 			if record = f.record(bounded); record == nil {
@@ -200,24 +200,39 @@ func (f *Follower) tolerate(what string) {
 	f.say("The node runs, but " + what + ". Set it right with `reeve node role add`, or take the role from the node with `reeve node role remove`.")
 }
 
-// record asks the cluster for the node's record; nil if it does not answer.
+// record asks the cluster for the node's record; nil if it does not answer. A cluster that refuses the directory's key, since the owner has another one
+// now, is no worse than any: what the node itself says of its roles, which it knows from the cluster, then stands for the record.
 func (f *Follower) record(ctx context.Context) *clusterv1.NodeRecord {
+	record, err := f.ask(ctx)
+	switch fault.CodeOf(err) {
+	case fault.OK:
+		return record
+	case fault.Refused, fault.NotFound:
+		f.say("The cluster does not let in the key of " + f.directory.Path + ": " + fault.Message(err) +
+			" Commands of this directory need --owner-key with the present one, or a session (`reeve login`).")
+		record = &clusterv1.NodeRecord{Id: f.last.GetNodeId()}
+		for _, instance := range f.last.GetNode().GetInstances() {
+			record.Roles = append(record.Roles, &clusterv1.RoleAssignment{Role: instance.GetRole()})
+		}
+		return record
+	}
+	return nil
+}
+
+func (f *Follower) ask(ctx context.Context) (*clusterv1.NodeRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	cluster, err := target.Open(ctx, target.Options{Dir: f.directory.Path})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer func() { _ = cluster.Close() }()
 	management, err := cluster.Management(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
-	if err != nil {
-		return nil
-	}
-	return response.GetNode().GetRecord()
+	return response.GetNode().GetRecord(), fault.FromRPC(err, "the node's record cannot be had", "")
 }
 
 // UntilEnd says every change of the node until ctx ends, which is no error, or reeved does.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 )
@@ -106,10 +107,11 @@ func row(w io.Writer, cells ...string) {
 	_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
 
-// Clean returns text with every control character replaced by a space: what a role says of itself is shown, and must not move the cursor.
+// Clean returns text with every character that is not printed replaced by a space, also those that turn the direction of writing: what a role says of
+// itself is shown, and must not move the cursor or look like something else.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || (r >= 0x7f && r < 0xa0) {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

@@ -2,9 +2,11 @@ package target
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/reeveproject/reeve/cli/contexts"
@@ -18,7 +20,8 @@ const DefaultDirectory = "./var/dev"
 const HostSocket = "/run/reeve/node.sock"
 
 // Options say which cluster is meant and who asks. What is named first here is meant first: Dir, Socket or Address, of which only one may be given;
-// then Context; then UsualContext; then DefaultDirectory, if it is there; then the current context; then HostSocket, if it is there.
+// then Context; then UsualContext; then DefaultDirectory, if it is there, which must belong to the caller or root; then the current context; then
+// HostSocket, if it is there.
 type Options struct {
 	// Dir is a dev directory.
 	Dir string
@@ -109,7 +112,10 @@ func (o Options) resolve() (way, error) {
 	case o.UsualContext != "":
 		return o.named(o.UsualContext, "REEVE_CONTEXT names it; `reeve context list` shows the contexts.")
 	}
-	if _, err := os.Stat(DefaultDirectory); err == nil {
+	if info, err := os.Stat(DefaultDirectory); err == nil {
+		if err := checkOwner(info); err != nil {
+			return way{}, err
+		}
 		return o.directory(DefaultDirectory)
 	}
 	config, err := o.Contexts.Load()
@@ -127,6 +133,17 @@ func (o Options) resolve() (way, error) {
 		next = "`reeve context use NAME` chooses one; `reeve context list` shows them."
 	}
 	return way{}, fault.New(fault.Usage, "no cluster is named, there is no "+DefaultDirectory+" and no current context, and no node runs on this machine", next)
+}
+
+// checkOwner refuses a default directory that belongs to neither the caller nor root. Its owner may answer in place of the node there, and wherever somebody
+// else may make directories it would come before the cluster that the caller has chosen.
+func checkOwner(info fs.FileInfo) error {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || owner.Uid == 0 || int(owner.Uid) == os.Geteuid() {
+		return nil
+	}
+	return fault.New(fault.Refused, fmt.Sprintf("the dev directory %s belongs to user %d, who can answer for the node there, and it is not used unless it is named", DefaultDirectory, owner.Uid),
+		"Give --dir "+DefaultDirectory+" if it is meant, or say which cluster is with --context, --socket or --address.")
 }
 
 // check refuses options that contradict each other.

@@ -73,6 +73,33 @@ func TestWhichCluster(t *testing.T) {
 	}
 }
 
+// TestDirectoryOfAnother is where somebody else has made a directory in which a cluster is looked for if nothing is said.
+func TestDirectoryOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	r := newRig(t)
+	options := r.bySocket()
+	options.Contexts = contexts.New(filepath.Join(r.dir, "config"))
+	r.login(options, target.LoginPlan{Name: "chosen", KeyFile: r.ownerKey})
+	options.Socket = ""
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll(target.DefaultDirectory, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(target.DefaultDirectory, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	_, err := target.Open(t.Context(), options)
+	if fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "belongs to user 65534") || !strings.Contains(err.Error(), "--dir "+target.DefaultDirectory) {
+		t.Errorf("nothing is said: %v", err)
+	}
+	options.Dir = target.DefaultDirectory
+	if _, err := target.Open(t.Context(), options); fault.CodeOf(err) != fault.Unreachable {
+		t.Errorf("it is named: %v", err)
+	}
+}
+
 func TestContradictions(t *testing.T) {
 	for _, test := range []struct {
 		options target.Options

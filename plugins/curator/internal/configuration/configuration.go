@@ -13,10 +13,13 @@ const Schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "listen": {"type": "string", "minLength": 1, "description": "host:port on which the cluster API is served; port 0: a free one"},
-    "advertise": {"type": "string", "minLength": 1, "description": "host:port at which others reach it; port 0: the port that is listened on"}
+    "listen": {"type": "string", "pattern": "` + addressPattern + `", "description": "host:port on which the cluster API is served; port 0: a free one"},
+    "advertise": {"type": "string", "pattern": "` + addressPattern + `", "description": "host:port at which others reach it; port 0: the port that is listened on"}
   }
 }`
+
+// addressPattern is host:port as far as a pattern can say it.
+const addressPattern = `^([^:/\\[\\]]*|\\[[^/\\[\\]]+\\]):[0-9]{1,5}$`
 
 // defaultListen is reachable from this machine only, which is all that a cluster of one node needs.
 const defaultListen = "127.0.0.1:0"
@@ -67,11 +70,12 @@ func (c Configuration) Endpoint(listening net.Addr) string {
 func address(problems *role.ConfigurationError, path, text string) (host string, ok bool) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
-		problems.Add(path, "%q is not host:port, such as %q", text, defaultListen)
+		// Whatever it is, it is none, and not to be shown to whoever reads states and logs.
+		problems.Add(path, "it is not host:port, such as %q", defaultListen)
 		return "", false
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		problems.Add(path, "the port of %q is not a number from 0 to 65535", text)
+		problems.Add(path, "the port is not a number from 0 to 65535")
 		return "", false
 	}
 	return host, true

@@ -3,6 +3,7 @@ package management
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	sdk "github.com/reeveproject/reeve/sdk/role"
 )
 
 // AddRole implements clusterv1.ManagementServiceServer.
@@ -155,7 +159,11 @@ func check(state *store.State, before, after *clusterv1.NodeRecord, field string
 		if field == "roles" {
 			at = fmt.Sprintf("roles[%s].configuration", assignment.GetRole())
 		}
-		problems = append(problems, rules.Configuration(at, assignment.GetConfiguration(), role)...)
+		unfit := rules.Configuration(at, assignment.GetConfiguration(), role)
+		if len(unfit) == 0 {
+			unfit = ownConfiguration(at, assignment.GetConfiguration(), role)
+		}
+		problems = append(problems, unfit...)
 	}
 	if err := answer.Invalid(problems); err != nil {
 		return err
@@ -170,6 +178,21 @@ func check(state *store.State, before, after *clusterv1.NodeRecord, field string
 		return answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(reasons, "; "))
 	}
 	return nil
+}
+
+// ownConfiguration checks the configuration of a role that is a curator's as the curator itself will when it starts. Any other role that refuses its
+// configuration can be given another one; a curator that did would be the last one who could.
+func ownConfiguration(field, document string, role *rolev1.RoleManifest) (problems rules.Problems) {
+	if !slices.Contains(role.GetProvides(), rules.CapabilityCluster) {
+		return nil
+	}
+	var refused *sdk.ConfigurationError
+	if _, err := configuration.Parse([]byte(document)); errors.As(err, &refused) {
+		for _, problem := range refused.Problems {
+			problems = append(problems, rules.Problem{Field: field + problem.Path, Message: problem.Message})
+		}
+	}
+	return problems
 }
 
 // sentences say what a change breaks, and what to do about it.

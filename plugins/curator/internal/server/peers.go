@@ -1,25 +1,48 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"net"
 	"sync"
+	"time"
+
+	"google.golang.org/grpc/peer"
 )
 
-// connectionsPerPeer is how many connections one address may have open. A node needs one or two, and a command line one; many of them may be behind one
-// address. It is what keeps one machine from taking all file descriptors of the process.
-const connectionsPerPeer = 256
+const (
+	// connectionsPerPeer is how many connections one address may have open. A node needs one or two, and a command line one; many of them may be behind
+	// one address. It is what keeps one machine from taking all file descriptors of the process.
+	connectionsPerPeer = 256
+	// strangersPerPeer is how many of them may be connections on which nobody was let in yet, and strangerBytes how much is read from one of those: the
+	// largest request with what is around it. gRPC reads a request before anybody can ask who calls, so these, and not the bound of one request, are what
+	// keeps one who proves nothing from filling the memory: he has 64 times 2 MiB of it, and not as much for each of the streams of each connection.
+	strangersPerPeer = 64
+	strangerBytes    = maxRequest + 128<<10
+	// strangerFor is how long such a connection may last: longer than a call waits for the store before it is known who calls.
+	strangerFor = 30 * time.Second
+)
 
-// perPeer returns a listener that closes connections of an address beyond so many.
-func perPeer(listener net.Listener, most int) net.Listener {
-	return &peerListener{Listener: listener, most: most, open: make(map[string]int)}
+// peers counts the connections of a server, by address.
+type peers struct {
+	mu        sync.Mutex
+	open      map[string]int             // connections by host
+	strangers map[string]int             // those of them on which nobody was let in yet
+	by        map[string]*peerConnection // strangers, by host and port
+}
+
+func newPeers() *peers {
+	return &peers{open: make(map[string]int), strangers: make(map[string]int), by: make(map[string]*peerConnection)}
+}
+
+// over returns a listener that closes connections of an address beyond so many: of strangers the oldest ones, and all of them after a while.
+func (p *peers) over(listener net.Listener) net.Listener {
+	return &peerListener{Listener: listener, peers: p}
 }
 
 type peerListener struct {
 	net.Listener
-	most int
-
-	mu   sync.Mutex
-	open map[string]int // connections by address
+	peers *peers
 }
 
 // Accept implements net.Listener.
@@ -29,44 +52,128 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		peer := accepted.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(peer); err == nil {
-			peer = host
+		if connection := l.peers.enter(accepted); connection != nil {
+			return connection, nil
 		}
-		if !l.enter(peer) {
-			_ = accepted.Close()
-			continue
-		}
-		return &peerConnection{Conn: accepted, leave: sync.OnceFunc(func() { l.leave(peer) })}, nil
+		_ = accepted.Close()
 	}
 }
 
-func (l *peerListener) enter(peer string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[peer] >= l.most {
-		return false
+// enter takes a connection on; nil: its address has too many on which somebody was let in.
+func (p *peers) enter(accepted net.Conn) *peerConnection {
+	address := accepted.RemoteAddr().String()
+	host := address
+	if name, _, err := net.SplitHostPort(address); err == nil {
+		host = name
 	}
-	l.open[peer]++
-	return true
+	connection := &peerConnection{Conn: accepted, peers: p, host: host, address: address, since: time.Now(), left: strangerBytes}
+	var ended *peerConnection
+	defer func() {
+		if ended != nil {
+			_ = ended.Close()
+		}
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[host] >= connectionsPerPeer {
+		return nil
+	}
+	if p.strangers[host] >= strangersPerPeer {
+		// The oldest one, and not the newcomer: who may come in is let in within moments, and must not be kept out by those who hold what they have.
+		ended = p.oldest(host)
+		p.know(ended)
+	}
+	p.open[host]++
+	p.strangers[host]++
+	p.by[address] = connection
+	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
+	return connection
 }
 
-func (l *peerListener) leave(peer string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open[peer]--; l.open[peer] == 0 {
-		delete(l.open, peer)
+// oldest returns the stranger of a host that has been there for the longest time. The caller holds the lock.
+func (p *peers) oldest(host string) (oldest *peerConnection) {
+	for _, connection := range p.by {
+		if connection.host == host && (oldest == nil || connection.since.Before(oldest.since)) {
+			oldest = connection
+		}
 	}
+	return oldest
+}
+
+// letIn takes note of that the caller of a call was let in: its connection is no stranger's any more.
+func (p *peers) letIn(ctx context.Context) {
+	from, ok := peer.FromContext(ctx)
+	if !ok || from.Addr == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if connection := p.by[from.Addr.String()]; connection != nil {
+		p.know(connection)
+	}
+}
+
+// know ends what strangers are bound by. The caller holds the lock.
+func (p *peers) know(connection *peerConnection) {
+	if connection.known {
+		return
+	}
+	connection.known = true
+	connection.hurry.Stop()
+	delete(p.by, connection.address)
+	less(p.strangers, connection.host)
+}
+
+func (p *peers) leave(connection *peerConnection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.know(connection)
+	less(p.open, connection.host)
+}
+
+func less(counted map[string]int, host string) {
+	if counted[host]--; counted[host] == 0 {
+		delete(counted, host)
+	}
+}
+
+// took reports whether a connection may go on after so many bytes were read from it.
+func (p *peers) took(connection *peerConnection, n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !connection.known {
+		connection.left -= n
+	}
+	return connection.known || connection.left >= 0
 }
 
 // peerConnection is counted until it is closed.
 type peerConnection struct {
 	net.Conn
-	leave func()
+	peers         *peers
+	host, address string
+	since         time.Time
+	hurry         *time.Timer
+	once          sync.Once
+
+	// Guarded by the lock of peers: whether somebody was let in on it, and how many bytes may be read until then.
+	known bool
+	left  int
+}
+
+var errStranger = errors.New("it has sent more than anybody needs to before being let in")
+
+// Read implements net.Conn.
+func (c *peerConnection) Read(into []byte) (int, error) {
+	n, err := c.Conn.Read(into)
+	if !c.peers.took(c, n) {
+		return 0, errStranger
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *peerConnection) Close() error {
-	defer c.leave()
+	defer c.once.Do(func() { c.peers.leave(c) })
 	return c.Conn.Close()
 }

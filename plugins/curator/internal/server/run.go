@@ -116,7 +116,8 @@ func Run(ctx context.Context, config Config) error {
 		}
 		return fmt.Errorf("issue the curator's own SVID: %w", err)
 	}
-	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited)
+	peers := newPeers()
+	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited, peers)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func Run(ctx context.Context, config Config) error {
 	config.Health.serving(listener.Addr(), followed.Snapshots())
 	defer config.Health.stopped()
 	workers.Go(func() { probe(ctx, records, config) })
-	return serve(ctx, server, perPeer(listener, connectionsPerPeer))
+	return serve(ctx, server, peers.over(listener))
 }
 
 // follow has the metrics know the cluster CA.

@@ -53,6 +53,7 @@ var tellable = []clusterv1.Caller{
 // newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
 func newServer(
 	ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, audited *audit.Log,
+	peers *peers,
 ) (*grpc.Server, error) {
 	guard := auth.NewGuard(auth.GuardConfig{
 		Authenticate: auth.NewAuthenticator(records, config.Now).Authenticate,
@@ -62,6 +63,7 @@ func newServer(
 			kind := clusterv1.Caller_CALLER_UNSPECIFIED
 			if admitted {
 				kind = caller.Kind
+				peers.letIn(ctx)
 			}
 			audit.CallOf(ctx).By(caller.String(), kind)
 		},

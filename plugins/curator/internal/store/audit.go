@@ -49,6 +49,10 @@ func (s AuditShelf) prefix() string { return prefixAudit + string(s) + "/" }
 // AuditBatch is how many entries one transaction writes at most: etcd takes 128 operations by default.
 const AuditBatch = 100
 
+// auditReaders is how many may read the log at once. The store takes all of it into its memory to find the newest of it, some ten megabytes, and whoever
+// may only read must not have it do so a thousand times at the same moment.
+const auditReaders = 2
+
 // AuditRecord is an entry with the shelf that it belongs to.
 type AuditRecord struct {
 	Shelf AuditShelf
@@ -126,6 +130,12 @@ func (s *Store) ListAudit(ctx context.Context, before uint64, limit int) (entrie
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-bounded.Done():
+		return nil, false, s.failed(ctx, "read the audit log, which many others do at the same time", bounded.Err())
+	}
 	got, err := s.client.Get(bounded, prefixAudit, options...)
 	if err != nil {
 		return nil, false, s.failed(ctx, "read the audit log", err)

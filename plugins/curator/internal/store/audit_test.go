@@ -1,8 +1,11 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -262,5 +265,39 @@ func TestOperatorRecords(t *testing.T) {
 	}
 	if _, err := s.ReadOperator(t.Context(), "bob"); err != nil {
 		t.Errorf("another operator, with a damaged one: %v", err)
+	}
+}
+
+// crowded counts who reads at the same time.
+type crowded struct {
+	clientv3.KV
+	now, most atomic.Int64
+}
+
+func (c *crowded) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	now := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); now > most && !c.most.CompareAndSwap(most, now); most = c.most.Load() {
+	}
+	return c.KV.Get(ctx, key, options...)
+}
+
+// However many read the log, the store has it in its memory only a few times.
+func TestFewReadTheAuditLogAtOnce(t *testing.T) {
+	s, client, _ := created(t)
+	appended(t, s, store.AuditCalls, "a", 10*store.AuditBatch)
+	watched := &crowded{KV: client.KV}
+	client.KV = watched
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			if entries, _, err := s.ListAudit(t.Context(), 0, 10); err != nil || len(entries) != 10 {
+				t.Errorf("%d entries, %v", len(entries), err)
+			}
+		})
+	}
+	group.Wait()
+	if most := watched.most.Load(); most > 2 {
+		t.Errorf("%d read it at once", most)
 	}
 }

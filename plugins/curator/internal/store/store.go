@@ -34,12 +34,13 @@ type Store struct {
 	client       *clientv3.Client
 	clusterUser  string
 	answerWithin time.Duration
-	reached      atomic.Int64 // the newest revision that the store has answered with
+	reached      atomic.Int64  // the newest revision that the store has answered with
+	listing      chan struct{} // holds one for every reader of the audit log
 }
 
 // New returns a Store. It owns nothing: the client is closed by whoever made it.
 func New(config Config) *Store {
-	s := &Store{client: config.Client, clusterUser: config.ClusterUser, answerWithin: config.AnswerWithin}
+	s := &Store{client: config.Client, clusterUser: config.ClusterUser, answerWithin: config.AnswerWithin, listing: make(chan struct{}, auditReaders)}
 	if s.answerWithin == 0 {
 		s.answerWithin = answerWithin
 	}

@@ -1,0 +1,41 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Who proves nothing cannot have the curator hold more than one large request for each connection, however many calls he makes; who was let in may go on.
+func TestStrangersSendLittle(t *testing.T) {
+	c := newCluster(t)
+	large := &clusterv1.AddPluginRequest{Manifest: plugin("x", &rolev1.RoleManifest{Name: "x", Summary: strings.Repeat("x", 1<<20)}), Digests: digests}
+	stranger, owner := c.as(selfSigned(t, newKey(t))), c.asOwner()
+	for n := range 5 {
+		_, err := owner.AddPlugin(t.Context(), large)
+		wantCode(t, err, codes.InvalidArgument)
+		want := codes.Unauthenticated
+		if n == 2 {
+			want = codes.Unavailable // the connection was closed; the next call makes another one
+		}
+		if _, err = stranger.AddPlugin(t.Context(), large); status.Code(err) != want {
+			t.Errorf("call %d of 1 MiB: %v, want %s", n+1, err, want)
+		}
+	}
+}
+
+// Many may call from one address, once they were let in.
+func TestManyFromOneAddress(t *testing.T) {
+	c := newCluster(t)
+	certificate := c.ownerSession()
+	for range 100 {
+		if _, err := c.as(certificate).GetClusterInfo(inTime(t), &clusterv1.GetClusterInfoRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
