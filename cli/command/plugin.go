@@ -3,10 +3,8 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -17,7 +15,6 @@ import (
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 func (c *commands) plugin() *cobra.Command {
@@ -74,7 +71,10 @@ func (c *commands) pluginAdd() *cobra.Command {
 		Long: `add gives the executable FILE to a node, which keeps it and asks it what it offers and wants, and puts it into the catalog. The call is the
 approval: every role gets its ConsensusUser and the powers of the host that it wants, and what was granted is printed.
 
---grant sets a parameter of a power that a role wants: --grant hostsfile:replace-file:path=/etc/hosts.
+Another version of a plugin that is in the catalog keeps what its roles were granted: powers that it wants beyond that are named and not granted.
+
+--grant grants a power that a role wants, with a parameter in place of the one that it asks for: --grant hostsfile:replace-file:path=/etc/hosts, or as it asks
+for it: --grant hostsfile:set-hostname.
 
 With --dry-run the node keeps the executable and asks it all the same, since nothing else tells what it is; the catalog does not change.`,
 		Args: arguments(1, 1),
@@ -89,7 +89,7 @@ With --dry-run the node keeps the executable and asks it all the same, since not
 		},
 	}
 	cmd.Flags().StringVar(&options.node, "node", "", "the node that takes the executable (default: the local one, or the only one)")
-	cmd.Flags().StringArrayVar(&options.grants, "grant", nil, "ROLE:NAME:KEY=VALUE: set a parameter of a grant; may be repeated")
+	cmd.Flags().StringArrayVar(&options.grants, "grant", nil, "ROLE:NAME[:KEY=VALUE]: grant a power, and set a parameter of it; may be repeated")
 	cmd.Flags().BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
 	complete(cmd, "node", c.nodeNames)
 	complete(cmd, "grant", c.completeGrants)
@@ -118,16 +118,20 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 		}
 		return fault.FromRPC(err, "node "+node.ID+" does not take "+file, next)
 	}
-	grants, err := grantsFor(imported.GetManifest(), overrides)
-	if err != nil {
-		return err
-	}
 	management, err := cluster.Management(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
+	catalog, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
+	if err != nil {
+		return fault.FromRPC(err, "the catalog cannot be read", "")
+	}
+	grants, withheld, err := grantsFor(imported.GetManifest(), find(catalog.GetPlugins(), imported.GetManifest().GetName()), overrides)
+	if err != nil {
+		return err
+	}
 	response, err := management.AddPlugin(ctx, &clusterv1.AddPluginRequest{
 		Manifest: imported.GetManifest(),
 		Digests:  map[string]string{imported.GetPlatform(): imported.GetDigest()},
@@ -137,6 +141,9 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 	if err != nil {
 		return fault.FromRPC(err, "plugin "+imported.GetManifest().GetName()+" cannot be added to the catalog",
 			"Run `reeve plugin list` to see what is there.")
+	}
+	for _, power := range withheld {
+		c.say("Not granted, since the version before was not either: " + output.Clean(power) + ". Add the plugin again with --grant " + output.Clean(power) + " to grant it.")
 	}
 	return c.print(output.AddedPlugin{Plugin: output.NewPlugin(response.GetPlugin()), DryRun: options.dryRun})
 }
@@ -188,59 +195,4 @@ func importPlugin(ctx context.Context, api nodev1.NodeServiceClient, from io.Rea
 		}
 	}
 	return stream.CloseAndRecv()
-}
-
-// grantParameter is a parameter that the owner sets in place of the one that a manifest asks for.
-type grantParameter struct {
-	role, grant, key, value string
-	used                    bool
-}
-
-func parseGrants(texts []string) ([]grantParameter, error) {
-	var overrides []grantParameter
-	for _, text := range texts {
-		parts := strings.SplitN(text, ":", 3)
-		if len(parts) == 3 {
-			key, value, found := strings.Cut(parts[2], "=")
-			if found && parts[0] != "" && parts[1] != "" && key != "" {
-				overrides = append(overrides, grantParameter{role: parts[0], grant: parts[1], key: key, value: value})
-				continue
-			}
-		}
-		return nil, fault.New(fault.Usage, fmt.Sprintf("--grant %q is not of the form ROLE:NAME:KEY=VALUE", text),
-			"For example --grant hostsfile:replace-file:path=/etc/hosts.")
-	}
-	return overrides, nil
-}
-
-// grantsFor returns what the owner grants: what the manifest wants, with the parameters that were set on the command line.
-func grantsFor(manifest *rolev1.Manifest, overrides []grantParameter) ([]*clusterv1.RoleGrants, error) {
-	var grants []*clusterv1.RoleGrants
-	for _, role := range manifest.GetRoles() {
-		of := &clusterv1.RoleGrants{Role: role.GetName()}
-		for _, wanted := range role.GetGrants() {
-			grant := &rolev1.Grant{Name: wanted.GetName(), Parameters: make(map[string]string)}
-			for key, value := range wanted.GetParameters() {
-				grant.Parameters[key] = value
-			}
-			for i, override := range overrides {
-				if override.role == role.GetName() && override.grant == wanted.GetName() {
-					grant.Parameters[override.key] = override.value
-					overrides[i].used = true
-				}
-			}
-			of.Grants = append(of.Grants, grant)
-		}
-		if len(of.Grants) > 0 {
-			grants = append(grants, of)
-		}
-	}
-	for _, override := range overrides {
-		if !override.used {
-			return nil, fault.New(fault.Usage,
-				fmt.Sprintf("plugin %s does not want grant %s for a role %s", manifest.GetName(), override.grant, override.role),
-				"Only the parameters of grants that its manifest wants can be set.")
-		}
-	}
-	return grants, nil
 }
