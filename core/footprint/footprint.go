@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -21,28 +22,65 @@ func GiveBack() error {
 	if err != nil {
 		return fmt.Errorf("footprint: %w", err)
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return fmt.Errorf("footprint: %w", err)
 	}
 	defer maps.Close()
 	var problems []error
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		start, length, ok := clean(lines.Text(), executable)
-		if !ok {
-			continue
-		}
+	untouched, err := clean(maps, executable)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("footprint: %w", err))
+	}
+	for _, mapped := range untouched {
 		// By the bare call: the range is one of the kernel's, not memory of Go that a slice could stand for.
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, start, length, unix.MADV_DONTNEED); errno != 0 {
-			problems = append(problems, fmt.Errorf("footprint: %s: %w", lines.Text(), errno))
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, mapped.start, mapped.length, unix.MADV_DONTNEED); errno != 0 {
+			problems = append(problems, fmt.Errorf("footprint: the mapping at %x: %w", mapped.start, errno))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// clean returns the range of a mapping of the executable that cannot have been written to, so that its pages are those of the file. The line is one of
-// /proc/self/maps, see proc_pid_maps(5).
-func clean(line, executable string) (start, length uintptr, ok bool) {
+// mapping is a range of memory.
+type mapping struct{ start, length uintptr }
+
+// clean returns the mappings of the executable whose pages are all those of the file, by what smaps says, which is in the form of /proc/self/smaps, see
+// proc_pid_smaps(5). That one cannot be written to is not enough: of an executable that is independent of its position, as distributions build them, the
+// loader has written the addresses into parts that it made read-only afterwards, and with the pages of the file these would be lost.
+func clean(smaps io.Reader, executable string) ([]mapping, error) {
+	var found []mapping
+	var last mapping
+	ours, own, swapped := false, "", ""
+	end := func() {
+		if ours && own == none && swapped == none {
+			found = append(found, last)
+		}
+	}
+	lines := bufio.NewScanner(smaps)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		switch {
+		case name == "Anonymous":
+			own = strings.TrimSpace(value)
+		case name == "Swap":
+			swapped = strings.TrimSpace(value)
+		case !strings.Contains(name, " "):
+			// Another figure.
+		default:
+			end()
+			last.start, last.length, ours = header(lines.Text(), executable)
+			own, swapped = "", ""
+		}
+	}
+	end()
+	return found, lines.Err()
+}
+
+// none is how smaps says that there are no pages of a kind.
+const none = "0 kB"
+
+// header returns the range of a mapping of the executable that cannot be written to at present. The line is the first one of a mapping.
+func header(line, executable string) (start, length uintptr, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) != 6 || fields[5] != executable || len(fields[1]) != 4 || fields[1][1] != '-' {
 		return 0, 0, false

@@ -101,7 +101,9 @@ func checkHostname(name string) error {
 		}
 		last = label
 	}
-	if strings.Trim(last, "0123456789") == "" {
+	// inet_aton(3) takes hexadecimal numbers, too.
+	digits, hex := strings.CutPrefix(strings.ToLower(last), "0x")
+	if strings.Trim(last, "0123456789") == "" || hex && strings.Trim(digits, "0123456789abcdef") == "" {
 		return errors.New("would be taken for an address: its last part must not be a number")
 	}
 	return nil

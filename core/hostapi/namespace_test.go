@@ -289,7 +289,7 @@ func TestSetHostnameWithoutTheRight(t *testing.T) {
 func TestHostnames(t *testing.T) {
 	label := strings.Repeat("x", 63)
 	for name, want := range map[string]bool{
-		"a": true, "a-b": true, "Node-1.example": true, nodeID: true, label: true, "1.2.3.4a": true, "1a": true, "4.example": true, strings.Repeat("a.", 31) + "bc": true,
+		"a": true, "a-b": true, "Node-1.example": true, nodeID: true, label: true, "1.2.3.4a": true, "1a": true, "0x1g": true, "0x7f.web": true, "0x7f000001": false, "127.0x1": false, "1.0X": false, "4.example": true, strings.Repeat("a.", 31) + "bc": true,
 		"": false, ".": false, "a.": false, ".a": false, "a..b": false, "-a": false, "a-": false, "a.-b": false, "a_b": false, "a b": false, "a\n": false, "ä": false,
 		"a\x00": false, label + "x": false, label + ".a": false, "192.0.2.1": false, "42": false, "a.1": false, "::1": false, "a/b": false,
 	} {

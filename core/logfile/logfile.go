@@ -1,7 +1,9 @@
 package logfile
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 
@@ -85,7 +87,8 @@ func (f *File) Write(p []byte) (int, error) {
 // that is too long is better than none, and there is nobody to tell but the log itself.
 func (f *File) rotate() {
 	err := os.Rename(f.path, f.path+".1")
-	if err == nil {
+	// If it is not there any more, it was put aside the last time, and no other one could be made then; or somebody took it away.
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = f.open()
 	}
 	if err != nil {

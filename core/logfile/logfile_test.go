@@ -2,13 +2,17 @@ package logfile_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/logfile"
 )
@@ -115,6 +119,46 @@ func TestRotationFails(t *testing.T) {
 	got := read(t, path)
 	if n := strings.Count(got, "of twenty\n"); n != 20 || !strings.Contains(got, "a new log file cannot be begun") {
 		t.Errorf("%d lines:\n%s", n, got)
+	}
+}
+
+// If the file was put aside and no other could be made, as where there are no more inodes or descriptors, one is as soon as it can.
+func TestRotationFailsHalfway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "reeved.log")
+	file, err := logfile.Open(path, logfile.WithLimit(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	say := func(from, to int) {
+		for n := from; n < to; n++ {
+			if _, err := fmt.Fprintf(file, "line %02d of forty\n", n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	say(0, 10)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("a new file was made: %v", err)
+	}
+	say(10, 40)
+	if got := read(t, path); !strings.HasSuffix(got, "line 39 of forty\n") || len(got) > 100 {
+		t.Errorf("the log:\n%s", got)
+	}
+	if got := read(t, path+".1"); len(got) > 100 {
+		t.Errorf("the log before:\n%s", got)
 	}
 }
 

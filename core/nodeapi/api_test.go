@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,10 +46,12 @@ type api struct {
 	// operators holds nothing until a test sets it.
 	operators event.Value[[]*clusterv1.Operator]
 	events    *events.Journal
-	owner     ed25519.PrivateKey
-	ca        *x509.Certificate
-	caKey     ed25519.PrivateKey
-	stop      func()
+	// ahead is how far the node's clock is ahead of the right time; less than zero: behind.
+	ahead atomic.Int64
+	owner ed25519.PrivateKey
+	ca    *x509.Certificate
+	caKey ed25519.PrivateKey
+	stop  func()
 
 	mu       sync.Mutex
 	importer func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error)
@@ -136,6 +139,7 @@ func (a *api) config() nodeapi.Config {
 			return filepath.Join(a.dir, role+".log"), role != "unknown"
 		},
 		Operators: &a.operators,
+		Now:       func() time.Time { return time.Now().Add(time.Duration(a.ahead.Load())) },
 		Events:    a.events,
 		Restart: func(_ context.Context, role string, dryRun bool) (string, error) {
 			return "reeve-1/" + role + "/7", a.note(fmt.Sprintf("restart %s %t", role, dryRun))

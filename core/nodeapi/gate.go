@@ -134,12 +134,6 @@ func (g *gate) hold(ctx context.Context, who caller, method string) error {
 		return nil
 	}
 	identities, operators := g.callers.identity.Watch(), g.callers.operators.Watch()
-	var sessionEnds <-chan time.Time
-	if who.session != nil {
-		timer := time.NewTimer(who.session.Ends.Sub(g.callers.now()))
-		defer timer.Stop()
-		sessionEnds = timer.C
-	}
 	for {
 		_, _ = identities.Latest()
 		_, _ = operators.Latest()
@@ -150,15 +144,23 @@ func (g *gate) hold(ctx context.Context, who caller, method string) error {
 		if err := g.check(now, method); err != nil {
 			return err
 		}
+		var lookAgain <-chan time.Time
+		if who.session != nil {
+			lookAgain = time.After(min(who.session.Ends.Sub(g.callers.now()), clockCheck))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-identities.Changed():
 		case <-operators.Changed():
-		case <-sessionEnds:
+		case <-lookAgain:
 		}
 	}
 }
+
+// clockCheck is how often the clock is looked at by which a session ends. One that is set does not change when a timer fires: it may fire before the
+// session has ended, and long after.
+const clockCheck = time.Minute
 
 // held is the stream of a caller that may lose it. A message that the client was too slow to take is not called back: it was made while the caller
 // might have it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -51,6 +52,8 @@ func importStatus(err, stream error) error {
 	switch {
 	case errors.As(err, &notAPlugin), errors.As(err, &manifest), errors.As(err, &version):
 		return status.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return status.Error(codes.ResourceExhausted, reason(err))
 	}
 	return failure(err)
 }

@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,8 +36,9 @@ const (
 // away in two ways. Between two instances it is renamed to the earlier one. While an instance runs, whose file cannot be replaced, the end of it is
 // copied over the earlier one and it is emptied; the instance goes on writing at its beginning.
 type roleLog struct {
+	ctx  context.Context
 	path string
-	file *os.File
+	file *logFile
 	// offset is how much of the file was read, and anchor the last of that. seen is how large the file was at most since it was last emptied, and limit
 	// where reading ends.
 	offset, seen, limit int64
@@ -46,10 +48,10 @@ type roleLog struct {
 	buffer []byte
 }
 
-// openLog opens a log to be read from its beginning. fs.ErrNotExist if there is neither it nor an earlier one.
-func openLog(path string) (*roleLog, error) {
-	l := &roleLog{path: path, buffer: make([]byte, anchorSize+logChunk)}
-	file, err := openLogFile(path)
+// openLog opens a log to be read from its beginning, until the context ends. fs.ErrNotExist if there is neither it nor an earlier one.
+func openLog(ctx context.Context, path string) (*roleLog, error) {
+	l := &roleLog{ctx: ctx, path: path, buffer: make([]byte, anchorSize+logChunk)}
+	file, err := openLogFile(ctx, path)
 	switch {
 	case err == nil:
 		l.file = file
@@ -76,7 +78,22 @@ func (l *roleLog) close() {
 	}
 }
 
-func openLogFile(path string) (*os.File, error) {
+// logFile is a file that can be read until a context ends. How large it is a role decides, which can make it terabytes of nothing: what goes through
+// all of it must not outlive who asked for it.
+type logFile struct {
+	*os.File
+	ctx context.Context
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *logFile) ReadAt(into []byte, offset int64) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(into, offset)
+}
+
+func openLogFile(ctx context.Context, path string) (*logFile, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -88,7 +105,7 @@ func openLogFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return file, nil
+	return &logFile{File: file, ctx: ctx}, nil
 }
 
 // begin goes to the last lines of both files together, or to the beginning of the earlier one for a tail of 0, and sends what is asked for of that.
@@ -134,7 +151,7 @@ func (l *roleLog) seek(offset int64) error {
 
 // sendEarlier sends the last lines of the earlier file, or all of it for a tail of 0.
 func (l *roleLog) sendEarlier(tail uint32, to *lineSender) error {
-	file, err := openLogFile(l.path + earlier)
+	file, err := openLogFile(l.ctx, l.path+earlier)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -227,7 +244,7 @@ func (l *roleLog) putAway(own os.FileInfo) (bool, error) {
 		}
 		return false, err
 	}
-	kept, err := openLogFile(l.path + earlier)
+	kept, err := openLogFile(l.ctx, l.path+earlier)
 	if err != nil {
 		return false, err
 	}
@@ -252,7 +269,7 @@ func (l *roleLog) emptied(to *lineSender) error {
 		// What is asked for was there before.
 		l.limit = 0
 	}
-	kept, err := openLogFile(l.path + earlier)
+	kept, err := openLogFile(l.ctx, l.path+earlier)
 	if errors.Is(err, fs.ErrNotExist) {
 		return to.note(missingEmptied)
 	}
@@ -330,7 +347,7 @@ func (l *roleLog) moved() (bool, error) {
 
 // replace goes to the beginning of the file that has the log's name.
 func (l *roleLog) replace(to *lineSender) error {
-	next, err := openLogFile(l.path)
+	next, err := openLogFile(l.ctx, l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -68,7 +68,7 @@ func noLog(role string) error {
 
 // readLog sends what is asked for of a log.
 func readLog(ctx context.Context, path string, request *nodev1.ReadLogRequest, sender *lineSender, changed <-chan struct{}) error {
-	log, err := openLog(path)
+	log, err := openLog(ctx, path)
 	if err != nil {
 		return err
 	}

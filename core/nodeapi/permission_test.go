@@ -278,6 +278,26 @@ func TestAStreamEndsWithItsSessionAndNotWithItsCertificate(t *testing.T) {
 	}
 }
 
+// A stream ends with its session by the clock, also if the clock was set back meanwhile.
+func TestAStreamEndsWithItsSessionWhenTheClockWasSet(t *testing.T) {
+	a := serve(t)
+	a.everybody()
+	ends := time.Unix(time.Now().Unix()+2, 0)
+	stream, err := nodev1.NewNodeServiceClient(a.remote(a.holder(names.Session{Operator: "bob", ID: bobID, Ends: ends}, ends))).
+		WatchStatus(a.context(), &nodev1.WatchStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	const back = time.Second
+	a.ahead.Store(-int64(back))
+	if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated || time.Now().Before(ends.Add(back)) {
+		t.Errorf("%v after the session it ends with %v", time.Since(ends.Add(back)), err)
+	}
+}
+
 func TestStreamsOfAnOwnerOfThePastEnd(t *testing.T) {
 	a := serve(t)
 	session := names.Session{ID: names.OwnerKeyID(a.owner.Public().(ed25519.PublicKey)), Ends: time.Now().Add(time.Minute)}

@@ -141,7 +141,7 @@ func New(config Config) (*Server, error) {
 	if config.Listen == "" {
 		return s, nil
 	}
-	remote, err := s.newGRPC(credentials.NewTLS(s.tlsConfig()))
+	remote, err := s.newGRPC(recognising{credentials.NewTLS(s.tlsConfig())})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -150,7 +150,7 @@ func New(config Config) (*Server, error) {
 		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", config.Listen, err)
 		return nil, errors.Join(err, s.Close())
 	}
-	s.doors = append(s.doors, door{"tcp", listener, remote})
+	s.doors = append(s.doors, door{"tcp", newCrowd(listener), remote})
 	return s, nil
 }
 
@@ -198,6 +198,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.stop()
 	var graceful sync.WaitGroup
 	for _, d := range s.doors {
+		if crowd, ok := d.listener.(*crowd); ok {
+			crowd.close()
+		}
 		graceful.Go(d.server.GracefulStop)
 	}
 	stopped := make(chan struct{})

@@ -1,0 +1,152 @@
+package nodeapi
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+
+	names "github.com/reeveproject/reeve/proto/identity"
+)
+
+const (
+	// maxStrangers is how many connections over TCP may be open whose client has not proved yet who it is, which takes milliseconds. They cost whoever
+	// opens them nothing, and the core a file each, of which its roles and its socket need some.
+	maxStrangers = 64
+	// maxEach is how many connections a client may have that has: many commands that each follow something. With maxStreams it bounds what one can make the
+	// core hold that reads nothing of what it asks for, also after it was revoked.
+	maxEach = 32
+)
+
+// crowd bounds the connections that a listener has accepted. If there are too many strangers the one that has been there longest goes: so one who
+// proves at once who it is comes in even while somebody opens connections all the time.
+type crowd struct {
+	net.Listener
+
+	mu        sync.Mutex
+	strangers []*guest // the oldest first
+	known     map[string]int
+	closing   bool
+}
+
+func newCrowd(listener net.Listener) *crowd {
+	return &crowd{Listener: listener, known: make(map[string]int)}
+}
+
+// guest is a connection of a crowd, of which it is a part until it is closed.
+type guest struct {
+	net.Conn
+	crowd *crowd
+	// who is empty for a stranger. left says that the guest is no part of the crowd any more. Both with the crowd's mu held.
+	who  string
+	left bool
+}
+
+// Accept implements net.Listener.
+func (c *crowd) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	newest := &guest{Conn: conn, crowd: c}
+	c.mu.Lock()
+	c.strangers = append(c.strangers, newest)
+	sent := c.strangers[:max(0, len(c.strangers)-maxStrangers)]
+	if c.closing {
+		sent = c.strangers
+	}
+	c.sendAway(slices.Clone(sent))
+	c.mu.Unlock()
+	return newest, nil
+}
+
+// sendAway closes connections of strangers, to whom nothing was promised. mu is held.
+func (c *crowd) sendAway(strangers []*guest) {
+	for _, stranger := range strangers {
+		c.leave(stranger)
+		_ = stranger.Conn.Close()
+	}
+}
+
+// close sends all strangers away, from now on: a server that stops would wait for them.
+func (c *crowd) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closing = true
+	c.sendAway(slices.Clone(c.strangers))
+}
+
+// leave takes a guest out of the crowd. mu is held.
+func (c *crowd) leave(g *guest) {
+	switch {
+	case g.left:
+	case g.who == "":
+		c.strangers = slices.DeleteFunc(c.strangers, func(other *guest) bool { return other == g })
+	case c.known[g.who] > 1:
+		c.known[g.who]--
+	default:
+		delete(c.known, g.who)
+	}
+	g.left = true
+}
+
+// recognise makes a stranger somebody who is known, and fails if that one has as many connections as it may.
+func (g *guest) recognise(who string) error {
+	g.crowd.mu.Lock()
+	defer g.crowd.mu.Unlock()
+	switch {
+	case g.left:
+		return net.ErrClosed
+	case g.crowd.known[who] >= maxEach:
+		return errors.New("nodeapi: the client has as many connections as it may")
+	}
+	g.crowd.leave(g)
+	g.who, g.left = who, false
+	g.crowd.known[who]++
+	return nil
+}
+
+// Close implements net.Conn.
+func (g *guest) Close() error {
+	g.crowd.mu.Lock()
+	g.crowd.leave(g)
+	g.crowd.mu.Unlock()
+	return g.Conn.Close()
+}
+
+// recognising is credentials that tell a crowd whom they have let in.
+type recognising struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (r recognising) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = errors.New("nodeapi: the client shows no certificate")
+	if proof, ok := info.(credentials.TLSInfo); ok && len(proof.State.PeerCertificates) > 0 {
+		err = raw.(*guest).recognise(holderOf(proof.State.PeerCertificates[0]))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	return conn, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r recognising) Clone() credentials.TransportCredentials {
+	return recognising{r.TransportCredentials.Clone()}
+}
+
+// holderOf is whose a certificate is that a handshake let through: that of a session is somebody's, however many they have, and any other one a key's.
+func holderOf(certificate *x509.Certificate) string {
+	if session, err := names.SessionOf(certificate); err == nil {
+		return "session " + session.Operator + "/" + session.ID
+	}
+	return "key " + string(certificate.RawSubjectPublicKeyInfo)
+}
