@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // withLighthouse are the roles of a cluster with the example.
@@ -199,6 +201,10 @@ func TestMachineRestarted(t *testing.T) {
 func TestSplitAndHome(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	c.WriteParameters(t, func(p *nodev1.Parameters) {
+		// A curator that hangs for as long as this test has it hang is left alone.
+		p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{Timeout: durationpb.New(time.Hour)}}
+	})
 	c.Up(t)
 	addLighthouse(t, c)
 	c.MustReeve(t, "plugin", "add", buildPlugin(t, "probe", nil))

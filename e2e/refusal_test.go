@@ -24,7 +24,10 @@ func refusedCommand(t *testing.T, c *devcluster.Cluster, want []string, argument
 			t.Errorf("%q is not in what it says: %s", part, result)
 		}
 	}
-	text := strings.TrimSpace(result.Stderr)
+	// What it was waiting for comes before, and how a role last failed after the sentence.
+	_, text, _ := strings.Cut("\n"+result.Stderr, "\nreeve: ")
+	text, _, _ = strings.Cut(text, "\nIt")
+	text = strings.TrimSpace(text)
 	if sentences := strings.Split(text, ". "); len(sentences) < 2 || !strings.HasSuffix(text, ".") {
 		t.Errorf("it does not end with a sentence that says what to do: %s", result)
 	}

@@ -75,7 +75,11 @@ func forms(t *testing.T, key ed25519.PrivateKey) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := key.Seed()
+	return secretForms(key.Seed(), der)
+}
+
+// secretForms are those of the secret bytes of a key, and of its PKCS #8 document.
+func secretForms(seed, der []byte) map[string][]byte {
 	// The end of a base64 text depends on what follows, its beginning does not.
 	beginning := func(content []byte) []byte {
 		return []byte(base64.RawStdEncoding.EncodeToString(content[:len(content)/3*3]))

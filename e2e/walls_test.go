@@ -27,6 +27,9 @@ var walls = map[string][]string{
 	"e2e":                 {"proto"},
 }
 
+// bench is the part of e2e that measures single rooms, and so pulls them in.
+const bench = ours + "e2e/bench"
+
 // light says what programs and libraries must not pull in: an author of a role who does not use the store gets no etcd, and nothing but
 // consensus gets its server.
 var light = []struct {
@@ -73,6 +76,18 @@ func moduleOf(modules []string, path string) string {
 	return best
 }
 
+// withoutBench returns the packages of a module that do not belong to the measurements.
+func withoutBench(t *testing.T, directory string) []string {
+	t.Helper()
+	list, err := build.Output(t.Context(), directory, []string{"GOWORK=off"}, "list", "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Fields(list), func(path string) bool {
+		return strings.HasPrefix(path, bench) || path == ours+"e2e/cmd/bench"
+	})
+}
+
 // TestWalls checks who pulls in whom, tests included, with each module by itself.
 func TestWalls(t *testing.T) {
 	t.Parallel()
@@ -89,12 +104,16 @@ func TestWalls(t *testing.T) {
 			continue
 		}
 		directory := filepath.Join(suite.programs.Workspace, module)
+		packages := []string{"./..."}
+		if module == "e2e" {
+			packages = withoutBench(t, directory)
+		}
 		for _, tests := range []bool{false, true} {
 			arguments := []string{"list", "-deps", "-f", "{{.ImportPath}}"}
 			if tests {
 				arguments = append(arguments, "-test")
 			}
-			list, err := build.Output(t.Context(), directory, []string{"GOWORK=off"}, append(arguments, "./...")...)
+			list, err := build.Output(t.Context(), directory, []string{"GOWORK=off"}, append(arguments, packages...)...)
 			if err != nil {
 				t.Errorf("%s by itself: %v", module, err)
 				continue

@@ -14,6 +14,9 @@ import (
 // not have (names are compared exactly), one that is there twice and a value that does not fit are problems. All of them are in the
 // *ConfigurationError that it returns, each with its path; into is then unchanged. An empty document leaves into as it is, so that it may hold
 // the defaults.
+//
+// No problem quotes a value, which may be a secret: the problems are shown in the node's status, its events and its log. A type that decodes itself, and is
+// not of the standard library, is shown with the error that it returns, and has to keep to that itself.
 func Decode(document []byte, into any) error {
 	if len(bytes.TrimSpace(document)) == 0 {
 		return nil
@@ -87,11 +90,14 @@ func check(problems *ConfigurationError, path string, value json.RawMessage, wan
 		}
 	}
 	if err := json.Unmarshal(value, reflect.New(want).Interface()); err != nil {
-		if decodesItself(want) {
+		switch {
+		case decodesItself(want) && ofStandardLibrary(want):
+			problems.Add(path, "it is no %s", want) // those quote what they do not understand
+		case decodesItself(want):
 			problems.Add(path, "%s", err)
-			return
+		default:
+			problems.Add(path, "want %s, not %s", nameOfType(want), nameOfValue(value, want))
 		}
-		problems.Add(path, "want %s, not %s", nameOfType(want), nameOfValue(value))
 	}
 }
 
@@ -186,7 +192,17 @@ func nameOfType(t reflect.Type) string {
 	return t.String()
 }
 
-func nameOfValue(value json.RawMessage) string {
+// ofStandardLibrary goes by the rule of the go command that no other import path begins with an element without a dot. A program's own main package is
+// none of it.
+func ofStandardLibrary(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	first, _, _ := strings.Cut(t.PkgPath(), "/")
+	return first != "" && first != "main" && !strings.Contains(first, ".")
+}
+
+func nameOfValue(value json.RawMessage, want reflect.Type) string {
 	switch value[0] {
 	case '{':
 		return "an object"
@@ -197,5 +213,8 @@ func nameOfValue(value json.RawMessage) string {
 	case 't', 'f':
 		return string(value)
 	}
-	return "the number " + string(value)
+	if kind := want.Kind(); kind >= reflect.Int && kind <= reflect.Float64 {
+		return "this one"
+	}
+	return "a number"
 }

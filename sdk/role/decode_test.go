@@ -43,15 +43,15 @@ func TestDecodeProblems(t *testing.T) {
 	fields := "no such field; the fields are name, port"
 	for document, want := range map[string][]string{
 		`{"name": 1, "port": 65536, "offset": -129, "rate": "x", "on": null}`: {
-			"/name: want a string, not the number 1", "/port: want a whole number of at most 16 bits that is not negative, not the number 65536",
-			"/offset: want a whole number of at most 8 bits, not the number -129", "/rate: want a number, not a string",
+			"/name: want a string, not a number", "/port: want a whole number of at most 16 bits that is not negative, not this one",
+			"/offset: want a whole number of at most 8 bits, not this one", "/rate: want a number, not a string",
 		},
 		`{"next": {"next": {"port": -1}}, "list": [{}, {"name": []}]}`: {"/next/next/port: want", "/list/1/name: want a string, not an array"},
 		`{"Name": "x", "Hidden": "x", "-": "x", "a/b~c": 1}`:           {"/Name: " + fields, "/Hidden: " + fields, "/-: " + fields, "/a~1b~0c: " + fields},
 		`{"name": "x", "name": "y"}`:                                   {"/name: the field is there twice"},
 		`{"map": {"a": 1, "a": 2, "b": "x"}}`:                          {"/map/a: the field is there twice", "/map/b: want a whole number of at most 64 bits, not a string"},
-		`{"nested": {"a": [true, 0]}}`:                                 {"/nested/a/1: want true or false, not the number 0"},
-		`{"address": "192.0.2.300", "when": "now"}`:                    {"/address: ", "/when: "},
+		`{"nested": {"a": [true, 0]}}`:                                 {"/nested/a/1: want true or false, not a number"},
+		`{"address": "192.0.2.300", "when": "now"}`:                    {"/address: it is no netip.Addr", "/when: it is no time.Time"},
 		`{"list": {}, "map": [], "next": "x", "name": true}`:           {"/list: want an array, not an object", "/map: want an object, not an array", "/next: want an object, not a string", "/name: want a string, not true"},
 		`[]`:                       {"want an object, not an array"},
 		`"x"`:                      {"want an object, not a string"},
@@ -138,5 +138,5 @@ func ExampleDecode() {
 	// Output:
 	// configuration:
 	// 	/listn: no such field; the fields are listen, weight
-	// 	/weight: want a whole number of at most 8 bits that is not negative, not the number 300
+	// 	/weight: want a whole number of at most 8 bits that is not negative, not this one
 }

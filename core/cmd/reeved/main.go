@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/logfile"
 	"github.com/reeveproject/reeve/core/node"
@@ -56,11 +57,16 @@ func command() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			terminal := besideLog(parameters.GetLog().GetFile())
 			log, done, err := logger(parameters.GetLog())
 			if err != nil {
 				return err
 			}
-			return errors.Join(run(cmd.Context(), log, parameters), done())
+			err = errors.Join(run(cmd.Context(), log, parameters), done())
+			if err != nil && terminal != nil {
+				_, _ = fmt.Fprintln(terminal, "reeved: "+err.Error())
+			}
+			return err
 		},
 	}
 	root.Flags().StringVar(&file, "parameters", "", "the parameters of the node, as YAML or JSON")
@@ -104,6 +110,26 @@ func run(ctx context.Context, log hclog.Logger, parameters *nodev1.Parameters) e
 		log.Error("reeved ends", "error", err)
 	}
 	return err
+}
+
+// besideLog returns the standard error as it is before the log file takes its place, so that whoever started reeved by hand is told there why it ended. It is
+// nil if it is the log file already, which is not to be held open when it is rotated, or if there is no log file.
+func besideLog(path string) *os.File {
+	if path == "" {
+		return nil
+	}
+	now, err := os.Stderr.Stat()
+	if err != nil {
+		return nil
+	}
+	if file, err := os.Stat(path); err == nil && os.SameFile(now, file) {
+		return nil
+	}
+	fd, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "stderr")
 }
 
 // logger returns what the log is written to, and what closes it.

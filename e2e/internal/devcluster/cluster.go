@@ -122,7 +122,7 @@ func (c *Cluster) Down(t testing.TB) {
 
 // environment is what every login has.
 func (c *Cluster) environment() []string {
-	environment := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}
+	environment := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "XDG_CONFIG_HOME=" + filepath.Join(c.Home, "config")}
 	if c.uid() == 0 {
 		return append(environment, "HOME=/root")
 	}
@@ -206,4 +206,14 @@ func (c *Cluster) showLogs(t testing.TB) {
 	for _, process := range c.Processes(t) {
 		t.Log(fmt.Sprint(process))
 	}
+}
+
+// Log returns what reeved has written to its log so far.
+func (c *Cluster) Log(t testing.TB) string {
+	t.Helper()
+	content, err := os.ReadFile(c.Path("reeved.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }

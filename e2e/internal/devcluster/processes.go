@@ -162,6 +162,12 @@ func (c *Cluster) Kill(t testing.TB, pid int) {
 	t.Fatalf("process %d is not one of this cluster's", pid)
 }
 
+// KillProcess kills a process of the cluster, as Processes returned it, and returns when it has ended. One that has ended already is no error.
+func (c *Cluster) KillProcess(t testing.TB, p procfs.Process) {
+	t.Helper()
+	c.kill(t, p)
+}
+
 // KillAll kills every process of the cluster, reeved first.
 func (c *Cluster) KillAll(t testing.TB) {
 	t.Helper()

@@ -52,6 +52,9 @@ func (r *Running) Wait(t testing.TB, timeout time.Duration) Result {
 	return r.result
 }
 
+// Output is what the command has printed so far, on standard output and on standard error.
+func (r *Running) Output() (stdout, stderr string) { return r.stdout.String(), r.stderr.String() }
+
 // Signal sends a signal to the command alone.
 func (r *Running) Signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
@@ -138,6 +141,12 @@ func (c *Cluster) MustReeve(t testing.TB, arguments ...string) Result {
 		t.Fatal(result)
 	}
 	return result
+}
+
+// StartAlone starts reeve as the cluster's user, and leaves to the arguments which cluster is meant.
+func (c *Cluster) StartAlone(t testing.TB, arguments ...string) *Running {
+	t.Helper()
+	return c.start(t, c.Programs.Reeve(), arguments...)
 }
 
 // Run runs a program as the cluster's user.

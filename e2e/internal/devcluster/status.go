@@ -43,6 +43,20 @@ type Role struct {
 	Digest        string            `json:"digest"`
 	Endpoints     []Endpoint        `json:"endpoints"`
 	Values        map[string]string `json:"values"`
+	// LastFailure is nil if the role never failed.
+	LastFailure *Failure `json:"last_failure"`
+}
+
+// Failure is how a role failed.
+type Failure struct {
+	Cause    string   `json:"cause"`
+	ExitCode *int     `json:"exit_code"`
+	Signal   string   `json:"signal"`
+	Lines    []string `json:"lines"`
+	Failures int      `json:"failures"`
+	Budget   int      `json:"budget"`
+	// InstanceID is that of the instance that failed.
+	InstanceID string `json:"instance_id"`
 }
 
 // Endpoint is an address that an instance serves.
@@ -114,14 +128,15 @@ func (r Role) URL() string {
 // Status returns the node's status.
 func (c *Cluster) Status(t testing.TB) Status {
 	t.Helper()
-	status, err := parseStatus(c.MustReeve(t, "status", "-o", "json").Stdout)
+	status, err := ParseStatus(c.MustReeve(t, "status", "-o", "json").Stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return status
 }
 
-func parseStatus(document string) (Status, error) {
+// ParseStatus reads what `reeve status -o json` prints.
+func ParseStatus(document string) (Status, error) {
 	var status Status
 	if err := json.Unmarshal([]byte(document), &status); err != nil {
 		return status, fmt.Errorf("reeve status -o json: %w\n%s", err, document)
@@ -139,7 +154,7 @@ func (c *Cluster) Await(t testing.TB, timeout time.Duration, what string, ok fun
 			return false, result.String()
 		}
 		var err error
-		if status, err = parseStatus(result.Stdout); err != nil {
+		if status, err = ParseStatus(result.Stdout); err != nil {
 			return false, err.Error()
 		}
 		return ok(status), status.String()

@@ -126,7 +126,8 @@ func ParseConfiguration(document []byte) (Configuration, error) {
 	}
 	if path := configuration.Path; path != nil && (!filepath.IsAbs(*path) || filepath.Clean(*path) != *path || *path == "/") {
 		var problems role.ConfigurationError
-		problems.Add("/path", "%q: want an absolute path of a file, without . or .. or a slash at its end", *path)
+		// Whatever it is, it is no path, and not to be shown to whoever reads states and logs.
+		problems.Add("/path", "want an absolute path of a file, without . or .. or a slash at its end")
 		return Configuration{}, problems.Err()
 	}
 	return configuration, nil

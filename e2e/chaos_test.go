@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+const (
+	// kills is how many processes are killed in a row, and writesBetween how many acknowledged writes lie between two of them at least.
+	kills         = 50
+	writesBetween = 100
+	// writers is how many writes are under way at a time.
+	writers = 8
+)
+
+// seed is where the random choices of a test come from: REEVE_E2E_SEED, to have the same ones again.
+func seed(t *testing.T) *rand.Rand {
+	t.Helper()
+	number := uint64(time.Now().UnixNano())
+	if text := os.Getenv("REEVE_E2E_SEED"); text != "" {
+		var err error
+		if number, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("REEVE_E2E_SEED=%d", number)
+	return rand.New(rand.NewPCG(number, number))
+}
+
+// patientParameters let roles fail as often as a test wants.
+func patientParameters(p *nodev1.Parameters) {
+	failures := uint32(1000)
+	p.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
+}
+
+// load writes to the store through a role, and remembers what was acknowledged.
+type load struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu    sync.Mutex
+	where string // the role's URL
+	acked map[string]string
+	more  chan struct{} // closed and replaced with every acknowledged write
+}
+
+func startLoad(t *testing.T, where string) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{stop: cancel, where: where, acked: make(map[string]string), more: make(chan struct{})}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: writers}}
+	for w := range writers {
+		l.done.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				key, value := fmt.Sprintf("w%d/%06d", w, n), fmt.Sprintf("value %d of writer %d", n, w)
+				l.write(ctx, client, key, value)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		cancel()
+		l.done.Wait()
+		client.CloseIdleConnections()
+	})
+	return l
+}
+
+// write writes one key until it is acknowledged.
+func (l *load) write(ctx context.Context, client *http.Client, key, value string) {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		where := l.where
+		l.mu.Unlock()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, where+"/put?"+url.Values{"key": {key}, "value": {value}}.Encode(), nil)
+		if err != nil {
+			panic(err) // the URL is the test's own
+		}
+		response, err := client.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				l.mu.Lock()
+				l.acked[key] = value
+				close(l.more)
+				l.more = make(chan struct{})
+				l.mu.Unlock()
+				return
+			}
+		}
+		// The role is away: asking it without a pause would only take the processor from its start.
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (l *load) moveTo(where string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.where = where
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acked)
+}
+
+// await waits until so many writes are acknowledged, following the role to where it is meanwhile.
+func (l *load) await(t *testing.T, c *devcluster.Cluster, want int) {
+	t.Helper()
+	deadline := time.Now().Add(2 * patience)
+	for time.Now().Before(deadline) {
+		l.mu.Lock()
+		count, more := len(l.acked), l.more
+		l.mu.Unlock()
+		if count >= want {
+			return
+		}
+		select {
+		case <-more:
+		case <-time.After(200 * time.Millisecond):
+			// A node that is starting does not answer; the next look will tell.
+			if result := c.Reeve(t, "status", "-o", "json"); result.Code == 0 {
+				if where := endpointIn(result.Stdout, "writer"); where != "" {
+					l.moveTo(where)
+				}
+			}
+		}
+	}
+	t.Fatalf("the run is not valid: %d writes are acknowledged, want %d; the status is %s", l.count(), want, c.Reeve(t, "status").Stdout)
+}
+
+// endpointIn returns where the role in a status document serves; empty if it does not.
+func endpointIn(document, role string) string {
+	status, err := devcluster.ParseStatus(document)
+	if err != nil || !status.Up(role) {
+		return ""
+	}
+	return status.Role(role).URL()
+}
+
+// TestRandomKills kills one process after another, chosen at random, while a role writes to the store with fsync on: no acknowledged write is lost,
+// and nothing is left over.
+func TestRandomKills(t *testing.T) {
+	t.Parallel()
+	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+		random := seed(t)
+		c.WriteParameters(t, patientParameters)
+		first := c.Up(t)
+		c.MustReeve(t, "plugin", "add", buildPlugin(t, "writer", nil))
+		c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
+		roles := append([]string{"writer"}, devcluster.DefaultRoles...)
+		status := c.AwaitUp(t, patience, roles...)
+		writing := startLoad(t, status.Role("writer").URL())
+
+		killed := make(map[string]int)
+		for range kills {
+			writing.await(t, c, writing.count()+writesBetween)
+			victim := killRandom(t, c, random)
+			killed[victim]++
+			if victim == "reeved" {
+				c.MustReeve(t, "dev", "up", "--detach")
+				onlyThese(t, c, c.AwaitUp(t, patience, roles...))
+			}
+		}
+		writing.await(t, c, writing.count()+writesBetween)
+		t.Logf("killed: %v; %d writes acknowledged", killed, writing.count())
+		writing.stop()
+		writing.done.Wait()
+
+		after := c.AwaitUp(t, patience, roles...)
+		if after.Node.ID != first.Node.ID || after.Cluster.ID != first.Cluster.ID {
+			t.Errorf("it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, first.Node.ID, first.Cluster.ID)
+		}
+		onlyThese(t, c, after)
+		nothingLost(t, after, writing)
+
+		// And once more from what is on disk alone.
+		c.KillAll(t)
+		c.Up(t)
+		after = c.AwaitUp(t, patience, roles...)
+		onlyThese(t, c, after)
+		nothingLost(t, after, writing)
+	})
+}
+
+// killRandom kills a process of the cluster and returns whose it was.
+func killRandom(t *testing.T, c *devcluster.Cluster, random *rand.Rand) string {
+	t.Helper()
+	processes := c.Processes(t)
+	if len(processes) == 0 {
+		t.Fatal("there is no process to kill")
+	}
+	victim := processes[random.IntN(len(processes))]
+	name := "reeved"
+	if instance := victim.Variable(devcluster.Instance); instance != "" {
+		name = strings.Split(instance, "/")[1]
+	}
+	c.KillProcess(t, victim)
+	return name
+}
+
+func nothingLost(t *testing.T, status devcluster.Status, writing *load) {
+	t.Helper()
+	var all map[string]string
+	eventually.True(t, patience, "the store can be read", func() (bool, string) {
+		answer, err := request(http.MethodGet, status.Role("writer").URL()+"/all")
+		if err == nil {
+			err = json.Unmarshal([]byte(answer), &all)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
+	lost := 0
+	for _, key := range slices.Sorted(maps.Keys(writing.acked)) {
+		if all[key] != writing.acked[key] {
+			lost++
+			if lost <= 5 {
+				t.Errorf("lost: %s is %q, and %q was acknowledged", key, all[key], writing.acked[key])
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d acknowledged writes are lost", lost, len(writing.acked))
+	}
+}
+
+// TestBootstrapKilledAtRandom kills a node that makes its cluster, at moments that nobody chose: the next start goes on, and there is one cluster.
+func TestBootstrapKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	const rounds = 12
+	random := seed(t)
+	for round := range rounds {
+		// A bootstrap takes about a second, and several times that on a machine that is busy with other tests.
+		delay := time.Duration(random.Int64N(int64(2500 * time.Millisecond)))
+		everything := random.IntN(2) == 0
+		t.Run(fmt.Sprintf("%d after %s everything=%v", round, delay.Round(time.Millisecond), everything), func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.WriteParameters(t, patientParameters)
+			up := c.Start(t, "dev", "up", "--detach")
+			// The moment is the point: it is not waited for anything.
+			time.Sleep(delay)
+			if everything {
+				c.KillAll(t)
+			} else if core, ok := c.FindCore(t); ok {
+				c.KillProcess(t, core)
+			}
+			up.Wait(t, 2*patience)
+			c.Up(t)
+			status := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
+			onlyThese(t, c, status)
+			nodeList(t, c, status)
+			c.Down(t)
+			again := c.Up(t)
+			if again.Node.ID != status.Node.ID || again.Cluster.ID != status.Cluster.ID {
+				t.Errorf("it is node %s of cluster %s, want %s of %s", again.Node.ID, again.Cluster.ID, status.Node.ID, status.Cluster.ID)
+			}
+		})
+	}
+}
