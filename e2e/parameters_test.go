@@ -173,7 +173,7 @@ func TestPortInUse(t *testing.T) {
 	if result := up.Wait(t, 2*patience); result.Code != 0 {
 		t.Fatalf("the port is free, and the node does not come up: %s", result)
 	}
-	if got := c.Status(t).Cluster.Curators; len(got) != 1 || got[0] != address {
-		t.Errorf("the curators are %v, want %s", got, address)
-	}
+	c.Await(t, patience, "the cluster API at "+address+" and the curator Ready", func(s devcluster.Status) bool {
+		return s.Role("curator").State == "Ready" && len(s.Cluster.Curators) == 1 && s.Cluster.Curators[0] == address
+	})
 }

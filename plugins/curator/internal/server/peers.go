@@ -26,13 +26,16 @@ const (
 // peers counts the connections of a server, by address.
 type peers struct {
 	mu        sync.Mutex
-	open      map[string]int             // connections by host
-	strangers map[string]int             // those of them on which nobody was let in yet
-	by        map[string]*peerConnection // strangers, by host and port
+	open      map[string]int           // connections by host
+	strangers map[string]int           // those of them on which nobody was let in yet
+	by        map[ends]*peerConnection // strangers
 }
 
+// ends are both ends of a connection: from one port, a peer may have a connection to each of several listeners.
+type ends struct{ local, remote string }
+
 func newPeers() *peers {
-	return &peers{open: make(map[string]int), strangers: make(map[string]int), by: make(map[string]*peerConnection)}
+	return &peers{open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection)}
 }
 
 // over returns a listener that closes connections of an address beyond so many: of strangers the oldest ones, and all of them after a while.
@@ -61,12 +64,12 @@ func (l *peerListener) Accept() (net.Conn, error) {
 
 // enter takes a connection on; nil: its address has too many on which somebody was let in.
 func (p *peers) enter(accepted net.Conn) *peerConnection {
-	address := accepted.RemoteAddr().String()
-	host := address
-	if name, _, err := net.SplitHostPort(address); err == nil {
+	between := ends{local: accepted.LocalAddr().String(), remote: accepted.RemoteAddr().String()}
+	host := between.remote
+	if name, _, err := net.SplitHostPort(between.remote); err == nil {
 		host = name
 	}
-	connection := &peerConnection{Conn: accepted, peers: p, host: host, address: address, since: time.Now(), left: strangerBytes}
+	connection := &peerConnection{Conn: accepted, peers: p, host: host, ends: between, since: time.Now(), left: strangerBytes}
 	var ended *peerConnection
 	defer func() {
 		if ended != nil {
@@ -85,7 +88,7 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	}
 	p.open[host]++
 	p.strangers[host]++
-	p.by[address] = connection
+	p.by[between] = connection
 	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
 	return connection
 }
@@ -103,12 +106,12 @@ func (p *peers) oldest(host string) (oldest *peerConnection) {
 // letIn takes note of that the caller of a call was let in: its connection is no stranger's any more.
 func (p *peers) letIn(ctx context.Context) {
 	from, ok := peer.FromContext(ctx)
-	if !ok || from.Addr == nil {
+	if !ok || from.Addr == nil || from.LocalAddr == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if connection := p.by[from.Addr.String()]; connection != nil {
+	if connection := p.by[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]; connection != nil {
 		p.know(connection)
 	}
 }
@@ -120,7 +123,7 @@ func (p *peers) know(connection *peerConnection) {
 	}
 	connection.known = true
 	connection.hurry.Stop()
-	delete(p.by, connection.address)
+	delete(p.by, connection.ends)
 	less(p.strangers, connection.host)
 }
 
@@ -150,11 +153,12 @@ func (p *peers) took(connection *peerConnection, n int) bool {
 // peerConnection is counted until it is closed.
 type peerConnection struct {
 	net.Conn
-	peers         *peers
-	host, address string
-	since         time.Time
-	hurry         *time.Timer
-	once          sync.Once
+	peers *peers
+	host  string
+	ends  ends
+	since time.Time
+	hurry *time.Timer
+	once  sync.Once
 
 	// Guarded by the lock of peers: whether somebody was let in on it, and how many bytes may be read until then.
 	known bool

@@ -15,8 +15,8 @@ type Prober interface {
 	Probe(ctx context.Context) (epoch uint64, err error)
 }
 
-// probe tells the host and the health whether the store answers, until ctx is done.
-func probe(ctx context.Context, store Prober, config Config) {
+// probe tells the condition and the health whether the store answers, until ctx is done.
+func probe(ctx context.Context, store Prober, config Config, condition *condition) {
 	every := config.ProbeEvery
 	if every == 0 {
 		every = probeEvery
@@ -39,11 +39,11 @@ func probe(ctx context.Context, store Prober, config Config) {
 		case err != nil && well:
 			well = false
 			config.Log.Warn("the consensus store does not answer", "error", err)
-			config.Host.Degraded(fmt.Sprintf("%v; the cluster API answers Unavailable until it does", err))
+			condition.set(ofStore, fmt.Sprintf("%v; the cluster API answers Unavailable until it does", err))
 		case err == nil && !well:
 			well = true
 			config.Log.Info("the consensus store answers again")
-			config.Host.Ready()
+			condition.set(ofStore, "")
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,11 +96,31 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 // ready waits until the curator serves.
 func (c *curator) ready() *curator {
 	c.t.Helper()
+	return c.entered(func(state string) bool { return state == "ready" })
+}
+
+// degraded waits until the curator serves with a reason that has all of the texts.
+func (c *curator) degraded(texts ...string) *curator {
+	c.t.Helper()
+	return c.entered(func(state string) bool {
+		for _, text := range texts {
+			if !contains(state, text) {
+				return false
+			}
+		}
+		return strings.HasPrefix(state, "degraded")
+	})
+}
+
+// entered waits until the curator serves in a state.
+func (c *curator) entered(want func(state string) bool) *curator {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	defer context.AfterFunc(c.over, cancel)()
-	if _, err := c.host.state.Wait(ctx, func(state string) bool { return state == "ready" }); err != nil {
-		c.t.Fatalf("the curator is not ready: %v; Run: %v", err, context.Cause(c.over))
+	if _, err := c.host.state.Wait(ctx, want); err != nil {
+		state, _ := c.host.state.Get()
+		c.t.Fatalf("the curator is %q: %v; Run: %v", state, err, context.Cause(c.over))
 	}
 	endpoint, _ := c.host.endpoint.Get()
 	const name = "reeve.cluster.v1="

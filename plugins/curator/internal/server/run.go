@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -20,7 +19,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
-	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -83,6 +81,7 @@ func Run(ctx context.Context, config Config) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
+	defer config.Health.stopped() // after the last worker that tells it something
 	defer workers.Wait()
 	defer cancel()
 	workers.Go(func() { followed.Run(ctx) })
@@ -121,19 +120,22 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(config)
+	condition := &condition{host: config.Host}
+	entrance := &entrance{config: config, clusterID: snapshot.Cluster.GetClusterId(), snapshots: followed.Snapshots(), condition: condition}
+	listener, unusable, err := entrance.open(ctx)
 	if err != nil {
 		server.Stop()
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
-	endpoint := config.Configuration.Endpoint(listener.Addr())
-	config.Log.Info("serving the cluster API", "cluster", snapshot.Cluster.GetClusterId(), "listen", listener.Addr().String(), "endpoint", endpoint)
-	config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
-	config.Host.Ready()
-	config.Health.serving(listener.Addr(), followed.Snapshots())
-	defer config.Health.stopped()
-	workers.Go(func() { probe(ctx, records, config) })
-	return serve(ctx, server, peers.over(listener))
+	late := make(chan net.Listener)
+	if unusable != nil {
+		workers.Go(func() { entrance.late(ctx, late) })
+	}
+	workers.Go(func() { probe(ctx, records, config, condition) })
+	return serve(ctx, server, peers, listener, late)
 }
 
 // follow has the metrics know the cluster CA.
@@ -147,40 +149,45 @@ func follow(ctx context.Context, snapshots *event.Value[*cache.Snapshot], metric
 	}
 }
 
-// serve serves until ctx is done, and returns when every call has ended.
-func serve(ctx context.Context, server *grpc.Server, listener net.Listener) error {
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		server.Stop()
-		return fmt.Errorf("serve the cluster API on %s: %w", listener.Addr(), err)
-	case <-ctx.Done():
+// serve serves first, and the one that may come late, until ctx is done, and returns when every call has ended.
+func serve(ctx context.Context, server *grpc.Server, peers *peers, first net.Listener, late <-chan net.Listener) error {
+	served := make(chan error)
+	serving := 0
+	begin := func(listener net.Listener) {
+		serving++
+		go func() {
+			err := server.Serve(peers.over(listener))
+			if errors.Is(err, grpc.ErrServerStopped) {
+				err = nil
+			}
+			if err != nil {
+				err = fmt.Errorf("serve the cluster API on %s: %w", listener.Addr(), err)
+			}
+			served <- err
+		}()
 	}
-	// Streams end by themselves now (see stopping), other calls are let finish, within bounds.
-	hurry := time.AfterFunc(stopWithin, server.Stop)
-	defer hurry.Stop()
-	server.GracefulStop()
-	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve the cluster API on %s: %w", listener.Addr(), err)
+	var failed error
+	begin(first)
+	for failed == nil && ctx.Err() == nil {
+		select {
+		case listener := <-late:
+			begin(listener)
+		case failed = <-served:
+			serving--
+			server.Stop()
+		case <-ctx.Done():
+		}
 	}
-	return nil
-}
-
-func listen(config Config) (net.Listener, error) {
-	listener, err := net.Listen("tcp", config.Configuration.Listen)
-	switch {
-	case err == nil:
-		return listener, nil
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the address %s, on which the cluster API is to be served, is in use by another process: end that process, "+
-			"or set another \"listen\" in the configuration of role %s (port 0 takes a free one)", config.Configuration.Listen, config.Role)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("the address %s, on which the cluster API is to be served, is none of this machine: "+
-			"set another \"listen\" in the configuration of role %s", config.Configuration.Listen, config.Role)
-	default:
-		return nil, fmt.Errorf("listen on %s for the cluster API: %w: set another \"listen\" in the configuration of role %s", config.Configuration.Listen, err, config.Role)
+	if failed == nil {
+		// Streams end by themselves now (see stopping), other calls are let finish, within bounds.
+		hurry := time.AfterFunc(stopWithin, server.Stop)
+		defer hurry.Stop()
+		server.GracefulStop()
 	}
+	for ; serving > 0; serving-- {
+		failed = errors.Join(failed, <-served)
+	}
+	return failed
 }
 
 // checkBootstrap holds the one service that this package does not guard, since it is on the plugin connection, to its own rule.

@@ -18,27 +18,140 @@ import (
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-func TestPortInUse(t *testing.T) {
-	c := newCluster(t)
+// hold takes a port, until release is called.
+func hold(t *testing.T) (address string, release func()) {
+	t.Helper()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	t.Cleanup(func() { _ = taken.Close() })
+	return taken.Addr().String(), func() {
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An address that cannot be listened on keeps nobody from setting another one, and is served as soon as it can be.
+func TestPortInUse(t *testing.T) {
+	c := newCluster(t)
+	address, release := hold(t)
+	health := new(server.Health)
 	second := start(t, etcd, c.prefix, func(config *server.Config) {
-		config.Configuration = configuration.Configuration{Listen: taken.Addr().String()}
-	})
-	err = <-second.ended
-	if err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), `"listen"`) {
+		config.Configuration, config.Health = configuration.Configuration{Listen: address}, health
+	}).degraded(address, "in use", `"listen"`, "reeve node role add reeve-00000000000000000000000000000000 curator --config")
+	if state, _ := second.host.state.Get(); len(strings.TrimPrefix(state, "degraded: ")) > limits.Reason {
+		t.Errorf("the reason is cut: %s", state)
+	}
+	if second.address == address || !strings.HasPrefix(second.address, "127.0.0.1:") {
+		t.Errorf("the endpoint is %s", second.address)
+	}
+	c.curator = second
+	before := c.asOwner()
+	if _, err := before.AddRole(inTime(t), &clusterv1.AddRoleRequest{NodeId: c.id, Role: "hostsfile"}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := before.WatchNode(inTime(t), &clusterv1.WatchNodeRequest{NodeId: c.id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := health.Check(inTime(t)); err != nil {
+		t.Error(err)
+	}
+
+	release()
+	if second.ready(); second.address != address {
+		t.Errorf("the endpoint is %s, want %s", second.address, address)
+	}
+	if _, err := c.asOwner().RemoveRole(inTime(t), &clusterv1.RemoveRoleRequest{NodeId: c.id, Role: "hostsfile"}); err != nil {
+		t.Errorf("at the configured address: %v", err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Errorf("what was watched before does not go on: %v", err)
+	}
+	if err := health.Check(inTime(t)); err != nil {
+		t.Error(err)
+	}
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := free(address); err != nil {
+		t.Error(err)
+	}
+}
+
+// free reports whether nobody listens on an address any more.
+func free(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
+func TestAddressOfAnotherMachine(t *testing.T) {
+	c := newCluster(t)
+	second := start(t, etcd, c.prefix, func(config *server.Config) {
+		config.Configuration = configuration.Configuration{Listen: "192.0.2.1:7400", Advertise: "192.0.2.1:7400"}
+	}).degraded("192.0.2.1:7400", "none of this machine", "reeve node role add")
+	c.curator = second
+	if _, err := c.asOwner().ListNodes(inTime(t), &clusterv1.ListNodesRequest{}); err != nil {
+		t.Errorf("at %s: %v", second.address, err)
+	}
+	if err := second.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if state, _ := second.host.state.Get(); state != "" {
-		t.Errorf("the host was told %q", state)
+	if err := free(second.address); err != nil {
+		t.Error(err)
 	}
-	second.stop = func() error { return nil }
+}
+
+// A store that is away and an address that cannot be had are two reasons, of which neither ends with the other.
+func TestStoreAwayAndPortInUse(t *testing.T) {
+	own, err := etcdtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := newClusterOn(t, own, nil)
+	address, release := hold(t)
+	second := start(t, own, c.prefix, func(config *server.Config) {
+		config.Configuration = configuration.Configuration{Listen: address}
+		config.AnswerWithin, config.ProbeEvery = time.Second, 20*time.Millisecond
+	}).degraded(address)
+	own.Pause()
+	second.degraded(address, "consensus store")
+	if err := own.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	only := func(reason, not string) {
+		t.Helper()
+		second.entered(func(state string) bool { return contains(state, reason) && !contains(state, not) })
+	}
+	only(address, "consensus store")
+	own.Pause()
+	second.degraded(address, "consensus store")
+	release()
+	only("consensus store", "in use")
+	if second.address != address {
+		t.Errorf("the endpoint is %s, want %s", second.address, address)
+	}
+	if err := own.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	second.ready()
 }
 
 // An instance that comes after another one has all that the other had.

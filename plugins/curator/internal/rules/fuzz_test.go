@@ -1,0 +1,67 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Whatever somebody wants in the catalog, it is checked without harm, and what is let through is checked against the catalog without harm too.
+func FuzzPlugin(f *testing.F) {
+	seed := &clusterv1.PluginRecord{
+		Name: "lamp", Version: "1.0.0", Digests: map[string]string{"linux/amd64": "sha256:" + strings.Repeat("0", 64)},
+		Manifest: &rolev1.Manifest{Name: "lamp", Version: "1.0.0", Protocols: []string{"reeve.role.v1"}, Roles: []*rolev1.RoleManifest{{
+			Name: "lamp", ConsensusUser: "lamp", Requires: []string{"reeve.consensus.v1"}, Provides: []string{"example.light.v1"},
+			ConfigurationSchema: `{"type":"object"}`, Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}},
+		}}},
+		Grants: []*clusterv1.RoleGrants{{Role: "lamp", ConsensusUser: "lamp"}},
+	}
+	encoded, err := proto.Marshal(seed)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(encoded)
+	f.Add([]byte{})
+	catalog := []*clusterv1.PluginRecord{seed}
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		plugin := &clusterv1.PluginRecord{}
+		if err := proto.Unmarshal(encoded, plugin); err != nil {
+			t.Skip()
+		}
+		problems := rules.Plugin("plugin", plugin)
+		for _, problem := range problems {
+			if problem.Field == "" || problem.Message == "" {
+				t.Errorf("problem %+v", problem)
+			}
+		}
+		if len(problems) == 0 {
+			rules.Conflicts(catalog, plugin.GetManifest())
+			rules.Usurpations(catalog, plugin.GetManifest())
+		}
+	})
+}
+
+// Whatever a schema and a document are, the one is held against the other without harm.
+func FuzzConfiguration(f *testing.F) {
+	for _, schema := range []string{
+		"", `{}`, `true`, `{"type":"object","properties":{"n":{"type":"integer","minimum":1}},"required":["n"],"additionalProperties":false}`,
+		`{"$ref":"#"}`, `{"$ref":"file:///etc/passwd"}`, `{"pattern":"("}`, `{"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}`, `{"type":`,
+	} {
+		for _, document := range []string{"", "{}", `{"n":0}`, `{"n":1e400,"x":[{"y":null}]}`, "[]", "{", "\x00\xff"} {
+			f.Add(schema, document)
+		}
+	}
+	f.Fuzz(func(t *testing.T, schema, document string) {
+		role := &rolev1.RoleManifest{Name: "lamp", ConfigurationSchema: schema}
+		for _, problem := range rules.Configuration("configuration", document, role) {
+			if !strings.HasPrefix(problem.Field, "configuration") || problem.Message == "" {
+				t.Errorf("problem %+v", problem)
+			}
+		}
+	})
+}
