@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -108,6 +109,24 @@ func (b *Bundle) Missing(what string, err error) {
 	b.missing = append(b.missing, output.Missing{What: what, Reason: b.redactor.Text(reason)})
 }
 
+// Free says whether a bundle can be written to a file: nil, or why not. Write finds out as well, after everything was collected.
+func Free(name string) error {
+	if _, err := os.Lstat(name); err == nil {
+		return taken(name)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return writeFault(err, name)
+	}
+	directory := filepath.Dir(name)
+	if err := unix.Access(directory, unix.W_OK|unix.X_OK); err != nil {
+		return writeFault(&fs.PathError{Op: "write to", Path: directory, Err: err}, name)
+	}
+	return nil
+}
+
+func taken(name string) error {
+	return fault.New(fault.Refused, name+" is there already", "Move it away, or name another file with --file.")
+}
+
 // Write writes the bundle to a file that is not there yet, and returns what is in it.
 func (b *Bundle) Write(name string) (output.Bundle, error) {
 	slices.SortFunc(b.files, func(x, y file) int { return strings.Compare(x.name, y.name) })
@@ -115,9 +134,6 @@ func (b *Bundle) Write(name string) (output.Bundle, error) {
 	var index bytes.Buffer
 	if err := output.Print(&index, output.JSON, contents, b.created); err != nil {
 		return output.Bundle{}, err
-	}
-	if _, err := os.Lstat(name); err == nil {
-		return output.Bundle{}, fault.New(fault.Refused, name+" is there already", "Move it away, or name another file with --file.")
 	}
 	pending, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o600), renameio.IgnoreUmask())
 	if err != nil {
@@ -128,14 +144,34 @@ func (b *Bundle) Write(name string) (output.Bundle, error) {
 	if err := archive(pending, b.created, files); err != nil {
 		return output.Bundle{}, writeFault(err, name)
 	}
-	if err := pending.CloseAtomicallyReplace(); err != nil {
+	if err := errors.Join(pending.Sync(), pending.Close()); err != nil {
 		return output.Bundle{}, writeFault(err, name)
+	}
+	if err := create(pending.Name(), name); err != nil {
+		return output.Bundle{}, err
 	}
 	if err := syncDirectory(filepath.Dir(name)); err != nil {
 		return output.Bundle{}, writeFault(err, name)
 	}
 	contents.File = name
 	return contents, nil
+}
+
+// create gives a finished file its name, which nothing else may have by now.
+func create(from, name string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		// A file system that cannot do that; a link is never made over something either.
+		err = os.Link(from, name)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrExist):
+		return taken(name)
+	default:
+		return writeFault(err, name)
+	}
 }
 
 func (b *Bundle) contents() output.Bundle {

@@ -145,11 +145,17 @@ func TestNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]fault.Code{there: fault.Refused, filepath.Join(dir, "link"): fault.Refused, filepath.Join(dir, "none", "b"): fault.NotFound} {
-		_, err := fill(t, []int{0}).Write(name)
 		var problem *fault.Error
+		if err := bundle.Free(name); fault.CodeOf(err) != want || !errors.As(err, &problem) || problem.Next == "" {
+			t.Errorf("before, %s: %v", name, err)
+		}
+		_, err := fill(t, []int{0}).Write(name)
 		if fault.CodeOf(err) != want || !errors.As(err, &problem) || problem.Next == "" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if err := bundle.Free(filepath.Join(dir, "new")); err != nil {
+		t.Errorf("a new file: %v", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {

@@ -56,6 +56,10 @@ func (c *commands) makeBundle(ctx context.Context, options bundleOptions) error 
 	if options.file == "" {
 		options.file = "reeve-bundle-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 	}
+	// Collecting can take minutes: not in vain.
+	if err := bundle.Free(options.file); err != nil {
+		return err
+	}
 	// One that is interrupted is not written; one that takes too long is, with what there is.
 	bounded, cancel := context.WithTimeout(ctx, options.timeout)
 	defer cancel()

@@ -51,9 +51,10 @@ func Run(ctx context.Context, environment Environment, arguments []string) fault
 	root.SetArgs(arguments)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
-		_, _ = fmt.Fprintf(environment.Stderr, "reeve: %v\n", err)
+		// Servers say what is in it, and are not to write to the terminal what is no text.
+		_, _ = fmt.Fprintf(environment.Stderr, "reeve: %s\n", output.CleanLines(err.Error()))
 		for _, line := range fault.Details(err) {
-			_, _ = fmt.Fprintln(environment.Stderr, line)
+			_, _ = fmt.Fprintln(environment.Stderr, output.CleanLines(line))
 		}
 	}
 	return fault.CodeOf(err)

@@ -85,6 +85,18 @@ func TestNoCluster(t *testing.T) {
 	}
 }
 
+// TestErrorsAreClean holds that an error writes nothing to the terminal but text.
+func TestErrorsAreClean(t *testing.T) {
+	code, _, stderr := run(t, "node", "x\x1b[2J\u009b31m\ny")
+	if code != fault.Usage || strings.ContainsAny(stderr, "\x1b\u009b") {
+		t.Errorf("exit code %d: %q", code, stderr)
+	}
+	code, _, stderr = run(t, "describe", "node", "n", "--dir", "x\u009b31m\x1b")
+	if code == fault.OK || strings.ContainsAny(stderr, "\x1b\u009b") {
+		t.Errorf("exit code %d: %q", code, stderr)
+	}
+}
+
 // TestDestructiveCommandsHaveDryRun holds that what changes something can be tried out.
 func TestDestructiveCommandsHaveDryRun(t *testing.T) {
 	// What these change is only the caller's own: a session, a file that must not be there yet, a cluster in a directory that is new.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
 )
 
 // Daemon is a reeved that this process has started.
@@ -100,7 +101,7 @@ func (d *Daemon) Death() error {
 		"; `reeve dev up --dir "+d.directory.Path+"` starts it again, `reeve dev down --dir "+d.directory.Path+"` stops the roles that it may have left.")
 }
 
-// LastLines returns the last lines that this daemon wrote to its log, each of them indented; empty if there are none.
+// LastLines returns the last lines that this daemon wrote to its log, each of them indented and clean for a terminal; empty if there are none.
 func (d *Daemon) LastLines(count int) string {
 	log, err := os.Open(d.directory.LogFile())
 	if err != nil {
@@ -116,7 +117,7 @@ func (d *Daemon) LastLines(count int) string {
 	scanner := bufio.NewScanner(io.NewSectionReader(log, start, enough))
 	scanner.Buffer(nil, enough)
 	for scanner.Scan() {
-		lines = append(lines, "  "+scanner.Text())
+		lines = append(lines, "  "+output.Clean(scanner.Text()))
 	}
 	if len(lines) > count {
 		lines = lines[len(lines)-count:]

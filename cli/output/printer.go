@@ -55,10 +55,7 @@ type Document interface {
 func Print(w io.Writer, format Format, document Document, now time.Time) error {
 	switch format {
 	case JSON:
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(document)
+		return printJSON(w, document, "  ")
 	case YAML:
 		return printYAML(w, document)
 	}
@@ -67,13 +64,41 @@ func Print(w io.Writer, format Format, document Document, now time.Time) error {
 	return columns.Flush()
 }
 
+// printJSON writes a document in one line, or with an indentation. The terminal may be where it goes: the control characters that JSON does not escape
+// are in it as escapes, too.
+func printJSON(w io.Writer, document Document, indent string) error {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", indent)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(document); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escaped(text.String()))
+	return err
+}
+
+// escaped returns JSON in which DEL and the control characters of C1 are escapes: some begin a sequence as ESC does. They are in texts only.
+func escaped(document string) string {
+	var result strings.Builder
+	for _, r := range document {
+		if r >= 0x7f && r <= 0x9f {
+			_, _ = fmt.Fprintf(&result, `\u%04x`, r)
+		} else {
+			result.WriteRune(r)
+		}
+	}
+	return result.String()
+}
+
 // printYAML writes the document that JSON would be, so that both have the same fields.
 func printYAML(w io.Writer, document Document) error {
 	text, err := json.Marshal(document)
 	if err != nil {
 		return err
 	}
-	if text, err = yaml.JSONToYAML(text); err != nil {
+	// YAML reads none of these characters, and writes them as escapes.
+	if text, err = yaml.JSONToYAML([]byte(escaped(string(text)))); err != nil {
 		return err
 	}
 	_, err = w.Write(text)
@@ -84,9 +109,7 @@ func printYAML(w io.Writer, document Document) error {
 func PrintNext(w io.Writer, format Format, document Document, now time.Time) error {
 	switch format {
 	case JSON:
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(document)
+		return printJSON(w, document, "")
 	case YAML:
 		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
@@ -116,4 +139,13 @@ func Clean(text string) string {
 		}
 		return r
 	}, text)
+}
+
+// CleanLines is Clean for a text of several lines.
+func CleanLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Clean(line)
+	}
+	return strings.Join(lines, "\n")
 }

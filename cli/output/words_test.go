@@ -1,11 +1,14 @@
 package output_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"sigs.k8s.io/yaml"
 
 	"github.com/reeveproject/reeve/cli/output"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -52,6 +55,33 @@ func TestTableCannotBeBroken(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "a b c [2Jd e\n") {
 		t.Errorf("the table is %q", out.String())
+	}
+}
+
+// TestDocumentsHaveNoControls holds that what a role says reaches no terminal as a control sequence in JSON or YAML either, and is the same for programs.
+func TestDocumentsHaveNoControls(t *testing.T) {
+	const said = "a\x1b[2Jb\u009b31mc\u0085d\u007fe\u00a0ä"
+	print := map[string]func(io.Writer, output.Format, output.Document, time.Time) error{"Print": output.Print, "PrintNext": output.PrintNext}
+	for name, print := range print {
+		for _, format := range []output.Format{output.JSON, output.YAML} {
+			var out strings.Builder
+			if err := print(&out, format, output.LogLine{Line: said}, time.Unix(0, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && unicode.IsControl(r) }); i >= 0 {
+				t.Errorf("%s writes %q as %s", name, out.String(), format)
+			}
+			var read output.LogLine
+			if err := yaml.Unmarshal([]byte(out.String()), &read); err != nil || read.Line != said {
+				t.Errorf("%s as %s: %q is read as %q, %v", name, format, out.String(), read.Line, err)
+			}
+		}
+	}
+}
+
+func TestCleanLines(t *testing.T) {
+	if got, want := output.CleanLines("a\x1b[2J\n\u009bb\r\n"), "a [2J\n b \n"; got != want {
+		t.Errorf("it is %q, want %q", got, want)
 	}
 }
 

@@ -65,13 +65,18 @@ func encode(value any) string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// walk returns a value in which change has replaced every leaf. It is told the key under which the leaf is.
+// walk returns a value in which change has replaced every leaf. It is told the key under which the leaf is: the outermost one that says of a secret, or the
+// innermost one.
 func walk(value any, key string, change func(key string, leaf any) any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		changed := make(map[string]any, len(value))
-		for key, inner := range value {
-			changed[key] = walk(inner, key, change)
+		for name, inner := range value {
+			under := name
+			if isSecret(key) {
+				under = key
+			}
+			changed[name] = walk(inner, under, change)
 		}
 		return changed
 	case []any:
@@ -97,8 +102,16 @@ func Secrets(document string) []string {
 	}
 	var secrets []string
 	walk(value, "", func(key string, leaf any) any {
-		text, ok := leaf.(string)
-		if ok && len(text) >= shortest && utf8.ValidString(text) && (secretName.MatchString(key) || !evident(text)) {
+		var text string
+		switch leaf := leaf.(type) {
+		case string:
+			text = leaf
+		case json.Number:
+			if isSecret(key) {
+				text = leaf.String()
+			}
+		}
+		if len(text) >= shortest && utf8.ValidString(text) && (isSecret(key) || !evident(text)) {
 			secrets = append(secrets, text)
 		}
 		return leaf
@@ -106,10 +119,7 @@ func Secrets(document string) []string {
 	return secrets
 }
 
-var (
-	secretName = regexp.MustCompile(`(?i)` + secretWords)
-	word       = regexp.MustCompile(`^[A-Za-z]+([ ._-][A-Za-z]+)*$`)
-)
+var word = regexp.MustCompile(`^[A-Za-z]+([ ._-][A-Za-z]+)*$`)
 
 // evident says whether a value is something that logs and states are about, and that is no secret in itself.
 func evident(text string) bool {
@@ -144,6 +154,11 @@ func (r *Redactor) JSON(document string) string {
 func (r *Redactor) value(value any, key string) any {
 	switch value := value.(type) {
 	case map[string]any:
+		if isSecret(key) && len(value) > 0 {
+			// Its keys may be secrets, too.
+			r.count++
+			return Mark
+		}
 		changed := make(map[string]any, len(value))
 		for key, inner := range value {
 			changed[r.Text(key)] = r.value(inner, key)
@@ -151,19 +166,46 @@ func (r *Redactor) value(value any, key string) any {
 		return changed
 	case []any:
 		changed := make([]any, 0, len(value))
-		for _, inner := range value {
-			changed = append(changed, r.value(inner, key))
+		for i, inner := range value {
+			under := key
+			// The arguments of a call: one that is an option, and its value.
+			if option, ok := before(value, i).(string); ok && strings.HasPrefix(option, "-") && !strings.ContainsAny(option, "= ") {
+				if isSecret(option) {
+					under = option
+				} else if text, ok := inner.(string); ok && loginName.MatchString(option) {
+					inner = strings.TrimPrefix(r.Text(option+" "+text), option+" ")
+				}
+			}
+			changed = append(changed, r.value(inner, under))
 		}
 		return changed
 	case string:
-		if value != "" && value != Mark && secretName.MatchString(key) {
+		if value != "" && value != Mark && isSecret(key) && !isDirectory(key, value) {
 			r.count++
 			return Mark
 		}
 		return r.Text(value)
+	case json.Number:
+		if isSecret(key) && !plain.MatchString(value.String()) {
+			r.count++
+			return Mark
+		}
+		// As a text it is one that may be known.
+		if changed := r.Text(value.String()); changed != value.String() {
+			return changed
+		}
+		return value
 	default:
 		return value
 	}
+}
+
+// before returns the element before one; nil: there is none.
+func before(list []any, i int) any {
+	if i == 0 {
+		return nil
+	}
+	return list[i-1]
 }
 
 // Lines returns a text of lines without its secrets, each of which may be a JSON document, as those of a log are.

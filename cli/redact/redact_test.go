@@ -35,10 +35,10 @@ func TestConfiguration(t *testing.T) {
 
 func TestSecrets(t *testing.T) {
 	document := `{"listen":"127.0.0.1:7443","path":"/etc/hosts","net":"10.0.0.0/8","url":"https://example.org/x","level":"information",
-		"password":"plainword","deep":[{"seed":"canary-4f1c9a77"}],"short":"x1","dsn":"postgres://u:p@db/x"}`
+		"password":"plainword","deep":[{"seed":"canary-4f1c9a77"}],"credentials":{"value":"innerword","n":[123456789]},"short":"x1","dsn":"postgres://u:p@db/x"}`
 	got := redact.Secrets(document)
 	slices.Sort(got)
-	want := []string{"canary-4f1c9a77", "plainword", "postgres://u:p@db/x"}
+	want := []string{"123456789", "canary-4f1c9a77", "innerword", "plainword", "postgres://u:p@db/x"}
 	if !slices.Equal(got, want) {
 		t.Errorf("secrets %q, want %q", got, want)
 	}
@@ -113,7 +113,13 @@ func TestJSON(t *testing.T) {
 	for document, want := range map[string]string{
 		`{ "a": 1.50, "b": "x" }`:                              `{ "a": 1.50, "b": "x" }`,
 		`{"Token":"abc","n":[{"secrets":["x","y"],"t":5}]}`:    `{"Token":"[redacted]","n":[{"secrets":["[redacted]","[redacted]"],"t":5}]}`,
-		`{"message":"password=abc <b>","canary-12345678":"x"}`: `{"[redacted]":"x","message":"password=[redacted] <b>"}`,
+		`{"message":"<b> password=abc","canary-12345678":"x"}`: `{"[redacted]":"x","message":"<b> password=[redacted]"}`,
+		`{"password":{"value":"x"},"n":1}`:                     `{"n":1,"password":"[redacted]"}`,
+		`{"tokens":{"alice":"x"},"password":123456789}`:        `{"password":"[redacted]","tokens":"[redacted]"}`,
+		`{"pwd":"x","DB_PASS":"y","PWD":"/root"}`:              `{"DB_PASS":"[redacted]","PWD":"/root","pwd":"[redacted]"}`,
+		`{"a":["--password","x y","-u","a:b","-v"]}`:           `{"a":["--password","[redacted]","-u","a:[redacted]","-v"]}`,
+		`{"secret":[["x"],true]}`:                              `{"secret":[["[redacted]"],true]}`,
+		`{"bypass":true,"passed":12345}`:                       `{"bypass":true,"passed":12345}`,
 		`not JSON, token: abc`:                                 `not JSON, token: [redacted]`,
 	} {
 		r := redact.New("canary-12345678")
@@ -126,10 +132,136 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestNamed holds which values of names are taken out of free text, and where they end.
+func TestNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		// Options and words.
+		`run --password hunter2 --user joe`:            `run --password [redacted] --user joe`,
+		`run --db-password 'a b c' x`:                  `run --db-password '[redacted]' x`,
+		`["mysql","--password","a b","x"]`:             `["mysql","--password","[redacted]","x"]`,
+		`login with password hunter2 for joe`:          `login with password [redacted] for joe`,
+		`the password is hunter2.`:                     `the password is [redacted].`,
+		`Passphrase Tr0ub4dor!`:                        `Passphrase [redacted]`,
+		`got token 8f3a6c1e99 from joe`:                `got token [redacted] from joe`,
+		`pwd=hunter2 PGPASS=geheim DB_PASS=x, pass: y`: `pwd=[redacted] PGPASS=[redacted] DB_PASS=[redacted], pass: [redacted]`,
+		`PWD=/root OLDPWD=/ x=y`:                       `PWD=/root OLDPWD=/ x=y`,
+		`curl -u joe:geheim https://x`:                 `curl -u joe:[redacted] https://x`,
+		`curl --user 'joe:ge heim' https://x`:          `curl --user 'joe:[redacted]' https://x`,
+		`["curl","-u","joe:geheim"]`:                   `["curl","-u","joe:[redacted]"]`,
+		`docker run -u 1000:1000 x`:                    `docker run -u 1000:1000 x`,
+		`AGE-SECRET-KEY-1QQPQYYSZQGPQYZPQ x`:           `[redacted] x`,
+		`Authorization: Digest username="u", response="6629fae49393a05397450978507c4ef1"`: `Authorization: [redacted] username="u", response="[redacted]"`,
+		`Digest response=6629fae49393a05397450978507c4ef1, qop=auth`:                      `Digest response=[redacted], qop=auth`,
+		`Authorization: Basic YTpi next`:                                                  `Authorization: [redacted] next`,
+		`Cookie: a=b; c=d e`:                                                              `Cookie: [redacted]`,
+		// Several words.
+		`secret: 'a b c' next`:                     `secret: '[redacted]' next`,
+		`secret: 'it''s a b' next`:                 `secret: '[redacted]' next`,
+		`{'password': 'a b', 'user': 'x'}`:         `{'password': '[redacted]', 'user': 'x'}`,
+		`passphrase: correct horse battery staple`: `passphrase: [redacted]`,
+		"password=correct horse\nnext":             "password=[redacted]\nnext",
+		`passphrase=correct horse, user joe`:       `passphrase=[redacted], user joe`,
+		`passphrase=correct horse user=joe`:        `passphrase=[redacted] user=joe`,
+		`(password=hunter2) and so on`:             `(password=[redacted]) and so on`,
+		`x?password=a&next=b`:                      `x?password=[redacted]&next=b`,
+		`password=a,b;c&d}e"f'g\h user=joe`:        `password=[redacted] user=joe`,
+		`{"msg":"password=a b","n":1}`:             `{"msg":"password=[redacted]","n":1}`,
+		`{\"msg\":\"password=a b\",\"n\":1}`:       `{\"msg\":\"password=[redacted]\",\"n\":1}`,
+		`:password => "x", :user => "y"`:           `:password => "[redacted]", :user => "y"`,
+		`{Password:abc def}`:                       `{Password:[redacted]}`,
+		`map[password:abc]`:                        `map[password:[redacted]]`,
+		// Digits, lists and objects.
+		`password=12345678`:                          `password=[redacted]`,
+		`x {"password":123456789,"n":1}`:             `x {"password":"[redacted]","n":1}`,
+		`x {\"password\":123456789}`:                 `x {\"password\":\"[redacted]\"}`,
+		`x {"password":{"value":"}x"},"n":1}`:        `x {"password":"[redacted]","n":1}`,
+		`x {"tokens":{"alice":"x","b":["y"]},"n":1}`: `x {"tokens":"[redacted]","n":1}`,
+		`tokens:[a b c] user:x`:                      `tokens:[redacted] user:x`,
+		"password={\"a\nnext":                        "password=[redacted]\nnext",
+		// Addresses.
+		`dial postgres://joe:pa/ss@db:5432/x`: `dial postgres://[redacted]@db:5432/x`,
+		`dial redis://:p@ss@db`:               `dial redis://[redacted]@db`,
+		`ssh://git@host/x and https://h:80/x`: `ssh://git@host/x and https://h:80/x`,
+	} {
+		r := redact.New()
+		got := r.Text(text)
+		if got != want {
+			t.Errorf("%s became\n%s, want\n%s", text, got, want)
+		}
+		if changed := got != text; changed != (r.Count() > 0) {
+			t.Errorf("%s: changed: %t, counted: %d", text, changed, r.Count())
+		}
+		if again := r.Text(got); again != got {
+			t.Errorf("a second pass made %s of %s", again, got)
+		}
+	}
+}
+
+// TestEncoded holds that a known secret is found in base64 and hex, also in the middle of more.
+func TestEncoded(t *testing.T) {
+	const secret = "c4nary?>~ of 1"
+	for _, text := range []string{
+		base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)),
+		base64.URLEncoding.EncodeToString([]byte(secret)), base64.RawURLEncoding.EncodeToString([]byte(secret)),
+		hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret))),
+	} {
+		if got := redact.New(secret).Text("a " + text + " b"); got != "a [redacted] b" {
+			t.Errorf("%s became %s", text, got)
+		}
+	}
+	for _, before := range []string{"", "x", "xy", "xyz", "a longer text with "} {
+		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+			text := encoding.EncodeToString([]byte(before + secret + " and more"))
+			if got := redact.New(secret).Text(text); !strings.Contains(got, redact.Mark) || len(got) > len(text)+len(redact.Mark)-len(secret) {
+				t.Errorf("%s behind %q became %s", text, before, got)
+			}
+		}
+	}
+}
+
+// TestReadable holds that lines as the core, its roles and their metrics write them stay as they are.
+func TestReadable(t *testing.T) {
+	for _, line := range []string{
+		`2026-11-21T01:58:18.543Z [WARN]  reeved: the volume is not encrypted (kind plain)`,
+		`2026-11-21T01:58:18.547Z [INFO]  reeved: node: node=reeve-d1abf77e75cc4f03d1d05c8b4c030a45 cluster=fc3ada406c99a55396cbfaa2c6a56557 phase=forming version=0.0.0-dev`,
+		`2026-11-21T01:58:18.952Z [INFO]  reeved.roles: launched: role=consensus instance=reeve-d1abf77e75cc4f03d1d05c8b4c030a45/consensus/1 pid=21037`,
+		`2026-11-21T01:58:18.962Z [INFO]  reeved.plugin.role: starting: discovery-token="" discovery-user="" auth-token-ttl=300 listen-peer-urls="[unix://%2Frun%2Freeve]"`,
+		`2026-11-21T01:58:18.980Z [ERROR] reeved: its secrets cannot be unsealed: tpm: no such device: node=x`,
+		`{"@level":"info","@message":"serving the cluster API","@module":"curator","endpoint":"127.0.0.1:41281","initial-cluster-token":"","n":4294967295}`,
+		`grpc_server_handled_total{grpc_code="NotFound",grpc_method="UserChangePassword",grpc_service="etcdserverpb.Auth"} 12345`,
+		`password authentication failed for user joe; the token has expired after 3600 seconds; wrong password.`,
+		`token refresh took 12.5s, secret store at 10.0.0.1:7443, secret 3 of 10, all tests passed`,
+		`check that the credentials are for this cluster, and that they were not revoked or replaced`,
+	} {
+		r := redact.New()
+		if got := r.Lines(line); got != line || r.Count() != 0 {
+			t.Errorf("%s became\n%s", line, got)
+		}
+	}
+	// What went wrong stays readable behind what may be a secret.
+	const line = `[ERROR] role: turn on etcd's authorization: rpc error: code = Unavailable: role=consensus`
+	if got := redact.New().Text(line); !strings.Contains(got, "code = Unavailable: role=consensus") {
+		t.Errorf("it became %s", got)
+	}
+}
+
+// TestLongLines holds that a role cannot keep the one who collects its log busy: the time grows as the length does, and not with its square.
+func TestLongLines(t *testing.T) {
+	for _, part := range []string{
+		"}", "\\", " ", `"`, "password=", "password 'a ", "token 'a ", "PWD=/ ", `password="`, "password=,", "password={\"", "-u a:", "x://a:", "--password ", "secret: [redacted] ",
+	} {
+		for _, start := range []string{"", "password=a"} {
+			redact.New("canary-12345678").Text(start + strings.Repeat(part, (1<<16)/len(part)))
+		}
+	}
+}
+
 // FuzzText holds that no private key is left, whatever is around it, and that JSON stays JSON.
 func FuzzText(f *testing.F) {
 	f.Add("a", "b", `{"token":"x"}`)
 	f.Add("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", `["password=\"x\""]`)
+	f.Add("password={\"", "secret: 'a", `{"password":{"a":1},"b":["--token","x"]}`)
+	f.Add("--password ", "-u a:b", `{"token":12345}`)
 	f.Add("\\n", "token: ", `{"secret":"\\\"","a":[1,true]}`)
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

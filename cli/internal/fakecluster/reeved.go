@@ -58,7 +58,7 @@ func reeved(arguments []string) error {
 	}
 	behaviour := os.Getenv(BehaviourVariable)
 	if behaviour == "die" {
-		return fmt.Errorf("the disk is on fire")
+		return fmt.Errorf("the disk is on fire\x1b[2J\u009b31m")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
