@@ -31,7 +31,7 @@ func key(t *testing.T) ed25519.PrivateKey {
 }
 
 // certificate makes a self-signed certificate for a key.
-func certificate(t *testing.T, k ed25519.PrivateKey) []byte {
+func certificate(t testing.TB, k ed25519.PrivateKey) []byte {
 	t.Helper()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)

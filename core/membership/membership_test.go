@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -217,6 +218,40 @@ func TestBootstrap(t *testing.T) {
 		synctest.Wait()
 		if len(p.forms) != 2 || p.forms[1].GetExisting() == nil {
 			t.Errorf("forms: %v", p.forms)
+		}
+	})
+}
+
+// A disk that does not take the node's progress keeps the node waiting, which it says, and not from ever coming up.
+func TestProgressThatCannotBeKept(t *testing.T) {
+	directory := filepath.Join(t.TempDir(), "system")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, filepath.Join(directory, "configuration.json"), seal.Forming)
+		defer b.stop()
+		move := func(from, to string) {
+			t.Helper()
+			if err := os.Rename(from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.expect(t, Bootstrapping, "forming the consensus store")
+		move(directory, directory+".away")
+		p := &provider{}
+		b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: "n1/store/1", Role: "store", Conn: p}})
+		time.Sleep(time.Minute)
+		b.expect(t, Bootstrapping, "the node's progress (formed) cannot be kept")
+		b.expect(t, Bootstrapping, directory)
+		if now, _ := b.room.Phase().Get(); now != seal.Forming {
+			t.Errorf("phase %s", now)
+		}
+		move(directory+".away", directory)
+		time.Sleep(rewrite)
+		b.expect(t, Bootstrapping, "waiting for the cluster API")
+		if got := b.phase(t); got != seal.Formed {
+			t.Errorf("phase %s", got)
 		}
 	})
 }

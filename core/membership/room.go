@@ -54,6 +54,7 @@ type Room struct {
 	machine     machine
 	problem     event.Value[*Problem]
 	phase       event.Value[seal.Phase]
+	formed      event.Value[bool] // the store is formed; holds nothing before
 	credentials event.Value[identity.Credentials]
 }
 
@@ -82,8 +83,7 @@ func (r *Room) Problem() *event.Value[*Problem] { return &r.problem }
 // Phase is how far the node has come.
 func (r *Room) Phase() *event.Value[seal.Phase] { return &r.phase }
 
-// Run takes the node to its cluster and follows its membership until the context ends. It fails only if the node's progress cannot be
-// kept, or if the program is at fault.
+// Run takes the node to its cluster and follows its membership until the context ends. It fails only if the program is at fault.
 func (r *Room) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	results := make(chan error, 2)
@@ -151,8 +151,13 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	if err := r.machine.to(Bootstrapping, "forming the consensus store"); err != nil {
 		return err
 	}
-	if _, err := r.phase.Wait(ctx, func(p seal.Phase) bool { return p != seal.Forming }); err != nil {
-		return err
+	if phase, _ := r.phase.Get(); phase == seal.Forming {
+		if _, err := r.formed.Wait(ctx, func(formed bool) bool { return formed }); err != nil {
+			return err
+		}
+		if err := r.enter(ctx, seal.Formed); err != nil {
+			return err
+		}
 	}
 	if err := r.machine.to(Bootstrapping, "waiting for the cluster API to bootstrap the cluster"); err != nil {
 		return err
@@ -181,7 +186,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	if _, err := r.config.Identity.Wait(ctx, func(id *identity.Identity) bool { return len(id.CA) > 0 && id.SVID != nil }); err != nil {
 		return err
 	}
-	if err := r.enter(seal.Member); err != nil {
+	if err := r.enter(ctx, seal.Member); err != nil {
 		return err
 	}
 	r.config.Log.Info("the cluster is made", "cluster", r.config.Configuration.ClusterID)
@@ -236,11 +241,7 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 		}
 		return err
 	}
-	if phase == seal.Forming {
-		if err := r.enter(seal.Formed); err != nil {
-			return backoff.Permanent(err)
-		}
-	}
+	r.formed.Set(true)
 	return nil
 }
 
@@ -253,17 +254,28 @@ func (r *Room) fail(provider roles.Provider, message string) {
 	}
 }
 
-// enter persists the next phase and then publishes it.
-func (r *Room) enter(phase seal.Phase) error {
+// enter persists the next phase and then publishes it. As long as it cannot be kept, on a full disk say, the node says so, waits and tries again.
+func (r *Room) enter(ctx context.Context, phase seal.Phase) error {
 	r.config.Configuration.Phase = phase
-	if err := r.config.Sealed.Save(&r.config.Configuration); err != nil {
-		return fmt.Errorf("membership: the node's progress (%s) cannot be kept: %w", phase, err)
+	for {
+		err := r.config.Sealed.Save(&r.config.Configuration)
+		if err == nil {
+			r.phase.Set(phase)
+			return nil
+		}
+		r.config.Log.Error("the node's progress cannot be kept; trying again", "phase", phase, "error", err, "in", rewrite)
+		if err := r.machine.to(r.state(), fmt.Sprintf("the node's progress (%s) cannot be kept, which is tried again: %v", phase, err)); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rewrite):
+		}
 	}
-	r.phase.Set(phase)
-	return nil
 }
 
-// rewrite is how long the node waits before it tries again to keep the owner's key.
+// rewrite is how long the node waits before it tries again to keep what it has to.
 const rewrite = 5 * time.Second
 
 // keepOwner persists the owner key that the cluster has told, so that one that was replaced is worth nothing after a restart either.

@@ -99,7 +99,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	hosts := &hostSockets{}
 	reconciler := roles.New(roles.Config{
 		Log: log.Named("roles"), Launcher: roles.FromPlugin(plugins.launcher), Hosts: hosts, Desired: &desired,
-		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: base.storage.Failures(),
+		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: base.storage.Failures(), Shortage: base.storage.Shortage,
 		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched,
 	})
 	client := cluster.New(cluster.Config{

@@ -14,6 +14,9 @@ import (
 // startVersion is the version of the format of the file with the order of the core's starts.
 const startVersion = 1
 
+// latestStart is the latest start that is believed, in nanoseconds of the Unix epoch: the year 2116. What is later is damage, and nothing could be after it.
+const latestStart = 1 << 62
+
 // startFile holds the mark of the newest start of the core on this volume.
 type startFile struct {
 	Version int `json:"version"`
@@ -30,7 +33,7 @@ func nextStart(path string, now time.Time) (time.Time, error) {
 		return now, fmt.Errorf("node: %w", err)
 	}
 	var last startFile
-	if err := json.Unmarshal(content, &last); err == nil && last.Version == startVersion && now.UnixNano() <= last.Start {
+	if err := json.Unmarshal(content, &last); err == nil && last.Version == startVersion && now.UnixNano() <= last.Start && last.Start < latestStart {
 		now = time.Unix(0, last.Start+1)
 	}
 	if err := storage.WriteJSON(path, startFile{Version: startVersion, Start: now.UnixNano()}, 0o600); err != nil {

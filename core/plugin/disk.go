@@ -11,8 +11,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // formatVersion is the version of every file that this package keeps. A file of another version is refused, not guessed at.
@@ -51,11 +52,7 @@ func writeJSON(path string, content any, mode fs.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	directory := filepath.Dir(path)
-	if err := renameio.WriteFile(path, append(encoded, '\n'), mode, renameio.WithTempDir(directory), renameio.WithStaticPermissions(mode)); err != nil {
-		return err
-	}
-	return syncDirectory(directory)
+	return storage.WriteFile(path, append(encoded, '\n'), mode)
 }
 
 // removeInterrupted removes what writes of a file left whose core was killed meanwhile. Nobody may write the file at the time. What cannot be removed

@@ -119,7 +119,7 @@ type NotAPluginError struct {
 }
 
 func (e *NotAPluginError) Error() string {
-	return fmt.Sprintf("plugin: %s is not a plugin: it %v%s", short(e.Digest), e.Err, lastLine(e.Lines))
+	return fmt.Sprintf("plugin: %s is not a plugin: %s%s", short(e.Digest), ofIt(e.Err), lastLine(e.Lines))
 }
 
 func (e *NotAPluginError) Unwrap() error { return e.Err }
@@ -168,6 +168,15 @@ type SurvivorsError struct {
 
 func (e *SurvivorsError) Error() string {
 	return fmt.Sprintf("plugin: processes of %s did not end after SIGKILL: %v; they hang in the kernel (a stuck disk or mount?)", e.What, e.PIDs)
+}
+
+// ofIt is an error as a sentence about a plugin.
+func ofIt(err error) string {
+	text := err.Error()
+	if strings.HasPrefix(text, "its ") {
+		return text
+	}
+	return "it " + text
 }
 
 // short is a digest as people read it: the first twelve of its hex digits tell it from others.

@@ -101,10 +101,19 @@ func (i *Instance) CheckHealth(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case (status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded) && soonOver(ctx):
+		return context.DeadlineExceeded
 	}
 	answer := status.Convert(err)
 	reason := limits.Cut(clean(cut(answer.Message(), limits.Reason)), limits.Reason)
 	return errors.New(cmp.Or(reason, answer.Code().String()))
+}
+
+// soonOver reports whether a call is about to run out of time. The role's server knows the deadline as well, and ends the call by its own clock a moment
+// before the core does: that is no answer.
+func soonOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < exitMargin
 }
 
 // Stop ends the instance: it asks the role, which has the grace period (DefaultGrace if it is not positive), then sends SIGTERM to the

@@ -105,7 +105,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 	if l.bootID, err = bootID(); err != nil {
 		return nil, fmt.Errorf("plugin: boot ID: %w", err)
 	}
-	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json")); err != nil {
+	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json"), filepath.Join(l.runDir, "counters.json")); err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
 	return l, nil

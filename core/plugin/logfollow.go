@@ -31,6 +31,10 @@ const (
 	// forwarded, so that it is looked at only to keep the file small, to know the last lines and to count the others.
 	floodPause   = 100 * time.Millisecond
 	floodBacklog = 64 << 10
+	// rush is how much a role has to have written since the core last looked, in bytes, for the core to look again after rushPause already: the file is to
+	// stay small, however fast the role is.
+	rush      = 4 << 20
+	rushPause = 5 * time.Millisecond
 	// pollLog is how often a log is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
@@ -61,6 +65,7 @@ type follower struct {
 	stop   chan struct{}
 	done   chan struct{}
 	share  share // of run's goroutine
+	rushed bool  // of run's goroutine: the role wrote a rush since the last look
 
 	mu   sync.Mutex
 	kept []logLine
@@ -133,6 +138,7 @@ func (f *follower) run() {
 		}
 		// No more than is there now: somebody may write for ever, also one who ought to be gone.
 		backlog, most := f.remaining(), int64(maxBacklog)
+		f.rushed = backlog > rush
 		if f.share.spent() {
 			most = floodBacklog
 		}
@@ -275,6 +281,8 @@ func (f *follower) account(last bool) {
 func (f *follower) waitForMore() {
 	pause := time.Duration(0)
 	switch {
+	case f.share.spent() && f.rushed:
+		pause = rushPause
 	case f.share.spent():
 		pause = floodPause
 	case f.events == nil:

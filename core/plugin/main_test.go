@@ -97,14 +97,18 @@ func openNode(dir string) (*testNode, error) {
 	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data); err != nil {
 		return nil, err
 	}
-	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: nowhere{}})
-	log.RegisterSink(node.log)
-	node.launcher, err = plugin.NewLauncher(plugin.Config{
-		Log: log, Store: node.store, Users: node.users,
-		RunDir: filepath.Join(dir, "run"), DataDir: data,
-		NodeID: "reeve-" + filepath.Base(dir), CoreStart: time.Now(),
-	})
+	node.launcher, err = node.launcherIn(filepath.Join(dir, "run"))
 	return node, err
+}
+
+func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
+	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: nowhere{}})
+	log.RegisterSink(n.log)
+	return plugin.NewLauncher(plugin.Config{
+		Log: log, Store: n.store, Users: n.users,
+		RunDir: run, DataDir: filepath.Join(n.dir, "data"),
+		NodeID: "reeve-" + filepath.Base(n.dir), CoreStart: time.Now(),
+	})
 }
 
 // core is what a test runs as a process of its own in order to kill it: it launches two instances as fast as it can, and waits.

@@ -100,6 +100,29 @@ func TestBudgetIsOfAWindow(t *testing.T) {
 	}, budget(0, time.Hour))
 }
 
+// While the node is short of something, roles fail for that, and it is not theirs.
+func TestShortageDoesNotCount(t *testing.T) {
+	shortage := ""
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(role("app"))
+		x.expect(t, "app", ready, "")
+		shortage = "the disk is full"
+		x.crash(t, "app", 20)
+		x.expect(t, "app", ready, "")
+		if got := x.of("app"); got.GetLastFailure().GetFailures() != 0 || got.GetRestarts() != 20 || !strings.HasSuffix(got.GetLastFailure().GetCause(), "; the disk is full") {
+			t.Errorf("status %v", got)
+		}
+		x.get("app").crash()
+		x.expect(t, "app", backoff, "the disk is full")
+		pass(31 * time.Second)
+		shortage = ""
+		x.crash(t, "app", 1)
+		x.expect(t, "app", ready, "")
+		x.crash(t, "app", 1)
+		x.expect(t, "app", failed, "it failed 2 times")
+	}, budget(1, time.Hour), func(c *roles.Config) { c.Shortage = func() string { return shortage } })
+}
+
 func TestNobodysFaultDoesNotCount(t *testing.T) {
 	f := newFakes()
 	f.stopTime = time.Second

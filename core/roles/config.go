@@ -58,6 +58,10 @@ type Config struct {
 	// BootID tells one boot of the machine from another: what failed in another one has its whole budget. It may be empty where nothing is kept.
 	BootID string
 
+	// Shortage says that the node has run out of something that roles need, and what to do about it; "" if it has not. What fails meanwhile is started
+	// again however often it fails: its crash budget is not for what is the node's fault. nil: the node never has.
+	Shortage func() string
+
 	// Events is told what happens to the roles; nil: nobody is. docs/reference/events.md lists the events.
 	Events Recorder
 	// Launched is told how long it took from the beginning of a launch until the role was Ready for the first time; nil: nobody is. It must not block.
@@ -105,6 +109,9 @@ func (c *Config) defaults() {
 	}
 	if c.Events == nil {
 		c.Events = nobody{}
+	}
+	if c.Shortage == nil {
+		c.Shortage = func() string { return "" }
 	}
 	if c.Launched == nil {
 		c.Launched = func(string, time.Duration) {}

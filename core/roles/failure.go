@@ -42,14 +42,24 @@ func (a *actor) failure(instanceID, cause string, exit *plugin.Exit, lines []str
 	return f
 }
 
-// fell has what failed started again, later the more often it did, as long as its crash budget lasts.
+// fell has what failed started again, later the more often it did, as long as its crash budget lasts. Of that nothing is used where the node is short of
+// what roles need.
 func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
-	a.cause = f.GetCause()
-	f, spent := a.history.count(f, fingerprint, a.r.config.budget(a.role))
 	message := "failed"
 	if kind == eventUnresponsive {
 		message = "does not answer"
 	}
+	if shortage := a.r.config.Shortage(); shortage != "" {
+		f.Cause += "; " + shortage
+		a.cause = f.GetCause()
+		f = a.history.mention(f, a.r.config.budget(a.role))
+		a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
+		delay := a.retry(fingerprint)
+		a.log.Warn("ended by itself and is started again; it is not the role's fault", "reason", a.cause, "after", delay)
+		return
+	}
+	a.cause = f.GetCause()
+	f, spent := a.history.count(f, fingerprint, a.r.config.budget(a.role))
 	a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
 	if spent {
 		reason := a.givenUpReason()
@@ -134,6 +144,9 @@ func forGood(err error) bool {
 func causeOf(err error) string {
 	var launch *plugin.LaunchError
 	if errors.As(err, &launch) {
+		if cause := launch.Cause(); strings.HasPrefix(cause, "its ") {
+			return "the launch failed: " + cause
+		}
 		return "the launch failed: it " + launch.Cause()
 	}
 	var configuration *plugin.ConfigurationError

@@ -228,6 +228,42 @@ func TestRealFailures(t *testing.T) {
 	}
 }
 
+// The executable of a role goes while the role runs: it runs on, and the next start says what is missing and what to do, until it is there again.
+func TestRealExecutableIsGone(t *testing.T) {
+	t.Parallel()
+	n := newRealNode(t)
+	record := n.add(t, pair)
+	digest := record.GetDigests()[plugin.Platform]
+	n.desire(record, 1, plugintest.Configuration{Do: "ready"}, "store")
+	first := n.wait(t, "store", in(ready))
+	if err := os.Remove(filepath.Join(n.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))); err != nil {
+		t.Fatal(err)
+	}
+	n.desire(record, 1, plugintest.Configuration{Do: "ready"}, "store", "app")
+	refused := n.wait(t, "app", in(failed))
+	if !strings.Contains(refused.GetReason(), "is not stored on this node; add the plugin again (reeve plugin add)") {
+		t.Errorf("reason %q", refused.GetReason())
+	}
+	if now := n.wait(t, "store", in(ready)); now.GetPid() != first.GetPid() {
+		t.Errorf("status %v", now)
+	}
+	if err := syscall.Kill(int(first.GetPid()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	gone := n.wait(t, "store", in(failed))
+	if !strings.Contains(gone.GetReason(), "is not stored on this node") || gone.GetLastFailure().GetFailures() != 1 {
+		t.Errorf("status %v", gone)
+	}
+	n.add(t, pair)
+	for _, role := range []string{"store", "app"} {
+		if _, err := n.Restart(t.Context(), role, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.wait(t, "store", in(ready))
+	n.wait(t, "app", in(ready))
+}
+
 // testLog is what the room says, for a test that fails.
 func testLog(t *testing.T) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Output: t.Output(), Level: hclog.Debug})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -16,9 +17,18 @@ func WriteFile(path string, content []byte, mode os.FileMode) error {
 	// The mode is exact: neither the umask nor what an older file had decides who may read a secret. The new file is made beside the
 	// old one, so that a secret never lies in another directory.
 	if err := renameio.WriteFile(path, content, mode, renameio.WithStaticPermissions(mode), renameio.WithTempDir(filepath.Dir(path))); err != nil {
-		return fmt.Errorf("storage: write %s: %w", path, err)
+		return fmt.Errorf("storage: write %s: %w", path, bare(err))
 	}
 	return SyncDirectory(filepath.Dir(path))
+}
+
+// bare is an error without the name of the draft that it happened to, which says nothing to anybody and is another one at every try.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // WriteJSON is WriteFile with the indented JSON of value.

@@ -31,9 +31,11 @@ type Variant struct {
 	Path string `json:"path,omitempty"`
 	// Line is the handshake line of the variant "line".
 	Line string `json:"line,omitempty"`
-	// RPCs is how the variant "raw", which does without the SDK, behaves in a call of the role protocol that is named here: Hang, Huge, Slow,
-	// Refuse or Absent.
+	// RPCs is how the variant "raw", which does without the SDK, behaves in a call of the role protocol that is named here: Hang, Huge,
+	// HugeRefusal, Slow, Refuse or Absent.
 	RPCs map[string]string `json:"rpcs,omitempty"`
+	// Print is how many KiB the variant "raw" prints after its handshake, before it states its status.
+	Print int `json:"print,omitempty"`
 	// Protocols is what the variant "raw" says that it speaks; nil: the role protocol.
 	Protocols []string `json:"protocols,omitempty"`
 }
@@ -44,6 +46,8 @@ const (
 	Hang = "hang"
 	// Huge answers with 100 MB, or as much as the call can hold.
 	Huge = "huge"
+	// HugeRefusal answers with an error of 100 MB.
+	HugeRefusal = "huge refusal"
 	// Slow answers after Slowness.
 	Slow = "slow"
 	// Refuse answers with an error: "no, thanks".
@@ -77,6 +81,9 @@ type Configuration struct {
 	Children []string `json:"children,omitempty"`
 	// Stdout is how many KiB it prints.
 	Stdout int `json:"stdout,omitempty"`
+	// Lines and Line are how many MiB it writes to its standard error: in lines, or without ever ending one.
+	Lines int `json:"lines,omitempty"`
+	Line  int `json:"line,omitempty"`
 	// Write is the content of a file "written" in its data directory.
 	Write string `json:"write,omitempty"`
 }

@@ -78,8 +78,10 @@ func misbehave(variant plugintest.Variant) {
 		os.Exit(0)
 	case "fork":
 		// What made the handshake is not what goes on.
-		if err := child("group"); err != nil {
-			fail("fork: %v", err)
+		for _, where := range []string{"group", "session", "nameless"} {
+			if err := child(where); err != nil {
+				fail("fork: %v", err)
+			}
 		}
 		fmt.Println("1|1|unix|" + filepath.Join(directory, "plugin1") + "|grpc|")
 		os.Exit(0)
@@ -150,6 +152,12 @@ func run(ctx context.Context, host *role.Host) error {
 	for range c.Stdout {
 		fmt.Println(strings.Repeat("o", 1023))
 	}
+	if err := flood(c.Lines, strings.Repeat("l", 1023)+"\n"); err != nil {
+		return err
+	}
+	if err := flood(c.Line, strings.Repeat("l", 1024)); err != nil {
+		return err
+	}
 	if c.Write != "" {
 		if err := os.WriteFile(filepath.Join(host.DataDirectory(), "written"), []byte(c.Write), 0o600); err != nil {
 			return err
@@ -187,6 +195,17 @@ func run(ctx context.Context, host *role.Host) error {
 		}
 	}
 	<-ctx.Done()
+	return nil
+}
+
+// flood writes so many MiB to standard error.
+func flood(mebibytes int, text string) error {
+	block := []byte(strings.Repeat(text, 1<<20/len(text)))
+	for range mebibytes {
+		if _, err := os.Stderr.Write(block); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

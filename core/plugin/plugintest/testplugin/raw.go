@@ -49,6 +49,8 @@ func (r *raw) act(call string) error {
 		time.Sleep(plugintest.Slowness)
 	case plugintest.Refuse:
 		return status.Error(codes.Internal, "no, thanks")
+	case plugintest.HugeRefusal:
+		return status.Error(codes.Internal, strings.Repeat("x", 100<<20))
 	case plugintest.Absent:
 		return status.Error(codes.Unimplemented, "unknown method "+call)
 	}
@@ -80,6 +82,9 @@ func (r *raw) Start(_ context.Context, request *rolev1.StartRequest) (*rolev1.St
 func (r *raw) Watch(_ *rolev1.WatchRequest, stream grpc.ServerStreamingServer[rolev1.WatchResponse]) error {
 	if err := r.act("Watch"); err != nil {
 		return err
+	}
+	for range r.variant.Print {
+		fmt.Print(strings.Repeat("p", 1<<10))
 	}
 	request := r.started.Load()
 	err := stream.Send(&rolev1.WatchResponse{

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+const (
+	// page is the smallest piece of room that a file takes.
+	page = 4 << 10
+	// walPiece is the size in which etcd takes room for its log: one piece in use, and one ahead.
+	walPiece = 64_000_000
+	// enough is room for everything that the tests do.
+	enough = 600 << 20
+)
+
+// disk is a small disk of a test's own.
+type disk struct{ path string }
+
+var disks atomic.Int32
+
+// newDisk mounts a disk. Only root can.
+func newDisk(t *testing.T) disk {
+	t.Helper()
+	if !isRoot() {
+		t.Skip("cannot run: only root can mount a disk to fill")
+	}
+	d := disk{filepath.Join(suite.base, fmt.Sprintf("m%d", disks.Add(1)))}
+	if err := os.Mkdir(d.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := unix.Mount("none", d.path, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", enough))
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("cannot run: this root may not mount a disk to fill")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(d.path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// leave leaves so much room on the disk, as its size allows: pages that others take meanwhile are gone too.
+func (d disk) leave(t *testing.T, room int64) {
+	t.Helper()
+	for {
+		var found unix.Statfs_t
+		if err := unix.Statfs(d.path, &found); err != nil {
+			t.Fatal(err)
+		}
+		used := int64(found.Blocks-found.Bfree) * found.Frsize
+		// A size of 0 is no limit.
+		err := unix.Mount("none", d.path, "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=%d", max(used+room, page)))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, unix.EINVAL) { // which says that more is in use by now
+			t.Fatal(err)
+		}
+	}
+}
+
+func (d disk) cluster(t *testing.T, user *devcluster.User) *devcluster.Cluster {
+	t.Helper()
+	return devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: d.path, User: user})
+}
+
+// nodeSecret is what makes a node the node that it is; empty if there is no node yet.
+func nodeSecret(t *testing.T, c *devcluster.Cluster) string {
+	t.Helper()
+	content, err := os.ReadFile(c.Path("system", "configuration.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	var configuration struct {
+		ClusterID string `json:"cluster_id"`
+		Sealed    string `json:"sealed"`
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &configuration)
+	}
+	if err != nil || configuration.Sealed == "" {
+		t.Fatalf("the sealed configuration is %q: %v", content, err)
+	}
+	return configuration.ClusterID + " " + configuration.Sealed
+}
+
+// saysFull says whether an output names the full disk and something of the cluster that is on it.
+func saysFull(c *devcluster.Cluster, output string) bool {
+	return strings.Contains(output, c.Directory) && (strings.Contains(output, "no space left on device") || strings.Contains(output, "disk is full"))
+}
+
+// builtinSize is how much room the built-in plugins take.
+func builtinSize(t *testing.T) int64 {
+	t.Helper()
+	var size int64
+	for _, role := range devcluster.DefaultRoles {
+		info, err := os.Stat(filepath.Join(suite.programs.Plugins(), role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += (info.Size() + page - 1) / page * page
+	}
+	return size
+}
+
+// TestBootstrapOnAFullDisk makes a cluster where the disk becomes full at each step that is persisted. Either it comes up, or it says what is wrong;
+// with room it comes up as the same node, with nothing repaired by hand.
+func TestBootstrapOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	if !isRoot() {
+		t.Skip("cannot run: only root can mount a disk to fill")
+	}
+	plugins := builtinSize(t)
+	stores := plugins + walPiece
+	var rooms []int64
+	// The owner's key, the hosts file, the parameters, the log, the sealed configuration, the volume's mark, the order of starts, events.
+	for n := range int64(9) {
+		rooms = append(rooms, n*page)
+	}
+	rooms = append(rooms,
+		plugins/2,          // the executables
+		plugins+8*page,     // numbers of instances, user IDs,
+		plugins+11*page,    // the assignment, logs
+		plugins+walPiece/2, // the store's log
+		stores+12*page,     // the store's database,
+		stores+21*page,     // user IDs of further roles, failures, certificates,
+		stores+26*page,     // the node's progress, the assignment again, events
+		stores+32*page,     // whatever comes last
+		stores+walPiece/2,  // the store's log ahead
+		stores+walPiece+walPiece/4+128*page*8, // enough
+	)
+	for _, room := range rooms {
+		for name, user := range map[string]*devcluster.User{"root": nil, "ordinary user": ordinary} {
+			if user != nil && !slices.Contains([]int64{2 * page, 5 * page, stores + 21*page}, room) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d KiB %s", room>>10, name), func(t *testing.T) {
+				t.Parallel()
+				d := newDisk(t)
+				c := d.cluster(t, user)
+				d.leave(t, room)
+				first := c.Reeve(t, "dev", "up", "--detach", "--timeout", "6s")
+				before := nodeSecret(t, c)
+				if first.Code != 0 && !saysFull(c, first.Stdout+first.Stderr) {
+					t.Errorf("it does not say what is wrong: %s", first)
+				}
+				if room == 0 && first.Code == 0 || room == rooms[len(rooms)-1] && first.Code != 0 {
+					t.Errorf("the test does not test what it should: %s", first)
+				}
+				d.leave(t, enough)
+				c.Up(t)
+				status := c.AwaitUp(t, patience, devcluster.DefaultRoles...)
+				if after := nodeSecret(t, c); before != "" && after != before {
+					t.Errorf("it is another node than before: %s", status)
+				}
+				onlyThese(t, c, status)
+				nodeList(t, c, status)
+				c.Down(t)
+				if again := c.Up(t); again.Node.ID != status.Node.ID || again.Cluster.ID != status.Cluster.ID {
+					t.Errorf("it is node %s of cluster %s, want %s of %s", again.Node.ID, again.Cluster.ID, status.Node.ID, status.Cluster.ID)
+				}
+				t.Logf("with %d KiB: exit code %d, node made: %v", room>>10, first.Code, before != "")
+			})
+		}
+	}
+}
+
+// TestNodeOnAFullDisk fills the disk of a node while a role writes to the store. The node can be looked at, says what is wrong, and starts again what
+// ends; with room it is as before, and no acknowledged write is lost.
+func TestNodeOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	c := d.cluster(t, nil)
+	c.WriteParameters(t, func(p *nodev1.Parameters) {
+		// What is the node's fault is not to use up even a budget of nothing.
+		none := uint32(0)
+		p.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &none}}
+		// The run directory is a tmpfs of the machine's own, and not on the disk.
+		p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path))
+	})
+	first := c.Up(t)
+	c.MustReeve(t, "plugin", "add", buildPlugin(t, "writer", nil))
+	c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
+	roles := append([]string{"writer"}, devcluster.DefaultRoles...)
+	before := c.AwaitUp(t, patience, roles...)
+	writing := startLoad(t, before.Role("writer").URL())
+	writing.await(t, c, writesBetween)
+
+	d.leave(t, 0)
+	// The store is the first to find out: it writes.
+	full := func(s devcluster.Status, role string) bool {
+		return strings.Contains(s.Role(role).Reason, "disk is full") && strings.Contains(s.Role(role).Reason, c.Path("data"))
+	}
+	c.Await(t, patience, "the store says that the disk is full", func(s devcluster.Status) bool { return full(s, "consensus") })
+	at := c.Await(t, patience, "the store is started again and again", func(s devcluster.Status) bool {
+		return s.Role("consensus").Restarts >= 4 && full(s, "consensus")
+	})
+	if at.Role("consensus").State == "Failed" {
+		t.Errorf("the store was given up: %s", at)
+	}
+	for _, role := range []string{"curator", "hostsfile", "writer"} {
+		if was, is := before.Role(role).PID, at.Role(role).PID; was != is {
+			t.Errorf("%s ran as process %d, and runs as %d", role, was, is)
+		}
+	}
+	if result := c.MustReeve(t, "events"); !strings.Contains(result.Stdout, "RoleCrashed") || !strings.Contains(result.Stdout, "disk is full") {
+		t.Errorf("the events do not say what is wrong: %s", result)
+	}
+	c.MustReeve(t, "logs", first.Node.ID, "consensus")
+	if result := c.Reeve(t, "plugin", "add", suite.programs.Lighthouse()); result.Code == 0 || !saysFull(c, result.Stderr) {
+		t.Errorf("a plugin was added: %s", result)
+	}
+	if result := c.Reeve(t, "node", "role", "add", first.Node.ID, "lighthouse"); result.Code == 0 || result.Stderr == "" {
+		t.Errorf("a role was added: %s", result)
+	}
+	// A role that ends is started again, without any room.
+	c.Kill(t, at.Role("hostsfile").PID)
+	c.Await(t, patience, "hostsfile runs again", func(s devcluster.Status) bool {
+		role := s.Role("hostsfile")
+		return role.PID != 0 && role.PID != at.Role("hostsfile").PID && role.State == "Ready"
+	})
+
+	d.leave(t, enough)
+	after := c.AwaitUp(t, patience, roles...)
+	if after.Node.ID != first.Node.ID || after.Cluster.ID != first.Cluster.ID {
+		t.Errorf("it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, first.Node.ID, first.Cluster.ID)
+	}
+	writing.await(t, c, writing.count()+writesBetween)
+	writing.stop()
+	writing.done.Wait()
+	t.Logf("%d writes acknowledged", writing.count())
+	after = c.AwaitUp(t, patience, roles...)
+	nothingLost(t, after, writing)
+	onlyThese(t, c, after)
+	c.MustReeve(t, "plugin", "add", suite.programs.Lighthouse())
+	// And once more from what is on disk alone.
+	c.KillAll(t)
+	c.Up(t)
+	nothingLost(t, c.AwaitUp(t, patience, roles...), writing)
+}

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// parsers is every parser of bytes that come from outside, by its fuzz target: what a person, a role, a node, the cluster or the disk may give. A new
+// parser comes with a target of its own, and a target that is not here, or only here, fails the test. `make fuzz` runs all of them.
+var parsers = map[string]string{
+	// What a person gives.
+	"core/params.FuzzParse":                            "parameters of a node",
+	"cli/setup.FuzzReadParameters":                     "parameters of a node, read by the command line",
+	"cli/keyfile.FuzzKeys":                             "files of private and public keys",
+	"cli/contexts.FuzzParse":                           "the command line's contexts",
+	"cli/contexts.FuzzParseSession":                    "the session of a context",
+	"cli/redact.FuzzText":                              "texts and documents of a support bundle",
+	"sdk/role.FuzzDecode":                              "configuration of a role, in the role",
+	"plugins/curator/internal/rules.FuzzConfiguration": "configuration of a role, and its schema, in the cluster",
+	"plugins/hostsfile/keeper.FuzzConfiguration":       "configuration of hostsfile",
+	// What is on disk.
+	"core/seal.FuzzLoad":                               "sealed configuration",
+	"core/storage.FuzzVolume":                          "mark of a volume",
+	"core/node.FuzzNextStart":                          "order of the core's starts",
+	"core/node.FuzzParseAssignment":                    "the last assignment",
+	"core/identity.FuzzCertificates":                   "certificates of the cluster and the node",
+	"core/plugin.FuzzFiles":                            "numbers and records of instances, user IDs of roles, ranges of user IDs",
+	"core/roles.FuzzParseHistory":                      "failures of roles",
+	"core/events.FuzzFiles":                            "events",
+	"plugins/consensus/internal/store.FuzzParseMarker": "mark of a member of the store",
+	"plugins/consensus/internal/reconcile.FuzzParse":   "desired members and users of the store",
+	"plugins/curator/internal/store.FuzzDecode":        "the cluster's records",
+	"plugins/curator/internal/store.FuzzAuditEntry":    "the cluster's audit log",
+	"plugins/hostsfile/block.FuzzRewrite":              "the managed block of a hosts file",
+	"plugins/hostsfile/keeper.FuzzHostLines":           "hosts file, for looking up a name",
+	"core/hostapi.FuzzMachineID":                       "machine ID",
+	// What a plugin or a role says.
+	"core/plugin.FuzzHandshakeLine": "first line of a plugin",
+	"core/plugin.FuzzManifest":      "manifest",
+	"core/plugin.FuzzStatus":        "status that a role states",
+	"core/plugin.FuzzRefusal":       "problems of a configuration that a role refuses",
+	"core/plugin.FuzzParseLine":     "line of a role's log, for the core's log",
+	"core/nodeapi.FuzzLogLines":     "log of a role, for who reads it",
+	"core/metrics.FuzzMerge":        "metrics of a role",
+	"core/hostapi.FuzzRequests":     "requests on a host socket",
+	"core/hostapi.FuzzGrant":        "parameters of a grant",
+	"core/hostapi.FuzzHostname":     "name of the host",
+	"core/cluster.FuzzFit":          "what the roles of a node state, for the node's report",
+	"proto/limits.FuzzText":         "any text that people get to see",
+	// What comes over the network.
+	"plugins/curator/internal/nodes.FuzzNodeStatus": "report of a node",
+	"plugins/curator/internal/rules.FuzzPlugin":     "plugin for the catalog, with its manifest and grants",
+	"plugins/curator/internal/server.FuzzBootstrap": "bootstrap of a cluster",
+	"proto/identity.FuzzSessionOf":                  "certificate of a session",
+	// What the kernel says.
+	"core/plugin.FuzzParseStat": "/proc/PID/stat, for the processes of roles",
+	"core/metrics.FuzzStat":     "/proc/PID/stat, for what roles use",
+}
+
+var fuzzTarget = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+
+// TestFuzzTargets finds a parser that has lost its target, and a target that is not known.
+func TestFuzzTargets(t *testing.T) {
+	t.Parallel()
+	found := make(map[string]bool)
+	for module := range walls {
+		root := filepath.Join(suite.programs.Workspace, module)
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			room, err := filepath.Rel(suite.programs.Workspace, filepath.Dir(path))
+			for _, target := range fuzzTarget.FindAllSubmatch(source, -1) {
+				found[room+"."+string(target[1])] = true
+				if !strings.Contains(string(source), "f.Add(") {
+					t.Errorf("%s.%s has no seed corpus", room, target[1])
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if parsers[name] == "" {
+			t.Errorf("%s is not in the list of parsers: say what it parses", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(parsers)) {
+		if !found[name] {
+			t.Errorf("%s (%s) is gone", name, parsers[name])
+		}
+	}
+}
