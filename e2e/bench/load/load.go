@@ -1,0 +1,181 @@
+// Package load puts a load on a store: the same on the confined client of a role and on a bare one, each in a process of its own. A process serves
+// it over HTTP to whoever measures, and runs one load at a time.
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Operation is what is done to the store.
+type Operation string
+
+// The operations.
+const (
+	// Put writes a value to a key that is there, and waits until it is on disk.
+	Put Operation = "put"
+	// Get reads a key, linearizably.
+	Get Operation = "get"
+)
+
+// Request is a load.
+type Request struct {
+	Operation Operation `json:"operation"`
+	// InFlight is how many operations are under way at any time.
+	InFlight int `json:"in_flight"`
+	// Duration is how long it lasts.
+	Duration time.Duration `json:"duration"`
+}
+
+// Answer is what came of it.
+type Answer struct {
+	Operations int64         `json:"operations"`
+	Elapsed    time.Duration `json:"elapsed"`
+}
+
+// Rate is how many operations there were in a second.
+func (a Answer) Rate() float64 { return float64(a.Operations) / a.Elapsed.Seconds() }
+
+const (
+	// Keys is among how many keys the operations are spread, ValueSize how many bytes each holds.
+	Keys      = 512
+	ValueSize = 256
+	// most bounds a request.
+	most       = 1 << 12
+	maxWorkers = 1024
+)
+
+// Fill writes all keys, so that every operation meets a key that is there.
+func Fill(ctx context.Context, store clientv3.KV) error {
+	for n := range Keys {
+		if _, err := store.Put(ctx, key(n), value(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func key(n int) string { return fmt.Sprintf("key-%06d", n) }
+
+func value(n int) string { return string(bytes.Repeat([]byte{'a' + byte(n%26)}, ValueSize)) }
+
+// Do puts the load on a store. It fails with the first operation that does.
+func Do(ctx context.Context, store clientv3.KV, request Request) (Answer, error) {
+	var operation func(n int) error
+	switch request.Operation {
+	case Put:
+		operation = func(n int) error { _, err := store.Put(ctx, key(n), value(n)); return err }
+	case Get:
+		operation = func(n int) error {
+			found, err := store.Get(ctx, key(n))
+			if err == nil && len(found.Kvs) != 1 {
+				err = errors.New("a key is not there")
+			}
+			return err
+		}
+	default:
+		return Answer{}, fmt.Errorf("operation %q", request.Operation)
+	}
+	if request.InFlight < 1 || request.InFlight > maxWorkers || request.Duration <= 0 {
+		return Answer{}, fmt.Errorf("%d in flight for %s", request.InFlight, request.Duration)
+	}
+	var done atomic.Int64
+	var workers sync.WaitGroup
+	failures := make(chan error, request.InFlight)
+	begun := time.Now()
+	for range request.InFlight {
+		workers.Go(func() {
+			for time.Since(begun) < request.Duration {
+				if err := operation(rand.IntN(Keys)); err != nil {
+					failures <- err
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	// Until the last operation has ended, so that none is counted for nothing.
+	answer := Answer{Operations: done.Load(), Elapsed: time.Since(begun)}
+	select {
+	case err := <-failures:
+		return Answer{}, err
+	default:
+		return answer, nil
+	}
+}
+
+// Handler serves Do.
+func Handler(store clientv3.KV) http.Handler {
+	var one sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request Request
+		if err := json.NewDecoder(io.LimitReader(r.Body, most)).Decode(&request); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		one.Lock()
+		defer one.Unlock()
+		answer, err := Do(r.Context(), store, request)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer) // fails only if the client has gone
+	})
+}
+
+// Serve serves Do until ctx ends.
+func Serve(ctx context.Context, listener net.Listener, store clientv3.KV) error {
+	server := &http.Server{Handler: Handler(store), ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	err := server.Close()
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// Ask has a process do a load.
+func Ask(ctx context.Context, client *http.Client, url string, request Request) (Answer, error) {
+	document, err := json.Marshal(request)
+	if err != nil {
+		return Answer{}, err
+	}
+	call, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(document))
+	if err != nil {
+		return Answer{}, err
+	}
+	response, err := client.Do(call)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		return Answer{}, err
+	}
+	if response.StatusCode != http.StatusOK {
+		return Answer{}, fmt.Errorf("%s: %s", url, bytes.TrimSpace(body))
+	}
+	var answer Answer
+	return answer, json.Unmarshal(body, &answer)
+}

@@ -1,0 +1,131 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/e2e/bench/load"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// store is one in memory, which takes a while for everything and counts what is under way.
+type store struct {
+	clientv3.KV
+	pause time.Duration
+	fail  error
+
+	mu            sync.Mutex
+	content       map[string]string
+	busy, busiest int
+	puts, gets    int
+}
+
+func (s *store) enter(count *int) {
+	s.mu.Lock()
+	s.busy++
+	*count++
+	s.busiest = max(s.busiest, s.busy)
+	s.mu.Unlock()
+	time.Sleep(s.pause)
+	s.mu.Lock()
+	s.busy--
+	s.mu.Unlock()
+}
+
+func (s *store) Put(_ context.Context, key, value string, _ ...clientv3.OpOption) (*clientv3.PutResponse, error) {
+	s.enter(&s.puts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.content[key] = value
+	return &clientv3.PutResponse{}, s.fail
+}
+
+func (s *store) Get(_ context.Context, key string, _ ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	s.enter(&s.gets)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	response := &clientv3.GetResponse{}
+	if value, ok := s.content[key]; ok {
+		response.Kvs = []*mvccpb.KeyValue{{Key: []byte(key), Value: []byte(value)}}
+	}
+	return response, s.fail
+}
+
+func TestAsk(t *testing.T) {
+	s := &store{content: make(map[string]string)}
+	if err := load.Fill(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.content) != load.Keys {
+		t.Fatalf("%d keys", len(s.content))
+	}
+	s.pause = time.Millisecond
+	server := httptest.NewServer(load.Handler(s))
+	defer server.Close()
+	client := server.Client()
+	defer client.CloseIdleConnections()
+	for _, operation := range []load.Operation{load.Put, load.Get} {
+		s.puts, s.gets, s.busiest = 0, 0, 0
+		answer, err := load.Ask(t.Context(), client, server.URL, load.Request{Operation: operation, InFlight: 4, Duration: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		did := map[load.Operation]int{load.Put: s.puts, load.Get: s.gets}
+		if answer.Operations == 0 || int(answer.Operations) != did[operation] || s.puts+s.gets != did[operation] {
+			t.Errorf("%s: %d operations, the store saw %d puts and %d gets", operation, answer.Operations, s.puts, s.gets)
+		}
+		if s.busiest != 4 {
+			t.Errorf("%s: %d were in flight, want 4", operation, s.busiest)
+		}
+		if answer.Elapsed < 50*time.Millisecond || answer.Rate() <= 0 {
+			t.Errorf("%s: %s, %v in a second", operation, answer.Elapsed, answer.Rate())
+		}
+	}
+	if len(s.content) != load.Keys {
+		t.Errorf("puts made keys: there are %d", len(s.content))
+	}
+}
+
+func TestFailures(t *testing.T) {
+	s := &store{content: make(map[string]string), fail: errors.New("no quorum")}
+	server := httptest.NewServer(load.Handler(s))
+	defer server.Close()
+	client := server.Client()
+	defer client.CloseIdleConnections()
+	good := load.Request{Operation: load.Put, InFlight: 1, Duration: time.Millisecond}
+	if _, err := load.Ask(t.Context(), client, server.URL, good); err == nil || !strings.Contains(err.Error(), "no quorum") {
+		t.Errorf("a store that fails: %v", err)
+	}
+	s.fail = nil
+	for name, request := range map[string]load.Request{
+		"a key that is not there": {Operation: load.Get, InFlight: 1, Duration: time.Millisecond},
+		"no such operation":       {Operation: "drop", InFlight: 1, Duration: time.Millisecond},
+		"nothing in flight":       {Operation: load.Put, Duration: time.Millisecond},
+		"too much in flight":      {Operation: load.Put, InFlight: 1 << 20, Duration: time.Millisecond},
+		"no duration":             {Operation: load.Put, InFlight: 1},
+	} {
+		clear(s.content)
+		if answer, err := load.Ask(t.Context(), client, server.URL, request); err == nil {
+			t.Errorf("%s: %v, want an error", name, answer)
+		}
+	}
+	response, err := client.Post(server.URL, "application/json", strings.NewReader("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("half a request: %s", response.Status)
+	}
+}

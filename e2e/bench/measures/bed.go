@@ -1,0 +1,133 @@
+package measures
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/e2e/bench"
+)
+
+// Programs are the executables that are measured.
+type Programs struct{ Directory string }
+
+func (p Programs) reeved() string            { return filepath.Join(p.Directory, "reeved") }
+func (p Programs) plugin(name string) string { return filepath.Join(p.Directory, "plugins", name) }
+func (p Programs) lighthouse() string        { return filepath.Join(p.Directory, "examples", "lighthouse") }
+func (p Programs) bench(name string) string  { return filepath.Join(p.Directory, "bench", name) }
+
+// Bed is where measures run: the executables and two directories that every user can pass through, since roles have users of their own.
+type Bed struct {
+	Programs Programs
+	// Work is on a disk, Run on a tmpfs and short: paths of sockets end at 107 bytes.
+	Work, Run string
+	// Quick has every measure do only what it takes to see that it works: its figures mean nothing.
+	Quick  bool
+	places int
+}
+
+// count is how many times something is measured, after how many that are thrown away.
+func (b *Bed) count(warm, count int) (int, int) {
+	if b.Quick {
+		return 1, 6 // the fewest that have an interval
+	}
+	return warm, count
+}
+
+// lasting is how long something is measured.
+func (b *Bed) lasting(d time.Duration) time.Duration {
+	if b.Quick {
+		return d / 50
+	}
+	return d
+}
+
+// NewBed makes a bed below two directories. Close removes it.
+func NewBed(programs Programs, work, run string) (*Bed, error) {
+	b := &Bed{Programs: programs}
+	var err error
+	if b.Work, err = makeOpen(work); err != nil {
+		return nil, err
+	}
+	if b.Run, err = makeOpen(run); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// RunPlace returns the directory of a tmpfs for NewBed, and whether there is one: without it, the directory for temporary files.
+func RunPlace() (string, bool) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &stat); err == nil && stat.Type == unix.TMPFS_MAGIC && unix.Access("/dev/shm", unix.W_OK) == nil {
+		return "/dev/shm", true
+	}
+	return os.TempDir(), false
+}
+
+func makeOpen(parent string) (string, error) {
+	directory, err := os.MkdirTemp(parent, "rb")
+	if err != nil {
+		return "", err
+	}
+	return directory, os.Chmod(directory, 0o711)
+}
+
+// Close removes everything.
+func (b *Bed) Close() error {
+	var problems []error
+	for _, directory := range []string{b.Work, b.Run} {
+		if directory != "" {
+			problems = append(problems, os.RemoveAll(directory))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// place is two new directories, of the same number below Work and Run.
+type place struct{ work, run string }
+
+func (b *Bed) place() (place, error) {
+	b.places++
+	name := strconv.Itoa(b.places)
+	p := place{work: filepath.Join(b.Work, name), run: filepath.Join(b.Run, name)}
+	for _, directory := range []string{p.work, p.run} {
+		if err := os.Mkdir(directory, 0o711); err != nil {
+			return place{}, err
+		}
+		if err := os.Chmod(directory, 0o711); err != nil {
+			return place{}, err
+		}
+	}
+	return p, nil
+}
+
+func (p place) remove() error { return errors.Join(os.RemoveAll(p.work), os.RemoveAll(p.run)) }
+
+// sameDevice fails if two directories are not on one file system: their figures could not be compared.
+func sameDevice(a, b string) error {
+	var one, other unix.Stat_t
+	if err := errors.Join(unix.Stat(a, &one), unix.Stat(b, &other)); err != nil {
+		return err
+	}
+	if one.Dev != other.Dev {
+		return fmt.Errorf("%s and %s are on different file systems", a, b)
+	}
+	return nil
+}
+
+// All returns every measure.
+func All(bed *Bed) []bench.Measure {
+	return []bench.Measure{
+		{Name: "launch", What: "launch to Ready of a role that does nothing", Run: bed.launch},
+		{Name: "store", What: "the confined client of a role", Run: bed.store},
+		{Name: "restart", What: "exec of reeved to Home, consensus and curator Ready", Run: bed.restart},
+		{Name: "role-add", What: "a role is added to a node", Run: bed.roleAdd},
+		{Name: "idle", What: "a node that does nothing", Run: bed.idle},
+		{Name: "death", What: "the death of a role is seen", Run: bed.death},
+	}
+}
