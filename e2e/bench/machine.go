@@ -25,7 +25,8 @@ type Machine struct {
 	// User is "root" or "ordinary": as root every role has a user ID of its own.
 	User string `json:"user"`
 	// Load is the load average of one, five and fifteen minutes before the first measure.
-	Load   string `json:"load"`
+	Load string `json:"load"`
+	// Commit is what reeved was built from, as git describes it.
 	Commit string `json:"commit"`
 }
 

@@ -1,11 +1,14 @@
 package measures
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +18,19 @@ import (
 
 // Programs are the executables that are measured.
 type Programs struct{ Directory string }
+
+// Version is the one that is stamped on reeved.
+func (p Programs) Version(ctx context.Context) (string, error) {
+	said, err := exec.CommandContext(ctx, p.reeved(), "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", p.reeved(), err)
+	}
+	fields := strings.Fields(string(said))
+	if len(fields) == 0 {
+		return "", fmt.Errorf("%s says no version", p.reeved())
+	}
+	return fields[len(fields)-1], nil
+}
 
 func (p Programs) reeved() string            { return filepath.Join(p.Directory, "reeved") }
 func (p Programs) plugin(name string) string { return filepath.Join(p.Directory, "plugins", name) }

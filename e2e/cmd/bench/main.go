@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,7 +58,12 @@ func measure(ctx context.Context, programs, work, selection string, progress io.
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
-	machine, err := bench.LookAtMachine(bed.Work, commit(ctx))
+	// What was built is measured, whatever lies in the work tree by now.
+	version, err := bed.Programs.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := bench.LookAtMachine(bed.Work, version)
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +75,4 @@ func measure(ctx context.Context, programs, work, selection string, progress io.
 	return &bench.Report{
 		Version: bench.Version, Started: begun.UTC(), Seconds: time.Since(begun).Seconds(), Selection: selection, Machine: machine, Results: results,
 	}, nil
-}
-
-// commit is what was measured, as git describes it; "unknown" without git.
-func commit(ctx context.Context) string {
-	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(described))
 }
