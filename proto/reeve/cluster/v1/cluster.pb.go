@@ -311,7 +311,8 @@ type WatchResponse struct {
 	// The owner's Ed25519 public key.
 	OwnerPublicKey []byte `protobuf:"bytes,6,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
 	// The operators, sorted by name: whom the node's own API lets in.
-	Operators     []*Operator `protobuf:"bytes,7,rep,name=operators,proto3" json:"operators,omitempty"`
+	Operators     []*Operator    `protobuf:"bytes,7,rep,name=operators,proto3" json:"operators,omitempty"`
+	Policy        *ClusterPolicy `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +392,13 @@ func (x *WatchResponse) GetOwnerPublicKey() []byte {
 func (x *WatchResponse) GetOperators() []*Operator {
 	if x != nil {
 		return x.Operators
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetPolicy() *ClusterPolicy {
+	if x != nil {
+		return x.Policy
 	}
 	return nil
 }
@@ -1135,7 +1143,9 @@ type RemoveRoleRequest struct {
 	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Role   string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	// Check everything, answer as if it were done, and change nothing.
-	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Have the node remove the role's data. It cannot be got back.
+	Wipe          bool `protobuf:"varint,4,opt,name=wipe,proto3" json:"wipe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1187,6 +1197,13 @@ func (x *RemoveRoleRequest) GetRole() string {
 func (x *RemoveRoleRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *RemoveRoleRequest) GetWipe() bool {
+	if x != nil {
+		return x.Wipe
 	}
 	return false
 }
@@ -1355,10 +1372,12 @@ type AddPluginRequest struct {
 	Manifest *v11.Manifest          `protobuf:"bytes,1,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// Platform ("linux/amd64") to digest ("sha256:" and hex).
 	Digests map[string]string `protobuf:"bytes,2,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The host's powers that are granted, by role. ConsensusUsers are granted as declared.
+	// Where the request approves: what is granted in all, by role. ConsensusUsers are then granted as declared, whatever is said here.
 	Grants []*RoleGrants `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
 	// Check everything, answer as if it were done, and change nothing.
-	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Approve the version at once.
+	Approve       bool `protobuf:"varint,5,opt,name=approve,proto3" json:"approve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1421,9 +1440,17 @@ func (x *AddPluginRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *AddPluginRequest) GetApprove() bool {
+	if x != nil {
+		return x.Approve
+	}
+	return false
+}
+
 type AddPluginResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plugin        *PluginRecord          `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its field waiting says whether what was added waits for approval.
+	Plugin        *PluginRecord `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1465,6 +1492,547 @@ func (x *AddPluginResponse) GetPlugin() *PluginRecord {
 	return nil
 }
 
+type ApprovePluginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The version that waits, and its digests, as the caller saw them.
+	Version string            `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Digests map[string]string `protobuf:"bytes,3,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What is granted in all, by role, with ConsensusUsers.
+	Grants []*RoleGrants `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovePluginRequest) Reset() {
+	*x = ApprovePluginRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovePluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovePluginRequest) ProtoMessage() {}
+
+func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
+func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ApprovePluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ApprovePluginRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ApprovePluginRequest) GetDigests() map[string]string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+func (x *ApprovePluginRequest) GetGrants() []*RoleGrants {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *ApprovePluginRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ApprovePluginResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        *PluginRecord          `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovePluginResponse) Reset() {
+	*x = ApprovePluginResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovePluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovePluginResponse) ProtoMessage() {}
+
+func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
+func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+type SetGrantsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Plugin string                 `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// What one role is granted in all.
+	Grants *RoleGrants `protobuf:"bytes,2,opt,name=grants,proto3" json:"grants,omitempty"`
+	// If not 0: Aborted unless the record still has this generation.
+	ExpectedGeneration uint64 `protobuf:"varint,3,opt,name=expected_generation,json=expectedGeneration,proto3" json:"expected_generation,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGrantsRequest) Reset() {
+	*x = SetGrantsRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGrantsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGrantsRequest) ProtoMessage() {}
+
+func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
+func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SetGrantsRequest) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *SetGrantsRequest) GetGrants() *RoleGrants {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *SetGrantsRequest) GetExpectedGeneration() uint64 {
+	if x != nil {
+		return x.ExpectedGeneration
+	}
+	return 0
+}
+
+func (x *SetGrantsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type SetGrantsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plugin        *PluginRecord          `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetGrantsResponse) Reset() {
+	*x = SetGrantsResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetGrantsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetGrantsResponse) ProtoMessage() {}
+
+func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
+func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+type RemovePluginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Take its roles from the nodes that have them.
+	RemoveRoles bool `protobuf:"varint,2,opt,name=remove_roles,json=removeRoles,proto3" json:"remove_roles,omitempty"`
+	// Remove what its ConsensusUsers keep in the store, and with remove_roles what its roles keep on the nodes. It cannot be got back.
+	Wipe bool `protobuf:"varint,3,opt,name=wipe,proto3" json:"wipe,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovePluginRequest) Reset() {
+	*x = RemovePluginRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovePluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovePluginRequest) ProtoMessage() {}
+
+func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
+func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RemovePluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemovePluginRequest) GetRemoveRoles() bool {
+	if x != nil {
+		return x.RemoveRoles
+	}
+	return false
+}
+
+func (x *RemovePluginRequest) GetWipe() bool {
+	if x != nil {
+		return x.Wipe
+	}
+	return false
+}
+
+func (x *RemovePluginRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RemovePluginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was.
+	Plugin *PluginRecord `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// The nodes from which roles were taken, sorted.
+	Nodes         []string `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovePluginResponse) Reset() {
+	*x = RemovePluginResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovePluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovePluginResponse) ProtoMessage() {}
+
+func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
+func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+func (x *RemovePluginResponse) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type GetPolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPolicyRequest) Reset() {
+	*x = GetPolicyRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPolicyRequest) ProtoMessage() {}
+
+func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+type GetPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *ClusterPolicy         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPolicyResponse) Reset() {
+	*x = GetPolicyResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPolicyResponse) ProtoMessage() {}
+
+func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+type SetPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its generation is the one that the caller looked at; 0: whichever.
+	Policy *ClusterPolicy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyRequest) ProtoMessage() {}
+
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *SetPolicyRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type SetPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *ClusterPolicy         `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyResponse) Reset() {
+	*x = SetPolicyResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyResponse) ProtoMessage() {}
+
+func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 type ListPluginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1473,7 +2041,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +2053,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +2066,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 type ListPluginsResponse struct {
@@ -1511,7 +2079,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +2091,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +2104,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -1560,7 +2128,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +2140,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +2153,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -1623,7 +2191,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +2203,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +2216,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -1693,7 +2261,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +2273,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +2286,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -1758,7 +2326,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +2338,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +2351,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -1801,7 +2369,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1813,7 +2381,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1826,7 +2394,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 type ListOperatorsResponse struct {
@@ -1841,7 +2409,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2421,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2434,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -1894,7 +2462,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +2474,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +2487,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -1946,7 +2514,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2526,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2539,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -1993,7 +2561,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2573,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2586,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -2047,7 +2615,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2627,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2640,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -2119,7 +2687,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2699,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2712,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -2247,7 +2815,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\"\n" +
 	"\trequester\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\trequester\"\x16\n" +
 	"\x14ReplaceOwnerResponse\"\x0e\n" +
-	"\fWatchRequest\"\xdc\x02\n" +
+	"\fWatchRequest\"\x95\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
@@ -2255,7 +2823,8 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tdirectory\x18\x04 \x01(\v2\x18.reeve.host.v1.DirectoryR\tdirectory\x12'\n" +
 	"\x0fca_certificates\x18\x05 \x03(\fR\x0ecaCertificates\x12(\n" +
 	"\x10owner_public_key\x18\x06 \x01(\fR\x0eownerPublicKey\x128\n" +
-	"\toperators\x18\a \x03(\v2\x1a.reeve.cluster.v1.OperatorR\toperators\"K\n" +
+	"\toperators\x18\a \x03(\v2\x1a.reeve.cluster.v1.OperatorR\toperators\x127\n" +
+	"\x06policy\x18\b \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\"K\n" +
 	"\x13ReportStatusRequest\x124\n" +
 	"\x06status\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\"\x16\n" +
 	"\x14ReportStatusResponse\"\x12\n" +
@@ -2292,11 +2861,12 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\rconfiguration\x18\x03 \x01(\tR\rconfiguration\x12\x1d\n" +
 	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"C\n" +
 	"\x0fAddRoleResponse\x120\n" +
-	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"k\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\x85\x01\n" +
 	"\x11RemoveRoleRequest\x12\x1d\n" +
 	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x18\n" +
 	"\x04role\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12\x1d\n" +
-	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"F\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x12\x18\n" +
+	"\x04wipe\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x04wipe\"F\n" +
 	"\x12RemoveRoleResponse\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\xbe\x01\n" +
 	"\x0fSetRolesRequest\x12\x1d\n" +
@@ -2305,17 +2875,52 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x13expected_generation\x18\x03 \x01(\x04B\x04\xd8\xf3\x18\x01R\x12expectedGeneration\x12\x1d\n" +
 	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"D\n" +
 	"\x10SetRolesResponse\x120\n" +
-	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\xa9\x02\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\xc9\x02\n" +
 	"\x10AddPluginRequest\x123\n" +
 	"\bmanifest\x18\x01 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\x12O\n" +
 	"\adigests\x18\x02 \x03(\v2/.reeve.cluster.v1.AddPluginRequest.DigestsEntryB\x04\xd8\xf3\x18\x01R\adigests\x124\n" +
 	"\x06grants\x18\x03 \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x12\x1d\n" +
-	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a:\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x12\x1e\n" +
+	"\aapprove\x18\x05 \x01(\bB\x04\xd8\xf3\x18\x01R\aapprove\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
 	"\x11AddPluginResponse\x126\n" +
-	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\"\x14\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\"\xb6\x02\n" +
+	"\x14ApprovePluginRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x12\x1e\n" +
+	"\aversion\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\aversion\x12S\n" +
+	"\adigests\x18\x03 \x03(\v23.reeve.cluster.v1.ApprovePluginRequest.DigestsEntryB\x04\xd8\xf3\x18\x01R\adigests\x124\n" +
+	"\x06grants\x18\x04 \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x12\x1d\n" +
+	"\adry_run\x18\x05 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a:\n" +
+	"\fDigestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
+	"\x15ApprovePluginResponse\x126\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\"\xbc\x01\n" +
+	"\x10SetGrantsRequest\x12\x1c\n" +
+	"\x06plugin\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06plugin\x124\n" +
+	"\x06grants\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x125\n" +
+	"\x13expected_generation\x18\x03 \x01(\x04B\x04\xd8\xf3\x18\x01R\x12expectedGeneration\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"K\n" +
+	"\x11SetGrantsResponse\x126\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\"\x91\x01\n" +
+	"\x13RemovePluginRequest\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x12'\n" +
+	"\fremove_roles\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\vremoveRoles\x12\x18\n" +
+	"\x04wipe\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x04wipe\x12\x1d\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"d\n" +
+	"\x14RemovePluginResponse\x126\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x1e.reeve.cluster.v1.PluginRecordR\x06plugin\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\"\x12\n" +
+	"\x10GetPolicyRequest\"L\n" +
+	"\x11GetPolicyResponse\x127\n" +
+	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\"j\n" +
+	"\x10SetPolicyRequest\x127\n" +
+	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"L\n" +
+	"\x11SetPolicyResponse\x127\n" +
+	"\x06policy\x18\x01 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\"\x14\n" +
 	"\x12ListPluginsRequest\"O\n" +
 	"\x13ListPluginsResponse\x128\n" +
 	"\aplugins\x18\x01 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\"\x8d\x01\n" +
@@ -2386,7 +2991,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tHeartbeat\x12\".reeve.cluster.v1.HeartbeatRequest\x1a#.reeve.cluster.v1.HeartbeatResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x02\x12]\n" +
 	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x022\x96\v\n" +
+	"\x01\x022\x92\x0f\n" +
 	"\x11ManagementService\x12p\n" +
 	"\x0eGetClusterInfo\x12'.reeve.cluster.v1.GetClusterInfoRequest\x1a(.reeve.cluster.v1.GetClusterInfoResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01\x12a\n" +
@@ -2407,6 +3012,16 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x02\x03\x05\x18\x01\x12_\n" +
 	"\tAddPlugin\x12\".reeve.cluster.v1.AddPluginRequest\x1a#.reeve.cluster.v1.AddPluginResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12k\n" +
+	"\rApprovePlugin\x12&.reeve.cluster.v1.ApprovePluginRequest\x1a'.reeve.cluster.v1.ApprovePluginResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12_\n" +
+	"\tSetGrants\x12\".reeve.cluster.v1.SetGrantsRequest\x1a#.reeve.cluster.v1.SetGrantsResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12h\n" +
+	"\fRemovePlugin\x12%.reeve.cluster.v1.RemovePluginRequest\x1a&.reeve.cluster.v1.RemovePluginResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12a\n" +
+	"\tGetPolicy\x12\".reeve.cluster.v1.GetPolicyRequest\x1a#.reeve.cluster.v1.GetPolicyResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12_\n" +
+	"\tSetPolicy\x12\".reeve.cluster.v1.SetPolicyRequest\x1a#.reeve.cluster.v1.SetPolicyResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x03\x18\x01\x12g\n" +
 	"\vListPlugins\x12$.reeve.cluster.v1.ListPluginsRequest\x1a%.reeve.cluster.v1.ListPluginsResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01\x12W\n" +
@@ -2433,7 +3048,7 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*BootstrapRequest)(nil),       // 0: reeve.cluster.v1.BootstrapRequest
 	(*BootstrapResponse)(nil),      // 1: reeve.cluster.v1.BootstrapResponse
@@ -2463,111 +3078,143 @@ var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*SetRolesResponse)(nil),       // 25: reeve.cluster.v1.SetRolesResponse
 	(*AddPluginRequest)(nil),       // 26: reeve.cluster.v1.AddPluginRequest
 	(*AddPluginResponse)(nil),      // 27: reeve.cluster.v1.AddPluginResponse
-	(*ListPluginsRequest)(nil),     // 28: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),    // 29: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),           // 30: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),          // 31: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),     // 32: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),    // 33: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),   // 34: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),  // 35: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),  // 36: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil), // 37: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),       // 38: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),      // 39: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),             // 40: reeve.cluster.v1.AuditEntry
-	nil,                            // 41: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                            // 42: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                            // 43: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),         // 44: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),           // 45: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),             // 46: reeve.cluster.v1.NodeRecord
-	(*v1.Directory)(nil),           // 47: reeve.host.v1.Directory
-	(*Operator)(nil),               // 48: reeve.cluster.v1.Operator
-	(*NodeStatus)(nil),             // 49: reeve.cluster.v1.NodeStatus
-	(*Node)(nil),                   // 50: reeve.cluster.v1.Node
-	(*v11.Manifest)(nil),           // 51: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),             // 52: reeve.cluster.v1.RoleGrants
-	(*timestamppb.Timestamp)(nil),  // 53: google.protobuf.Timestamp
-	(OperatorRole)(0),              // 54: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                    // 55: reeve.cluster.v1.Caller
+	(*ApprovePluginRequest)(nil),   // 28: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),  // 29: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),       // 30: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),      // 31: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),    // 32: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),   // 33: reeve.cluster.v1.RemovePluginResponse
+	(*GetPolicyRequest)(nil),       // 34: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),      // 35: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),       // 36: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),      // 37: reeve.cluster.v1.SetPolicyResponse
+	(*ListPluginsRequest)(nil),     // 38: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),    // 39: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),           // 40: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),          // 41: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),     // 42: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),    // 43: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),   // 44: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),  // 45: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),  // 46: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil), // 47: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),       // 48: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),      // 49: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),             // 50: reeve.cluster.v1.AuditEntry
+	nil,                            // 51: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                            // 52: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                            // 53: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                            // 54: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),         // 55: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),           // 56: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),             // 57: reeve.cluster.v1.NodeRecord
+	(*v1.Directory)(nil),           // 58: reeve.host.v1.Directory
+	(*Operator)(nil),               // 59: reeve.cluster.v1.Operator
+	(*ClusterPolicy)(nil),          // 60: reeve.cluster.v1.ClusterPolicy
+	(*NodeStatus)(nil),             // 61: reeve.cluster.v1.NodeStatus
+	(*Node)(nil),                   // 62: reeve.cluster.v1.Node
+	(*v11.Manifest)(nil),           // 63: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),             // 64: reeve.cluster.v1.RoleGrants
+	(*timestamppb.Timestamp)(nil),  // 65: google.protobuf.Timestamp
+	(OperatorRole)(0),              // 66: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                    // 67: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	41, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	44, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	45, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	46, // 3: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	45, // 4: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	47, // 5: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	48, // 6: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	49, // 7: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	50, // 8: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	50, // 9: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	50, // 10: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	46, // 11: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	46, // 12: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	44, // 13: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	46, // 14: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	51, // 15: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	42, // 16: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	52, // 17: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	45, // 18: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	45, // 19: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	53, // 20: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	54, // 21: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	54, // 22: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	48, // 23: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	48, // 24: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	48, // 25: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	40, // 26: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	53, // 27: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	55, // 28: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	43, // 29: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	0,  // 30: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	2,  // 31: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	4,  // 32: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	6,  // 33: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	8,  // 34: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	10, // 35: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	12, // 36: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	14, // 37: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	16, // 38: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	18, // 39: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	20, // 40: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	22, // 41: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	24, // 42: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	26, // 43: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	28, // 44: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	30, // 45: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	32, // 46: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	34, // 47: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	36, // 48: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	38, // 49: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	1,  // 50: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	3,  // 51: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	5,  // 52: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	7,  // 53: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	9,  // 54: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	11, // 55: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	13, // 56: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	15, // 57: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	17, // 58: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	19, // 59: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	21, // 60: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	23, // 61: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	25, // 62: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	27, // 63: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	29, // 64: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	31, // 65: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	33, // 66: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	35, // 67: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	37, // 68: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	39, // 69: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	50, // [50:70] is the sub-list for method output_type
-	30, // [30:50] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	51, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	55, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	56, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	57, // 3: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	56, // 4: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	58, // 5: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	59, // 6: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	60, // 7: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	61, // 8: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	62, // 9: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	62, // 10: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	62, // 11: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	57, // 12: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	57, // 13: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	55, // 14: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	57, // 15: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	63, // 16: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	52, // 17: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	64, // 18: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	56, // 19: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	53, // 20: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	64, // 21: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	56, // 22: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	64, // 23: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	56, // 24: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	56, // 25: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	60, // 26: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	60, // 27: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	60, // 28: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	56, // 29: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	65, // 30: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	66, // 31: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	66, // 32: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	59, // 33: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	59, // 34: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	59, // 35: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	50, // 36: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	65, // 37: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	67, // 38: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	54, // 39: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	0,  // 40: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	2,  // 41: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	4,  // 42: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	6,  // 43: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	8,  // 44: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	10, // 45: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	12, // 46: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	14, // 47: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	16, // 48: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	18, // 49: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	20, // 50: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	22, // 51: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	24, // 52: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	26, // 53: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	28, // 54: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	30, // 55: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	32, // 56: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	34, // 57: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	36, // 58: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	38, // 59: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	40, // 60: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	42, // 61: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	44, // 62: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	46, // 63: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	48, // 64: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	1,  // 65: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	3,  // 66: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	5,  // 67: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	7,  // 68: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	9,  // 69: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	11, // 70: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	13, // 71: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	15, // 72: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	17, // 73: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	19, // 74: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	21, // 75: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	23, // 76: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	25, // 77: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	27, // 78: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	29, // 79: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	31, // 80: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	33, // 81: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	35, // 82: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	37, // 83: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	39, // 84: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	41, // 85: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	43, // 86: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	45, // 87: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	47, // 88: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	49, // 89: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	65, // [65:90] is the sub-list for method output_type
+	40, // [40:65] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -2583,7 +3230,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   44,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

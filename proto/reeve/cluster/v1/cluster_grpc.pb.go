@@ -419,6 +419,11 @@ const (
 	ManagementService_RemoveRole_FullMethodName     = "/reeve.cluster.v1.ManagementService/RemoveRole"
 	ManagementService_SetRoles_FullMethodName       = "/reeve.cluster.v1.ManagementService/SetRoles"
 	ManagementService_AddPlugin_FullMethodName      = "/reeve.cluster.v1.ManagementService/AddPlugin"
+	ManagementService_ApprovePlugin_FullMethodName  = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
+	ManagementService_SetGrants_FullMethodName      = "/reeve.cluster.v1.ManagementService/SetGrants"
+	ManagementService_RemovePlugin_FullMethodName   = "/reeve.cluster.v1.ManagementService/RemovePlugin"
+	ManagementService_GetPolicy_FullMethodName      = "/reeve.cluster.v1.ManagementService/GetPolicy"
+	ManagementService_SetPolicy_FullMethodName      = "/reeve.cluster.v1.ManagementService/SetPolicy"
 	ManagementService_ListPlugins_FullMethodName    = "/reeve.cluster.v1.ManagementService/ListPlugins"
 	ManagementService_Login_FullMethodName          = "/reeve.cluster.v1.ManagementService/Login"
 	ManagementService_AddOperator_FullMethodName    = "/reeve.cluster.v1.ManagementService/AddOperator"
@@ -447,11 +452,25 @@ type ManagementServiceClient interface {
 	RemoveRole(ctx context.Context, in *RemoveRoleRequest, opts ...grpc.CallOption) (*RemoveRoleResponse, error)
 	// SetRoles replaces the roles of a node in one step, under the rules of AddRole and RemoveRole.
 	SetRoles(ctx context.Context, in *SetRolesRequest, opts ...grpc.CallOption) (*SetRolesResponse, error)
-	// AddPlugin puts a plugin into the catalog, or replaces its version. The call of the owner is the approval: every role gets the
-	// ConsensusUser that it declares and the grants that the request lists. AlreadyExists, by name, if a role or ConsensusUser belongs to
-	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if the
-	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
+	// AddPlugin puts a version of a plugin into the catalog. If it asks for nothing that the owner has not decided on, or the request approves, it
+	// takes the place of the version that runs; otherwise it waits for ApprovePlugin, in the place of one that may have waited. The digest for
+	// another platform of a version that is there already, with the same manifest, is added to it. AlreadyExists, by name, if a role
+	// or ConsensusUser belongs to another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if
+	// the plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(ctx context.Context, in *AddPluginRequest, opts ...grpc.CallOption) (*AddPluginResponse, error)
+	// ApprovePlugin has the version that waits take the place of the one that runs, with exactly the grants of the request. NotFound if there is no
+	// such plugin; FailedPrecondition if nothing waits; Aborted if what waits is not the version and digests that the caller looked at.
+	ApprovePlugin(ctx context.Context, in *ApprovePluginRequest, opts ...grpc.CallOption) (*ApprovePluginResponse, error)
+	// SetGrants replaces what a role of a plugin is granted: to withdraw, or to grant what was asked for and withheld. The roles that run are started
+	// again with the remit that they have then. A ConsensusUser that is not granted any more is taken out of the store.
+	SetGrants(ctx context.Context, in *SetGrantsRequest, opts ...grpc.CallOption) (*SetGrantsResponse, error)
+	// RemovePlugin takes a plugin out of the catalog, with its grants and ConsensusUsers. FailedPrecondition, with their names, if nodes have roles of it
+	// and the request does not say to take those too; FailedPrecondition if the last role with a guarded capability would go.
+	RemovePlugin(ctx context.Context, in *RemovePluginRequest, opts ...grpc.CallOption) (*RemovePluginResponse, error)
+	// GetPolicy returns what the owner demands of all nodes.
+	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
+	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at.
+	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
 	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
 	// the owner key, an operator the key that the operator's record pins, or either shows a certificate that an earlier Login of the same session gave and
@@ -563,6 +582,56 @@ func (c *managementServiceClient) AddPlugin(ctx context.Context, in *AddPluginRe
 	return out, nil
 }
 
+func (c *managementServiceClient) ApprovePlugin(ctx context.Context, in *ApprovePluginRequest, opts ...grpc.CallOption) (*ApprovePluginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApprovePluginResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ApprovePlugin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) SetGrants(ctx context.Context, in *SetGrantsRequest, opts ...grpc.CallOption) (*SetGrantsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetGrantsResponse)
+	err := c.cc.Invoke(ctx, ManagementService_SetGrants_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) RemovePlugin(ctx context.Context, in *RemovePluginRequest, opts ...grpc.CallOption) (*RemovePluginResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemovePluginResponse)
+	err := c.cc.Invoke(ctx, ManagementService_RemovePlugin_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetPolicyResponse)
+	err := c.cc.Invoke(ctx, ManagementService_GetPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPolicyResponse)
+	err := c.cc.Invoke(ctx, ManagementService_SetPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *managementServiceClient) ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListPluginsResponse)
@@ -643,11 +712,25 @@ type ManagementServiceServer interface {
 	RemoveRole(context.Context, *RemoveRoleRequest) (*RemoveRoleResponse, error)
 	// SetRoles replaces the roles of a node in one step, under the rules of AddRole and RemoveRole.
 	SetRoles(context.Context, *SetRolesRequest) (*SetRolesResponse, error)
-	// AddPlugin puts a plugin into the catalog, or replaces its version. The call of the owner is the approval: every role gets the
-	// ConsensusUser that it declares and the grants that the request lists. AlreadyExists, by name, if a role or ConsensusUser belongs to
-	// another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if the
-	// plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
+	// AddPlugin puts a version of a plugin into the catalog. If it asks for nothing that the owner has not decided on, or the request approves, it
+	// takes the place of the version that runs; otherwise it waits for ApprovePlugin, in the place of one that may have waited. The digest for
+	// another platform of a version that is there already, with the same manifest, is added to it. AlreadyExists, by name, if a role
+	// or ConsensusUser belongs to another plugin; FailedPrecondition if a role that is assigned to a node is no longer offered; FailedPrecondition if
+	// the plugin claims a guarded capability (reeve.consensus.v1, reeve.cluster.v1) that the version in the catalog does not provide.
 	AddPlugin(context.Context, *AddPluginRequest) (*AddPluginResponse, error)
+	// ApprovePlugin has the version that waits take the place of the one that runs, with exactly the grants of the request. NotFound if there is no
+	// such plugin; FailedPrecondition if nothing waits; Aborted if what waits is not the version and digests that the caller looked at.
+	ApprovePlugin(context.Context, *ApprovePluginRequest) (*ApprovePluginResponse, error)
+	// SetGrants replaces what a role of a plugin is granted: to withdraw, or to grant what was asked for and withheld. The roles that run are started
+	// again with the remit that they have then. A ConsensusUser that is not granted any more is taken out of the store.
+	SetGrants(context.Context, *SetGrantsRequest) (*SetGrantsResponse, error)
+	// RemovePlugin takes a plugin out of the catalog, with its grants and ConsensusUsers. FailedPrecondition, with their names, if nodes have roles of it
+	// and the request does not say to take those too; FailedPrecondition if the last role with a guarded capability would go.
+	RemovePlugin(context.Context, *RemovePluginRequest) (*RemovePluginResponse, error)
+	// GetPolicy returns what the owner demands of all nodes.
+	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
+	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at.
+	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
 	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
 	// the owner key, an operator the key that the operator's record pins, or either shows a certificate that an earlier Login of the same session gave and
@@ -693,6 +776,21 @@ func (UnimplementedManagementServiceServer) SetRoles(context.Context, *SetRolesR
 }
 func (UnimplementedManagementServiceServer) AddPlugin(context.Context, *AddPluginRequest) (*AddPluginResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AddPlugin not implemented")
+}
+func (UnimplementedManagementServiceServer) ApprovePlugin(context.Context, *ApprovePluginRequest) (*ApprovePluginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApprovePlugin not implemented")
+}
+func (UnimplementedManagementServiceServer) SetGrants(context.Context, *SetGrantsRequest) (*SetGrantsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetGrants not implemented")
+}
+func (UnimplementedManagementServiceServer) RemovePlugin(context.Context, *RemovePluginRequest) (*RemovePluginResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemovePlugin not implemented")
+}
+func (UnimplementedManagementServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
+}
+func (UnimplementedManagementServiceServer) SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPolicy not implemented")
 }
 func (UnimplementedManagementServiceServer) ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListPlugins not implemented")
@@ -870,6 +968,96 @@ func _ManagementService_AddPlugin_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagementService_ApprovePlugin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApprovePluginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ApprovePlugin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ApprovePlugin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ApprovePlugin(ctx, req.(*ApprovePluginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_SetGrants_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetGrantsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).SetGrants(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_SetGrants_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).SetGrants(ctx, req.(*SetGrantsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_RemovePlugin_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemovePluginRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).RemovePlugin(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_RemovePlugin_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).RemovePlugin(ctx, req.(*RemovePluginRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_GetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).GetPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_GetPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).GetPolicy(ctx, req.(*GetPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_SetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).SetPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_SetPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).SetPolicy(ctx, req.(*SetPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ManagementService_ListPlugins_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListPluginsRequest)
 	if err := dec(in); err != nil {
@@ -1012,6 +1200,26 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AddPlugin",
 			Handler:    _ManagementService_AddPlugin_Handler,
+		},
+		{
+			MethodName: "ApprovePlugin",
+			Handler:    _ManagementService_ApprovePlugin_Handler,
+		},
+		{
+			MethodName: "SetGrants",
+			Handler:    _ManagementService_SetGrants_Handler,
+		},
+		{
+			MethodName: "RemovePlugin",
+			Handler:    _ManagementService_RemovePlugin_Handler,
+		},
+		{
+			MethodName: "GetPolicy",
+			Handler:    _ManagementService_GetPolicy_Handler,
+		},
+		{
+			MethodName: "SetPolicy",
+			Handler:    _ManagementService_SetPolicy_Handler,
 		},
 		{
 			MethodName: "ListPlugins",

@@ -84,6 +84,116 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{0}
 }
 
+// IsolationPolicy is what becomes of a role whose sandbox a node cannot enforce in full.
+type IsolationPolicy int32
+
+const (
+	// As ISOLATION_POLICY_BEST_EFFORT.
+	IsolationPolicy_ISOLATION_POLICY_UNSPECIFIED IsolationPolicy = 0
+	// It runs, and the node's status lists what is missing.
+	IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT IsolationPolicy = 1
+	// It is Blocked with that list. The roles that provide reeve.consensus.v1 and reeve.cluster.v1 run all the same: they are trusted anyway, and
+	// without them nobody could change the policy.
+	IsolationPolicy_ISOLATION_POLICY_REQUIRED IsolationPolicy = 2
+)
+
+// Enum value maps for IsolationPolicy.
+var (
+	IsolationPolicy_name = map[int32]string{
+		0: "ISOLATION_POLICY_UNSPECIFIED",
+		1: "ISOLATION_POLICY_BEST_EFFORT",
+		2: "ISOLATION_POLICY_REQUIRED",
+	}
+	IsolationPolicy_value = map[string]int32{
+		"ISOLATION_POLICY_UNSPECIFIED": 0,
+		"ISOLATION_POLICY_BEST_EFFORT": 1,
+		"ISOLATION_POLICY_REQUIRED":    2,
+	}
+)
+
+func (x IsolationPolicy) Enum() *IsolationPolicy {
+	p := new(IsolationPolicy)
+	*p = x
+	return p
+}
+
+func (x IsolationPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (IsolationPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[1].Descriptor()
+}
+
+func (IsolationPolicy) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[1]
+}
+
+func (x IsolationPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use IsolationPolicy.Descriptor instead.
+func (IsolationPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+// Tier is how far a role's sandbox is open.
+type Tier int32
+
+const (
+	Tier_TIER_UNSPECIFIED Tier = 0
+	// No more than every role may, apart from ports and limits.
+	Tier_TIER_CONFINED Tier = 1
+	// It has named powers besides.
+	Tier_TIER_GRANTED Tier = 2
+	// It has no sandbox.
+	Tier_TIER_PRIVILEGED Tier = 3
+)
+
+// Enum value maps for Tier.
+var (
+	Tier_name = map[int32]string{
+		0: "TIER_UNSPECIFIED",
+		1: "TIER_CONFINED",
+		2: "TIER_GRANTED",
+		3: "TIER_PRIVILEGED",
+	}
+	Tier_value = map[string]int32{
+		"TIER_UNSPECIFIED": 0,
+		"TIER_CONFINED":    1,
+		"TIER_GRANTED":     2,
+		"TIER_PRIVILEGED":  3,
+	}
+)
+
+func (x Tier) Enum() *Tier {
+	p := new(Tier)
+	*p = x
+	return p
+}
+
+func (x Tier) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Tier) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[2].Descriptor()
+}
+
+func (Tier) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[2]
+}
+
+func (x Tier) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Tier.Descriptor instead.
+func (Tier) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
 // Isolation is how the roles of a node are kept apart.
 type Isolation int32
 
@@ -120,11 +230,11 @@ func (x Isolation) String() string {
 }
 
 func (Isolation) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[1].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[3].Descriptor()
 }
 
 func (Isolation) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[1]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[3]
 }
 
 func (x Isolation) Number() protoreflect.EnumNumber {
@@ -133,7 +243,7 @@ func (x Isolation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Isolation.Descriptor instead.
 func (Isolation) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 // OperatorRole is what an operator may do.
@@ -176,11 +286,11 @@ func (x OperatorRole) String() string {
 }
 
 func (OperatorRole) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[2].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[4].Descriptor()
 }
 
 func (OperatorRole) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[2]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[4]
 }
 
 func (x OperatorRole) Number() protoreflect.EnumNumber {
@@ -189,7 +299,7 @@ func (x OperatorRole) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperatorRole.Descriptor instead.
 func (OperatorRole) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 // NodeRecord is what the cluster decided about a node.
@@ -204,8 +314,11 @@ type NodeRecord struct {
 	// The roles that the node should run, sorted by name.
 	Roles []*RoleAssignment `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
 	// Grows with every change of the record.
-	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
+	Generation uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Created    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
+	// Roles that are not assigned any more and whose data the node removes: their directories and logs, sorted. A role leaves the list when it is
+	// assigned again.
+	WipedRoles    []string `protobuf:"bytes,8,rep,name=wiped_roles,json=wipedRoles,proto3" json:"wiped_roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +402,13 @@ func (x *NodeRecord) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *NodeRecord) GetWipedRoles() []string {
+	if x != nil {
+		return x.WipedRoles
+	}
+	return nil
+}
+
 // RoleAssignment is a role that a node should run.
 type RoleAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -352,7 +472,8 @@ func (x *RoleAssignment) GetGeneration() uint64 {
 	return 0
 }
 
-// PluginRecord is what the catalog holds of a plugin.
+// PluginRecord is what the catalog holds of a plugin. Version, digests and manifest are those of the version that runs: they are empty as long as none
+// was approved.
 type PluginRecord struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -361,9 +482,17 @@ type PluginRecord struct {
 	Digests  map[string]string `protobuf:"bytes,3,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Manifest *v1.Manifest      `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// What the owner granted to each of its roles. A role that is not here has no grants.
-	Grants        []*RoleGrants          `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
-	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
-	Added         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=added,proto3" json:"added,omitempty"`
+	Grants     []*RoleGrants          `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
+	Generation uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Added      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=added,proto3" json:"added,omitempty"`
+	// A version that asks for more than was decided on: it waits for the owner, and the version above runs on. Absent: none waits.
+	Waiting *PluginVersion `protobuf:"bytes,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// The version that ran before, to which a node goes back on which the present one does not come to work. Absent: there is none.
+	Previous *PluginVersion `protobuf:"bytes,9,opt,name=previous,proto3" json:"previous,omitempty"`
+	// What the roles asked for when the owner last decided about them, granted or not: asking for it again is not asking for more.
+	Decided []*RoleGrants `protobuf:"bytes,10,rep,name=decided,proto3" json:"decided,omitempty"`
+	// Whether it is one of the plugins that the cluster was made with.
+	Genesis       bool `protobuf:"varint,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -447,6 +576,213 @@ func (x *PluginRecord) GetAdded() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *PluginRecord) GetWaiting() *PluginVersion {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *PluginRecord) GetPrevious() *PluginVersion {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *PluginRecord) GetDecided() []*RoleGrants {
+	if x != nil {
+		return x.Decided
+	}
+	return nil
+}
+
+func (x *PluginRecord) GetGenesis() bool {
+	if x != nil {
+		return x.Genesis
+	}
+	return false
+}
+
+// PluginVersion is one build of a plugin.
+type PluginVersion struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Platform to digest.
+	Digests       map[string]string      `protobuf:"bytes,2,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Manifest      *v1.Manifest           `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	Added         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=added,proto3" json:"added,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PluginVersion) Reset() {
+	*x = PluginVersion{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PluginVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PluginVersion) ProtoMessage() {}
+
+func (x *PluginVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PluginVersion.ProtoReflect.Descriptor instead.
+func (*PluginVersion) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PluginVersion) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *PluginVersion) GetDigests() map[string]string {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
+func (x *PluginVersion) GetManifest() *v1.Manifest {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+func (x *PluginVersion) GetAdded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+// ClusterPolicy is what the owner demands of all nodes.
+type ClusterPolicy struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Isolation IsolationPolicy        `protobuf:"varint,1,opt,name=isolation,proto3,enum=reeve.cluster.v1.IsolationPolicy" json:"isolation,omitempty"`
+	// Grows with every change.
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterPolicy) Reset() {
+	*x = ClusterPolicy{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterPolicy) ProtoMessage() {}
+
+func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterPolicy.ProtoReflect.Descriptor instead.
+func (*ClusterPolicy) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ClusterPolicy) GetIsolation() IsolationPolicy {
+	if x != nil {
+		return x.Isolation
+	}
+	return IsolationPolicy_ISOLATION_POLICY_UNSPECIFIED
+}
+
+func (x *ClusterPolicy) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// Missing is a part of a sandbox that a node cannot enforce.
+type Missing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What: "own-uid", "landlock", "cgroup-memory" …; docs/reference/sandbox.md lists them.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Why, and what would help.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Missing) Reset() {
+	*x = Missing{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Missing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Missing) ProtoMessage() {}
+
+func (x *Missing) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Missing.ProtoReflect.Descriptor instead.
+func (*Missing) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Missing) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Missing) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // RoleGrants is the remit of a role as far as it is a choice of the owner.
 type RoleGrants struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -460,7 +796,7 @@ type RoleGrants struct {
 
 func (x *RoleGrants) Reset() {
 	*x = RoleGrants{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +808,7 @@ func (x *RoleGrants) String() string {
 func (*RoleGrants) ProtoMessage() {}
 
 func (x *RoleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +821,7 @@ func (x *RoleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleGrants.ProtoReflect.Descriptor instead.
 func (*RoleGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RoleGrants) GetRole() string {
@@ -522,15 +858,17 @@ type NodeStatus struct {
 	Volume    string            `protobuf:"bytes,5,opt,name=volume,proto3" json:"volume,omitempty"`
 	Instances []*InstanceStatus `protobuf:"bytes,6,rep,name=instances,proto3" json:"instances,omitempty"`
 	// Version of the core.
-	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	Reported      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reported,proto3" json:"reported,omitempty"`
+	Version  string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	Reported *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reported,proto3" json:"reported,omitempty"`
+	// What the node cannot enforce of the sandboxes of its roles, sorted by name; empty: everything is enforced.
+	Missing       []*Missing `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +880,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +893,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -614,6 +952,13 @@ func (x *NodeStatus) GetReported() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *NodeStatus) GetMissing() []*Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
 // InstanceStatus is the state of a role on a node.
 type InstanceStatus struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -639,14 +984,17 @@ type InstanceStatus struct {
 	// How the role last ended by itself on this node; absent: never. Kept when the core starts again.
 	LastFailure *Failure `protobuf:"bytes,15,opt,name=last_failure,json=lastFailure,proto3" json:"last_failure,omitempty"`
 	// When the present process was started; absent while none runs.
-	Started       *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=started,proto3" json:"started,omitempty"`
+	Started *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=started,proto3" json:"started,omitempty"`
+	Tier    Tier                   `protobuf:"varint,17,opt,name=tier,proto3,enum=reeve.cluster.v1.Tier" json:"tier,omitempty"`
+	// Set while the node runs another version of the plugin than the catalog's, since that did not come to work here.
+	RolledBack    *RolledBack `protobuf:"bytes,18,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +1006,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +1019,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -786,6 +1134,90 @@ func (x *InstanceStatus) GetStarted() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *InstanceStatus) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *InstanceStatus) GetRolledBack() *RolledBack {
+	if x != nil {
+		return x.RolledBack
+	}
+	return nil
+}
+
+// RolledBack says which version of a plugin did not come to work on a node.
+type RolledBack struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Digest  string                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// What happened, in one sentence.
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolledBack) Reset() {
+	*x = RolledBack{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolledBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolledBack) ProtoMessage() {}
+
+func (x *RolledBack) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
+func (*RolledBack) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RolledBack) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *RolledBack) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *RolledBack) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RolledBack) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // Failure is one end of a role that nobody asked for.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -803,14 +1235,16 @@ type Failure struct {
 	Budget   uint32               `protobuf:"varint,7,opt,name=budget,proto3" json:"budget,omitempty"`
 	Window   *durationpb.Duration `protobuf:"bytes,8,opt,name=window,proto3" json:"window,omitempty"`
 	// The instance that failed.
-	InstanceId    string `protobuf:"bytes,9,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	InstanceId string `protobuf:"bytes,9,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// Whether the kernel ended it, or a process of it, because it used more memory than it may.
+	OutOfMemory   bool `protobuf:"varint,10,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1256,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1269,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -901,6 +1335,13 @@ func (x *Failure) GetInstanceId() string {
 	return ""
 }
 
+func (x *Failure) GetOutOfMemory() bool {
+	if x != nil {
+		return x.OutOfMemory
+	}
+	return false
+}
+
 // Operator is somebody who may call the management service.
 type Operator struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -920,7 +1361,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1373,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1386,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Operator) GetName() string {
@@ -1004,7 +1445,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1457,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1470,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -1057,7 +1498,7 @@ var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xf9\x02\n" +
+	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x9a\x03\n" +
 	"\n" +
 	"NodeRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -1069,7 +1510,9 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x124\n" +
-	"\acreated\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x1a9\n" +
+	"\acreated\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1f\n" +
+	"\vwiped_roles\x18\b \x03(\tR\n" +
+	"wipedRoles\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
@@ -1078,7 +1521,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xfc\x02\n" +
+	"generation\"\xc6\x04\n" +
 	"\fPluginRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12E\n" +
@@ -1088,15 +1531,36 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x120\n" +
-	"\x05added\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
+	"\x05added\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x129\n" +
+	"\awaiting\x18\b \x01(\v2\x1f.reeve.cluster.v1.PluginVersionR\awaiting\x12;\n" +
+	"\bprevious\x18\t \x01(\v2\x1f.reeve.cluster.v1.PluginVersionR\bprevious\x126\n" +
+	"\adecided\x18\n" +
+	" \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\adecided\x12\x18\n" +
+	"\agenesis\x18\v \x01(\bR\agenesis\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x02\n" +
+	"\rPluginVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12F\n" +
+	"\adigests\x18\x02 \x03(\v2,.reeve.cluster.v1.PluginVersion.DigestsEntryR\adigests\x123\n" +
+	"\bmanifest\x18\x03 \x01(\v2\x17.reeve.role.v1.ManifestR\bmanifest\x120\n" +
+	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
+	"\fDigestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
+	"\rClusterPolicy\x12?\n" +
+	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"5\n" +
+	"\aMissing\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
 	"\n" +
 	"RoleGrants\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12%\n" +
 	"\x0econsensus_user\x18\x02 \x01(\tR\rconsensusUser\x12,\n" +
-	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xc9\x02\n" +
+	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xfe\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
@@ -1107,7 +1571,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06volume\x18\x05 \x01(\tR\x06volume\x12>\n" +
 	"\tinstances\x18\x06 \x03(\v2 .reeve.cluster.v1.InstanceStatusR\tinstances\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x126\n" +
-	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\"\xe6\x05\n" +
+	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\x123\n" +
+	"\amissing\x18\t \x03(\v2\x19.reeve.cluster.v1.MissingR\amissing\"\xd1\x06\n" +
 	"\x0eInstanceStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x122\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1c.reeve.host.v1.InstanceStateR\x05state\x12\x16\n" +
@@ -1126,10 +1591,19 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05since\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x125\n" +
 	"\bnext_try\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\anextTry\x12<\n" +
 	"\flast_failure\x18\x0f \x01(\v2\x19.reeve.cluster.v1.FailureR\vlastFailure\x124\n" +
-	"\astarted\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x1a9\n" +
+	"\astarted\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12*\n" +
+	"\x04tier\x18\x11 \x01(\x0e2\x16.reeve.cluster.v1.TierR\x04tier\x12=\n" +
+	"\vrolled_back\x18\x12 \x01(\v2\x1c.reeve.cluster.v1.RolledBackR\n" +
+	"rolledBack\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
+	"\n" +
+	"RolledBack\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xd9\x02\n" +
 	"\aFailure\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12 \n" +
@@ -1140,7 +1614,9 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06budget\x18\a \x01(\rR\x06budget\x121\n" +
 	"\x06window\x18\b \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x1f\n" +
 	"\vinstance_id\x18\t \x01(\tR\n" +
-	"instanceIdB\f\n" +
+	"instanceId\x12\"\n" +
+	"\rout_of_memory\x18\n" +
+	" \x01(\bR\voutOfMemoryB\f\n" +
 	"\n" +
 	"_exit_code\"\xd6\x01\n" +
 	"\bOperator\x12\x12\n" +
@@ -1162,7 +1638,16 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x12NODE_STATE_STANDBY\x10\x02\x12\x11\n" +
 	"\rNODE_STATE_UP\x10\x03\x12\x1e\n" +
 	"\x1aNODE_STATE_DECOMMISSIONING\x10\x04\x12\x1d\n" +
-	"\x19NODE_STATE_DECOMMISSIONED\x10\x05*W\n" +
+	"\x19NODE_STATE_DECOMMISSIONED\x10\x05*t\n" +
+	"\x0fIsolationPolicy\x12 \n" +
+	"\x1cISOLATION_POLICY_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cISOLATION_POLICY_BEST_EFFORT\x10\x01\x12\x1d\n" +
+	"\x19ISOLATION_POLICY_REQUIRED\x10\x02*V\n" +
+	"\x04Tier\x12\x14\n" +
+	"\x10TIER_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rTIER_CONFINED\x10\x01\x12\x10\n" +
+	"\fTIER_GRANTED\x10\x02\x12\x13\n" +
+	"\x0fTIER_PRIVILEGED\x10\x03*W\n" +
 	"\tIsolation\x12\x19\n" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ISOLATION_OWN_UID\x10\x01\x12\x18\n" +
@@ -1185,62 +1670,80 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_records_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
-	(Isolation)(0),                // 1: reeve.cluster.v1.Isolation
-	(OperatorRole)(0),             // 2: reeve.cluster.v1.OperatorRole
-	(*NodeRecord)(nil),            // 3: reeve.cluster.v1.NodeRecord
-	(*RoleAssignment)(nil),        // 4: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 5: reeve.cluster.v1.PluginRecord
-	(*RoleGrants)(nil),            // 6: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 7: reeve.cluster.v1.NodeStatus
-	(*InstanceStatus)(nil),        // 8: reeve.cluster.v1.InstanceStatus
-	(*Failure)(nil),               // 9: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 10: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 11: reeve.cluster.v1.Node
-	nil,                           // 12: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 13: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 14: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 16: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 17: reeve.role.v1.Grant
-	(v11.InstanceState)(0),        // 18: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 19: reeve.role.v1.Endpoint
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(IsolationPolicy)(0),          // 1: reeve.cluster.v1.IsolationPolicy
+	(Tier)(0),                     // 2: reeve.cluster.v1.Tier
+	(Isolation)(0),                // 3: reeve.cluster.v1.Isolation
+	(OperatorRole)(0),             // 4: reeve.cluster.v1.OperatorRole
+	(*NodeRecord)(nil),            // 5: reeve.cluster.v1.NodeRecord
+	(*RoleAssignment)(nil),        // 6: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 7: reeve.cluster.v1.PluginRecord
+	(*PluginVersion)(nil),         // 8: reeve.cluster.v1.PluginVersion
+	(*ClusterPolicy)(nil),         // 9: reeve.cluster.v1.ClusterPolicy
+	(*Missing)(nil),               // 10: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 11: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 12: reeve.cluster.v1.NodeStatus
+	(*InstanceStatus)(nil),        // 13: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 14: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 15: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 16: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 17: reeve.cluster.v1.Node
+	nil,                           // 18: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 19: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 20: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 21: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 23: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 24: reeve.role.v1.Grant
+	(v11.InstanceState)(0),        // 25: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 26: reeve.role.v1.Endpoint
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	12, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	4,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	15, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	13, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	16, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	6,  // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	15, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	17, // 8: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	1,  // 9: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	8,  // 10: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	15, // 11: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	18, // 12: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	19, // 13: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	14, // 14: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	15, // 15: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	15, // 16: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	9,  // 17: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	15, // 18: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	15, // 19: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	20, // 20: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	2,  // 21: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	15, // 22: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	3,  // 23: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	7,  // 24: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	18, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	6,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	22, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	19, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	23, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	11, // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	22, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	8,  // 8: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
+	8,  // 9: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
+	11, // 10: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	20, // 11: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	23, // 12: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	22, // 13: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	1,  // 14: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
+	24, // 15: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	3,  // 16: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	13, // 17: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	22, // 18: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	10, // 19: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	25, // 20: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	26, // 21: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	21, // 22: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	22, // 23: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	22, // 24: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	15, // 25: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	22, // 26: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	2,  // 27: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	14, // 28: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	22, // 29: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	22, // 30: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	27, // 31: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	4,  // 32: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	22, // 33: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	5,  // 34: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	12, // 35: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -1248,14 +1751,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[6].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   12,
+			NumEnums:      5,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -716,6 +716,8 @@ type StoreStatus struct {
 	DatabaseInUse int64 `protobuf:"varint,14,opt,name=database_in_use,json=databaseInUse,proto3" json:"database_in_use,omitempty"`
 	// How often the local member has seen the leader change since its process started.
 	LeaderChanges uint64 `protobuf:"varint,15,opt,name=leader_changes,json=leaderChanges,proto3" json:"leader_changes,omitempty"`
+	// What each ConsensusUser has in the store, sorted by user.
+	Usage         []*UserUsage `protobuf:"bytes,16,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,6 +857,101 @@ func (x *StoreStatus) GetLeaderChanges() uint64 {
 	return 0
 }
 
+func (x *StoreStatus) GetUsage() []*UserUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// UserUsage is what a ConsensusUser has in the store. It is computed from what is stored, so that every member comes to the same.
+type UserUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ConsensusUser string                 `protobuf:"bytes,1,opt,name=consensus_user,json=consensusUser,proto3" json:"consensus_user,omitempty"`
+	// Bytes of the keys and values that it has now.
+	Bytes int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many it may have; 0: as many as fit.
+	BytesQuota  int64 `protobuf:"varint,3,opt,name=bytes_quota,json=bytesQuota,proto3" json:"bytes_quota,omitempty"`
+	Leases      int64 `protobuf:"varint,4,opt,name=leases,proto3" json:"leases,omitempty"`
+	LeasesQuota int64 `protobuf:"varint,5,opt,name=leases_quota,json=leasesQuota,proto3" json:"leases_quota,omitempty"`
+	// How many of its requests were refused since the local member's process started because it had used up what it may.
+	Refused       uint64 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserUsage) Reset() {
+	*x = UserUsage{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserUsage) ProtoMessage() {}
+
+func (x *UserUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserUsage.ProtoReflect.Descriptor instead.
+func (*UserUsage) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *UserUsage) GetConsensusUser() string {
+	if x != nil {
+		return x.ConsensusUser
+	}
+	return ""
+}
+
+func (x *UserUsage) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *UserUsage) GetBytesQuota() int64 {
+	if x != nil {
+		return x.BytesQuota
+	}
+	return 0
+}
+
+func (x *UserUsage) GetLeases() int64 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *UserUsage) GetLeasesQuota() int64 {
+	if x != nil {
+		return x.LeasesQuota
+	}
+	return 0
+}
+
+func (x *UserUsage) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
 type RecoverRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -863,7 +960,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +972,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +985,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
 }
 
 type RecoverResponse struct {
@@ -902,7 +999,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1011,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1024,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RecoverResponse) GetSizeBefore() int64 {
@@ -955,7 +1052,7 @@ type StoreMember struct {
 
 func (x *StoreMember) Reset() {
 	*x = StoreMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1064,7 @@ func (x *StoreMember) String() string {
 func (*StoreMember) ProtoMessage() {}
 
 func (x *StoreMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1077,7 @@ func (x *StoreMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
 func (*StoreMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoreMember) GetId() string {
@@ -1015,7 +1112,7 @@ type AccessStatus struct {
 
 func (x *AccessStatus) Reset() {
 	*x = AccessStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1124,7 @@ func (x *AccessStatus) String() string {
 func (*AccessStatus) ProtoMessage() {}
 
 func (x *AccessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1137,7 @@ func (x *AccessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStatus.ProtoReflect.Descriptor instead.
 func (*AccessStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AccessStatus) GetInstanceId() string {
@@ -1071,14 +1168,16 @@ type DesiredState struct {
 	// The ConsensusUsers that are granted, without the cluster user, which always is.
 	Users []*DesiredUser `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
 	// Node IDs of the members that the store should have.
-	Members       []string `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	Members []string `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// Users that are not granted any more and whose keys are to be removed, sorted.
+	WipedUsers    []string `protobuf:"bytes,3,rep,name=wiped_users,json=wipedUsers,proto3" json:"wiped_users,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1189,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1202,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DesiredState) GetUsers() []*DesiredUser {
@@ -1120,18 +1219,28 @@ func (x *DesiredState) GetMembers() []string {
 	return nil
 }
 
+func (x *DesiredState) GetWipedUsers() []string {
+	if x != nil {
+		return x.WipedUsers
+	}
+	return nil
+}
+
 type DesiredUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ConsensusUser string                 `protobuf:"bytes,1,opt,name=consensus_user,json=consensusUser,proto3" json:"consensus_user,omitempty"`
 	// The role that owns it, for people.
-	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Bytes of keys and values, and leases, that the user may have; 0: the default.
+	BytesQuota    int64 `protobuf:"varint,3,opt,name=bytes_quota,json=bytesQuota,proto3" json:"bytes_quota,omitempty"`
+	LeasesQuota   int64 `protobuf:"varint,4,opt,name=leases_quota,json=leasesQuota,proto3" json:"leases_quota,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1252,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1265,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -1171,6 +1280,20 @@ func (x *DesiredUser) GetRole() string {
 		return x.Role
 	}
 	return ""
+}
+
+func (x *DesiredUser) GetBytesQuota() int64 {
+	if x != nil {
+		return x.BytesQuota
+	}
+	return 0
+}
+
+func (x *DesiredUser) GetLeasesQuota() int64 {
+	if x != nil {
+		return x.LeasesQuota
+	}
+	return 0
 }
 
 var File_reeve_consensus_v1_consensus_proto protoreflect.FileDescriptor
@@ -1210,7 +1333,7 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x11SetAccessResponse\"\x13\n" +
 	"\x11WatchStoreRequest\"M\n" +
 	"\x12WatchStoreResponse\x127\n" +
-	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\x89\x04\n" +
+	"\x06status\x18\x01 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x06status\"\xbe\x04\n" +
 	"\vStoreStatus\x12\x16\n" +
 	"\x06formed\x18\x01 \x01(\bR\x06formed\x12\x1d\n" +
 	"\n" +
@@ -1229,7 +1352,16 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x05quota\x18\f \x01(\x03R\x05quota\x12\x18\n" +
 	"\aproblem\x18\r \x01(\tR\aproblem\x12&\n" +
 	"\x0fdatabase_in_use\x18\x0e \x01(\x03R\rdatabaseInUse\x12%\n" +
-	"\x0eleader_changes\x18\x0f \x01(\x04R\rleaderChanges\"\x10\n" +
+	"\x0eleader_changes\x18\x0f \x01(\x04R\rleaderChanges\x123\n" +
+	"\x05usage\x18\x10 \x03(\v2\x1d.reeve.consensus.v1.UserUsageR\x05usage\"\xbe\x01\n" +
+	"\tUserUsage\x12%\n" +
+	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1f\n" +
+	"\vbytes_quota\x18\x03 \x01(\x03R\n" +
+	"bytesQuota\x12\x16\n" +
+	"\x06leases\x18\x04 \x01(\x03R\x06leases\x12!\n" +
+	"\fleases_quota\x18\x05 \x01(\x03R\vleasesQuota\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\x04R\arefused\"\x10\n" +
 	"\x0eRecoverRequest\"Q\n" +
 	"\x0fRecoverResponse\x12\x1f\n" +
 	"\vsize_before\x18\x01 \x01(\x03R\n" +
@@ -1244,13 +1376,18 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x125\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1f.reeve.consensus.v1.AccessStateR\x05state\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"_\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x80\x01\n" +
 	"\fDesiredState\x125\n" +
 	"\x05users\x18\x01 \x03(\v2\x1f.reeve.consensus.v1.DesiredUserR\x05users\x12\x18\n" +
-	"\amembers\x18\x02 \x03(\tR\amembers\"H\n" +
+	"\amembers\x18\x02 \x03(\tR\amembers\x12\x1f\n" +
+	"\vwiped_users\x18\x03 \x03(\tR\n" +
+	"wipedUsers\"\x8c\x01\n" +
 	"\vDesiredUser\x12%\n" +
 	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role*\xa4\x01\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
+	"\vbytes_quota\x18\x03 \x01(\x03R\n" +
+	"bytesQuota\x12!\n" +
+	"\fleases_quota\x18\x04 \x01(\x03R\vleasesQuota*\xa4\x01\n" +
 	"\x0fFormProblemKind\x12!\n" +
 	"\x1dFORM_PROBLEM_KIND_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fFORM_PROBLEM_KIND_STORE_MISSING\x10\x01\x12#\n" +
@@ -1281,7 +1418,7 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(FormProblemKind)(0),       // 0: reeve.consensus.v1.FormProblemKind
 	(AccessState)(0),           // 1: reeve.consensus.v1.AccessState
@@ -1296,12 +1433,13 @@ var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(*WatchStoreRequest)(nil),  // 10: reeve.consensus.v1.WatchStoreRequest
 	(*WatchStoreResponse)(nil), // 11: reeve.consensus.v1.WatchStoreResponse
 	(*StoreStatus)(nil),        // 12: reeve.consensus.v1.StoreStatus
-	(*RecoverRequest)(nil),     // 13: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),    // 14: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),        // 15: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),       // 16: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),       // 17: reeve.consensus.v1.DesiredState
-	(*DesiredUser)(nil),        // 18: reeve.consensus.v1.DesiredUser
+	(*UserUsage)(nil),          // 13: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),     // 14: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),    // 15: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),        // 16: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),       // 17: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),       // 18: reeve.consensus.v1.DesiredState
+	(*DesiredUser)(nil),        // 19: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	3,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
@@ -1309,23 +1447,24 @@ var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
 	0,  // 2: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
 	8,  // 3: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
 	12, // 4: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	15, // 5: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	16, // 6: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
-	1,  // 7: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	18, // 8: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
-	2,  // 9: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	7,  // 10: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	10, // 11: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	13, // 12: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	5,  // 13: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	9,  // 14: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	11, // 15: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	14, // 16: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	13, // [13:17] is the sub-list for method output_type
-	9,  // [9:13] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	16, // 5: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	17, // 6: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	13, // 7: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
+	1,  // 8: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
+	19, // 9: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	2,  // 10: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	7,  // 11: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	10, // 12: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	14, // 13: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	5,  // 14: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	9,  // 15: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	11, // 16: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	15, // 17: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -1343,7 +1482,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

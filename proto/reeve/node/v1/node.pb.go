@@ -924,6 +924,361 @@ func (x *Event) GetDetails() map[string]string {
 	return nil
 }
 
+type GetRoleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRoleRequest) Reset() {
+	*x = GetRoleRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRoleRequest) ProtoMessage() {}
+
+func (x *GetRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRoleRequest.ProtoReflect.Descriptor instead.
+func (*GetRoleRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetRoleRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type GetRoleResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Status *v11.InstanceStatus    `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// What the owner granted.
+	Grants *v11.RoleGrants `protobuf:"bytes,2,opt,name=grants,proto3" json:"grants,omitempty"`
+	// Absent while no process runs.
+	Sandbox *Sandbox `protobuf:"bytes,3,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// What its ConsensusUser has in the store; absent if it has none, or no member runs here.
+	Usage *v12.UserUsage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Why the role keeps running or not while the node is cut off, as its manifest says it.
+	InSplit         v13.SplitBehaviour `protobuf:"varint,5,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
+	StartsFromCache bool               `protobuf:"varint,6,opt,name=starts_from_cache,json=startsFromCache,proto3" json:"starts_from_cache,omitempty"`
+	EndsWithCore    bool               `protobuf:"varint,7,opt,name=ends_with_core,json=endsWithCore,proto3" json:"ends_with_core,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *GetRoleResponse) Reset() {
+	*x = GetRoleResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRoleResponse) ProtoMessage() {}
+
+func (x *GetRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRoleResponse.ProtoReflect.Descriptor instead.
+func (*GetRoleResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetRoleResponse) GetStatus() *v11.InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *GetRoleResponse) GetGrants() *v11.RoleGrants {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *GetRoleResponse) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *GetRoleResponse) GetUsage() *v12.UserUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *GetRoleResponse) GetInSplit() v13.SplitBehaviour {
+	if x != nil {
+		return x.InSplit
+	}
+	return v13.SplitBehaviour(0)
+}
+
+func (x *GetRoleResponse) GetStartsFromCache() bool {
+	if x != nil {
+		return x.StartsFromCache
+	}
+	return false
+}
+
+func (x *GetRoleResponse) GetEndsWithCore() bool {
+	if x != nil {
+		return x.EndsWithCore
+	}
+	return false
+}
+
+// Sandbox is what confines a process of a role.
+type Sandbox struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tier  v11.Tier               `protobuf:"varint,1,opt,name=tier,proto3,enum=reeve.cluster.v1.Tier" json:"tier,omitempty"`
+	Uid   uint32                 `protobuf:"varint,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid   uint32                 `protobuf:"varint,3,opt,name=gid,proto3" json:"gid,omitempty"`
+	// Whether no other role has this user ID.
+	OwnUser bool `protobuf:"varint,4,opt,name=own_user,json=ownUser,proto3" json:"own_user,omitempty"`
+	// Capabilities of Linux that it has; none for most.
+	Capabilities    []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	NoNewPrivileges bool     `protobuf:"varint,6,opt,name=no_new_privileges,json=noNewPrivileges,proto3" json:"no_new_privileges,omitempty"`
+	// Groups of system calls that are refused.
+	DeniedSystemCalls []string `protobuf:"bytes,7,rep,name=denied_system_calls,json=deniedSystemCalls,proto3" json:"denied_system_calls,omitempty"`
+	// What it may read, change and execute: files, or directories with what is below them.
+	Reads    []string `protobuf:"bytes,8,rep,name=reads,proto3" json:"reads,omitempty"`
+	Writes   []string `protobuf:"bytes,9,rep,name=writes,proto3" json:"writes,omitempty"`
+	Executes []string `protobuf:"bytes,10,rep,name=executes,proto3" json:"executes,omitempty"`
+	// TCP ports as text: numbers or "any"; none: it cannot.
+	Listens  []string `protobuf:"bytes,11,rep,name=listens,proto3" json:"listens,omitempty"`
+	Connects []string `protobuf:"bytes,12,rep,name=connects,proto3" json:"connects,omitempty"`
+	// Whether other sockets than Unix ones are refused.
+	UnixSocketsOnly bool `protobuf:"varint,13,opt,name=unix_sockets_only,json=unixSocketsOnly,proto3" json:"unix_sockets_only,omitempty"`
+	// Whether it has a view of the file systems, and of System V IPC, of its own.
+	OwnMounts bool `protobuf:"varint,14,opt,name=own_mounts,json=ownMounts,proto3" json:"own_mounts,omitempty"`
+	OwnIpc    bool `protobuf:"varint,15,opt,name=own_ipc,json=ownIpc,proto3" json:"own_ipc,omitempty"`
+	// Bounds; 0: none.
+	MemoryBytes int64 `protobuf:"varint,16,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Processes   int64 `protobuf:"varint,17,opt,name=processes,proto3" json:"processes,omitempty"`
+	CpuWeight   int64 `protobuf:"varint,18,opt,name=cpu_weight,json=cpuWeight,proto3" json:"cpu_weight,omitempty"`
+	OpenFiles   int64 `protobuf:"varint,19,opt,name=open_files,json=openFiles,proto3" json:"open_files,omitempty"`
+	// The control groups that it is in, one for each controller.
+	ControlGroups []string `protobuf:"bytes,20,rep,name=control_groups,json=controlGroups,proto3" json:"control_groups,omitempty"`
+	// What of all this is not enforced, and why.
+	Missing       []*v11.Missing `protobuf:"bytes,21,rep,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sandbox) Reset() {
+	*x = Sandbox{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sandbox) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sandbox) ProtoMessage() {}
+
+func (x *Sandbox) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
+func (*Sandbox) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Sandbox) GetTier() v11.Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return v11.Tier(0)
+}
+
+func (x *Sandbox) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *Sandbox) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *Sandbox) GetOwnUser() bool {
+	if x != nil {
+		return x.OwnUser
+	}
+	return false
+}
+
+func (x *Sandbox) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+func (x *Sandbox) GetNoNewPrivileges() bool {
+	if x != nil {
+		return x.NoNewPrivileges
+	}
+	return false
+}
+
+func (x *Sandbox) GetDeniedSystemCalls() []string {
+	if x != nil {
+		return x.DeniedSystemCalls
+	}
+	return nil
+}
+
+func (x *Sandbox) GetReads() []string {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
+func (x *Sandbox) GetWrites() []string {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+func (x *Sandbox) GetExecutes() []string {
+	if x != nil {
+		return x.Executes
+	}
+	return nil
+}
+
+func (x *Sandbox) GetListens() []string {
+	if x != nil {
+		return x.Listens
+	}
+	return nil
+}
+
+func (x *Sandbox) GetConnects() []string {
+	if x != nil {
+		return x.Connects
+	}
+	return nil
+}
+
+func (x *Sandbox) GetUnixSocketsOnly() bool {
+	if x != nil {
+		return x.UnixSocketsOnly
+	}
+	return false
+}
+
+func (x *Sandbox) GetOwnMounts() bool {
+	if x != nil {
+		return x.OwnMounts
+	}
+	return false
+}
+
+func (x *Sandbox) GetOwnIpc() bool {
+	if x != nil {
+		return x.OwnIpc
+	}
+	return false
+}
+
+func (x *Sandbox) GetMemoryBytes() int64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Sandbox) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *Sandbox) GetCpuWeight() int64 {
+	if x != nil {
+		return x.CpuWeight
+	}
+	return 0
+}
+
+func (x *Sandbox) GetOpenFiles() int64 {
+	if x != nil {
+		return x.OpenFiles
+	}
+	return 0
+}
+
+func (x *Sandbox) GetControlGroups() []string {
+	if x != nil {
+		return x.ControlGroups
+	}
+	return nil
+}
+
+func (x *Sandbox) GetMissing() []*v11.Missing {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
 type GetMetricsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -932,7 +1287,7 @@ type GetMetricsRequest struct {
 
 func (x *GetMetricsRequest) Reset() {
 	*x = GetMetricsRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1299,7 @@ func (x *GetMetricsRequest) String() string {
 func (*GetMetricsRequest) ProtoMessage() {}
 
 func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1312,7 @@ func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
 func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 type GetMetricsResponse struct {
@@ -970,7 +1325,7 @@ type GetMetricsResponse struct {
 
 func (x *GetMetricsResponse) Reset() {
 	*x = GetMetricsResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1337,7 @@ func (x *GetMetricsResponse) String() string {
 func (*GetMetricsResponse) ProtoMessage() {}
 
 func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1350,7 @@ func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
 func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetMetricsResponse) GetText() []byte {
@@ -1015,7 +1370,7 @@ type RecoverStoreRequest struct {
 
 func (x *RecoverStoreRequest) Reset() {
 	*x = RecoverStoreRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1382,7 @@ func (x *RecoverStoreRequest) String() string {
 func (*RecoverStoreRequest) ProtoMessage() {}
 
 func (x *RecoverStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1395,7 @@ func (x *RecoverStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverStoreRequest.ProtoReflect.Descriptor instead.
 func (*RecoverStoreRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RecoverStoreRequest) GetDryRun() bool {
@@ -1061,7 +1416,7 @@ type RecoverStoreResponse struct {
 
 func (x *RecoverStoreResponse) Reset() {
 	*x = RecoverStoreResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1428,7 @@ func (x *RecoverStoreResponse) String() string {
 func (*RecoverStoreResponse) ProtoMessage() {}
 
 func (x *RecoverStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1441,7 @@ func (x *RecoverStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverStoreResponse.ProtoReflect.Descriptor instead.
 func (*RecoverStoreResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RecoverStoreResponse) GetSizeBefore() int64 {
@@ -1115,7 +1470,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1482,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1495,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -1165,7 +1520,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1532,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1545,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 var File_reeve_node_v1_node_proto protoreflect.FileDescriptor
@@ -1255,7 +1610,43 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\adetails\x18\b \x03(\v2!.reeve.node.v1.Event.DetailsEntryR\adetails\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x13\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"$\n" +
+	"\x0eGetRoleRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\"\xf4\x02\n" +
+	"\x0fGetRoleResponse\x128\n" +
+	"\x06status\x18\x01 \x01(\v2 .reeve.cluster.v1.InstanceStatusR\x06status\x124\n" +
+	"\x06grants\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x120\n" +
+	"\asandbox\x18\x03 \x01(\v2\x16.reeve.node.v1.SandboxR\asandbox\x123\n" +
+	"\x05usage\x18\x04 \x01(\v2\x1d.reeve.consensus.v1.UserUsageR\x05usage\x128\n" +
+	"\bin_split\x18\x05 \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\x12*\n" +
+	"\x11starts_from_cache\x18\x06 \x01(\bR\x0fstartsFromCache\x12$\n" +
+	"\x0eends_with_core\x18\a \x01(\bR\fendsWithCore\"\xb3\x05\n" +
+	"\aSandbox\x12*\n" +
+	"\x04tier\x18\x01 \x01(\x0e2\x16.reeve.cluster.v1.TierR\x04tier\x12\x10\n" +
+	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x03 \x01(\rR\x03gid\x12\x19\n" +
+	"\bown_user\x18\x04 \x01(\bR\aownUser\x12\"\n" +
+	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\x12*\n" +
+	"\x11no_new_privileges\x18\x06 \x01(\bR\x0fnoNewPrivileges\x12.\n" +
+	"\x13denied_system_calls\x18\a \x03(\tR\x11deniedSystemCalls\x12\x14\n" +
+	"\x05reads\x18\b \x03(\tR\x05reads\x12\x16\n" +
+	"\x06writes\x18\t \x03(\tR\x06writes\x12\x1a\n" +
+	"\bexecutes\x18\n" +
+	" \x03(\tR\bexecutes\x12\x18\n" +
+	"\alistens\x18\v \x03(\tR\alistens\x12\x1a\n" +
+	"\bconnects\x18\f \x03(\tR\bconnects\x12*\n" +
+	"\x11unix_sockets_only\x18\r \x01(\bR\x0funixSocketsOnly\x12\x1d\n" +
+	"\n" +
+	"own_mounts\x18\x0e \x01(\bR\townMounts\x12\x17\n" +
+	"\aown_ipc\x18\x0f \x01(\bR\x06ownIpc\x12!\n" +
+	"\fmemory_bytes\x18\x10 \x01(\x03R\vmemoryBytes\x12\x1c\n" +
+	"\tprocesses\x18\x11 \x01(\x03R\tprocesses\x12\x1d\n" +
+	"\n" +
+	"cpu_weight\x18\x12 \x01(\x03R\tcpuWeight\x12\x1d\n" +
+	"\n" +
+	"open_files\x18\x13 \x01(\x03R\topenFiles\x12%\n" +
+	"\x0econtrol_groups\x18\x14 \x03(\tR\rcontrolGroups\x123\n" +
+	"\amissing\x18\x15 \x03(\v2\x19.reeve.cluster.v1.MissingR\amissing\"\x13\n" +
 	"\x11GetMetricsRequest\"(\n" +
 	"\x12GetMetricsResponse\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\fR\x04text\"4\n" +
@@ -1274,7 +1665,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xfc\x06\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xd2\a\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -1298,7 +1689,10 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x04\x04\x03\x05\x06\x12d\n" +
 	"\fRecoverStore\x12\".reeve.node.v1.RecoverStoreRequest\x1a#.reeve.node.v1.RecoverStoreResponse\"\v\xd2\xf3\x18\a\n" +
-	"\x03\x04\x03\x05\x18\x01\x12b\n" +
+	"\x03\x04\x03\x05\x18\x01\x12T\n" +
+	"\aGetRole\x12\x1d.reeve.node.v1.GetRoleRequest\x1a\x1e.reeve.node.v1.GetRoleResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x04\x04\x03\x05\x06\x12b\n" +
 	"\fReplaceOwner\x12\".reeve.node.v1.ReplaceOwnerRequest\x1a#.reeve.node.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x04\x18\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
@@ -1315,7 +1709,7 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_reeve_node_v1_node_proto_goTypes = []any{
 	(Severity)(0),                 // 0: reeve.node.v1.Severity
 	(*GetStatusRequest)(nil),      // 1: reeve.node.v1.GetStatusRequest
@@ -1333,54 +1727,72 @@ var file_reeve_node_v1_node_proto_goTypes = []any{
 	(*WatchEventsRequest)(nil),    // 13: reeve.node.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),   // 14: reeve.node.v1.WatchEventsResponse
 	(*Event)(nil),                 // 15: reeve.node.v1.Event
-	(*GetMetricsRequest)(nil),     // 16: reeve.node.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),    // 17: reeve.node.v1.GetMetricsResponse
-	(*RecoverStoreRequest)(nil),   // 18: reeve.node.v1.RecoverStoreRequest
-	(*RecoverStoreResponse)(nil),  // 19: reeve.node.v1.RecoverStoreResponse
-	(*ReplaceOwnerRequest)(nil),   // 20: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),  // 21: reeve.node.v1.ReplaceOwnerResponse
-	nil,                           // 22: reeve.node.v1.Event.DetailsEntry
-	(*v1.Membership)(nil),         // 23: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),        // 24: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),       // 25: reeve.consensus.v1.StoreStatus
-	(*v13.Manifest)(nil),          // 26: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*GetRoleRequest)(nil),        // 16: reeve.node.v1.GetRoleRequest
+	(*GetRoleResponse)(nil),       // 17: reeve.node.v1.GetRoleResponse
+	(*Sandbox)(nil),               // 18: reeve.node.v1.Sandbox
+	(*GetMetricsRequest)(nil),     // 19: reeve.node.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),    // 20: reeve.node.v1.GetMetricsResponse
+	(*RecoverStoreRequest)(nil),   // 21: reeve.node.v1.RecoverStoreRequest
+	(*RecoverStoreResponse)(nil),  // 22: reeve.node.v1.RecoverStoreResponse
+	(*ReplaceOwnerRequest)(nil),   // 23: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),  // 24: reeve.node.v1.ReplaceOwnerResponse
+	nil,                           // 25: reeve.node.v1.Event.DetailsEntry
+	(*v1.Membership)(nil),         // 26: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),        // 27: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),       // 28: reeve.consensus.v1.StoreStatus
+	(*v13.Manifest)(nil),          // 29: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),    // 31: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),        // 32: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),         // 33: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),       // 34: reeve.role.v1.SplitBehaviour
+	(v11.Tier)(0),                 // 35: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),           // 36: reeve.cluster.v1.Missing
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	23, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	24, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	26, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	27, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	25, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	26, // 6: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	28, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	29, // 6: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
 	15, // 7: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	27, // 8: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	30, // 8: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 9: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	22, // 10: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	1,  // 11: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	3,  // 12: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	7,  // 13: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	9,  // 14: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	11, // 15: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
-	13, // 16: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
-	16, // 17: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
-	18, // 18: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
-	20, // 19: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 20: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 21: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 22: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 23: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 24: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 25: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	17, // 26: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	19, // 27: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	21, // 28: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	25, // 10: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	31, // 11: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	32, // 12: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	18, // 13: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
+	33, // 14: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	34, // 15: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	35, // 16: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	36, // 17: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	1,  // 18: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 19: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 20: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 21: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 22: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 23: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	19, // 24: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	21, // 25: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	16, // 26: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
+	23, // 27: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 28: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 29: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 30: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 31: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 32: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 33: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	20, // 34: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	22, // 35: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	17, // 36: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	24, // 37: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	28, // [28:38] is the sub-list for method output_type
+	18, // [18:28] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
@@ -1394,7 +1806,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

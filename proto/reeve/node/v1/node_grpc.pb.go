@@ -29,6 +29,7 @@ const (
 	NodeService_WatchEvents_FullMethodName  = "/reeve.node.v1.NodeService/WatchEvents"
 	NodeService_GetMetrics_FullMethodName   = "/reeve.node.v1.NodeService/GetMetrics"
 	NodeService_RecoverStore_FullMethodName = "/reeve.node.v1.NodeService/RecoverStore"
+	NodeService_GetRole_FullMethodName      = "/reeve.node.v1.NodeService/GetRole"
 	NodeService_ReplaceOwner_FullMethodName = "/reeve.node.v1.NodeService/ReplaceOwner"
 )
 
@@ -56,6 +57,9 @@ type NodeServiceClient interface {
 	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
 	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
 	RecoverStore(ctx context.Context, in *RecoverStoreRequest, opts ...grpc.CallOption) (*RecoverStoreResponse, error)
+	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
+	// run.
+	GetRole(ctx context.Context, in *GetRoleRequest, opts ...grpc.CallOption) (*GetRoleResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
@@ -179,6 +183,16 @@ func (c *nodeServiceClient) RecoverStore(ctx context.Context, in *RecoverStoreRe
 	return out, nil
 }
 
+func (c *nodeServiceClient) GetRole(ctx context.Context, in *GetRoleRequest, opts ...grpc.CallOption) (*GetRoleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRoleResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetRole_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceOwnerResponse)
@@ -213,6 +227,9 @@ type NodeServiceServer interface {
 	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
 	// RecoverStore has the role that provides the store give a full one its room back. Unavailable if none runs here.
 	RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error)
+	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
+	// run.
+	GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
@@ -249,6 +266,9 @@ func (UnimplementedNodeServiceServer) GetMetrics(context.Context, *GetMetricsReq
 }
 func (UnimplementedNodeServiceServer) RecoverStore(context.Context, *RecoverStoreRequest) (*RecoverStoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RecoverStore not implemented")
+}
+func (UnimplementedNodeServiceServer) GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRole not implemented")
 }
 func (UnimplementedNodeServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
@@ -386,6 +406,24 @@ func _NodeService_RecoverStore_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_GetRole_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRoleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetRole(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetRole_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetRole(ctx, req.(*GetRoleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceOwnerRequest)
 	if err := dec(in); err != nil {
@@ -426,6 +464,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RecoverStore",
 			Handler:    _NodeService_RecoverStore_Handler,
+		},
+		{
+			MethodName: "GetRole",
+			Handler:    _NodeService_GetRole_Handler,
 		},
 		{
 			MethodName: "ReplaceOwner",

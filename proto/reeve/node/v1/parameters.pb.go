@@ -10,6 +10,7 @@ package nodev1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	v11 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	v1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -42,10 +43,14 @@ type Parameters struct {
 	// Types that are valid to be assigned to Cluster:
 	//
 	//	*Parameters_Bootstrap
-	Cluster       isParameters_Cluster `protobuf_oneof:"cluster"`
-	Log           *Log                 `protobuf:"bytes,7,opt,name=log,proto3" json:"log,omitempty"`
-	Supervision   *Supervision         `protobuf:"bytes,8,opt,name=supervision,proto3" json:"supervision,omitempty"`
-	Metrics       *Metrics             `protobuf:"bytes,9,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	Cluster     isParameters_Cluster `protobuf_oneof:"cluster"`
+	Log         *Log                 `protobuf:"bytes,7,opt,name=log,proto3" json:"log,omitempty"`
+	Supervision *Supervision         `protobuf:"bytes,8,opt,name=supervision,proto3" json:"supervision,omitempty"`
+	Metrics     *Metrics             `protobuf:"bytes,9,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	Sandbox     *SandboxDefaults     `protobuf:"bytes,10,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// The genesis catalog that was made when the built-in plugins were built (`reeved genesis`): their manifests, digests and grants. The executables of
+	// `plugins` must then be what it says. Absent: each plugin is asked what it is, and is granted what it is given below.
+	Genesis       string `protobuf:"bytes,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +157,20 @@ func (x *Parameters) GetMetrics() *Metrics {
 	return nil
 }
 
+func (x *Parameters) GetSandbox() *SandboxDefaults {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
+}
+
+func (x *Parameters) GetGenesis() string {
+	if x != nil {
+		return x.Genesis
+	}
+	return ""
+}
+
 type isParameters_Cluster interface {
 	isParameters_Cluster()
 }
@@ -161,6 +180,143 @@ type Parameters_Bootstrap struct {
 }
 
 func (*Parameters_Bootstrap) isParameters_Cluster() {}
+
+// SandboxDefaults is how roles are confined on this node.
+type SandboxDefaults struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user IDs that the node's roles have, where the core is root. Not set: 1024 that no other node of the host has, from 1879048192 on.
+	Users *UserRange `protobuf:"bytes,1,opt,name=users,proto3" json:"users,omitempty"`
+	// Bounds for a role that is not granted others.
+	// Bytes of memory, not set: 1 GiB.
+	MemoryBytes *int64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3,oneof" json:"memory_bytes,omitempty"`
+	// Processes and threads, not set: 512.
+	Processes *int64 `protobuf:"varint,3,opt,name=processes,proto3,oneof" json:"processes,omitempty"`
+	// Descriptors of one process, not set: 4096.
+	OpenFiles *int64 `protobuf:"varint,4,opt,name=open_files,json=openFiles,proto3,oneof" json:"open_files,omitempty"`
+	// Share of the CPUs when they are short, as cgroup v2 counts it: 1 to 10000, not set: 100.
+	CpuWeight     *int64 `protobuf:"varint,5,opt,name=cpu_weight,json=cpuWeight,proto3,oneof" json:"cpu_weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxDefaults) Reset() {
+	*x = SandboxDefaults{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxDefaults) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxDefaults) ProtoMessage() {}
+
+func (x *SandboxDefaults) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxDefaults.ProtoReflect.Descriptor instead.
+func (*SandboxDefaults) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SandboxDefaults) GetUsers() *UserRange {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+func (x *SandboxDefaults) GetMemoryBytes() int64 {
+	if x != nil && x.MemoryBytes != nil {
+		return *x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *SandboxDefaults) GetProcesses() int64 {
+	if x != nil && x.Processes != nil {
+		return *x.Processes
+	}
+	return 0
+}
+
+func (x *SandboxDefaults) GetOpenFiles() int64 {
+	if x != nil && x.OpenFiles != nil {
+		return *x.OpenFiles
+	}
+	return 0
+}
+
+func (x *SandboxDefaults) GetCpuWeight() int64 {
+	if x != nil && x.CpuWeight != nil {
+		return *x.CpuWeight
+	}
+	return 0
+}
+
+// UserRange is user IDs, and the same group IDs, that belong to one node alone.
+type UserRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	First uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	// At least one for each role that the node will ever run, and one more.
+	Count         uint32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserRange) Reset() {
+	*x = UserRange{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserRange) ProtoMessage() {}
+
+func (x *UserRange) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserRange.ProtoReflect.Descriptor instead.
+func (*UserRange) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UserRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *UserRange) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
 
 // Supervision is how the core deals with roles that do not work.
 type Supervision struct {
@@ -175,7 +331,7 @@ type Supervision struct {
 
 func (x *Supervision) Reset() {
 	*x = Supervision{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +343,7 @@ func (x *Supervision) String() string {
 func (*Supervision) ProtoMessage() {}
 
 func (x *Supervision) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[1]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +356,7 @@ func (x *Supervision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervision.ProtoReflect.Descriptor instead.
 func (*Supervision) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{1}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Supervision) GetCrashBudget() *CrashBudget {
@@ -238,7 +394,7 @@ type CrashBudget struct {
 
 func (x *CrashBudget) Reset() {
 	*x = CrashBudget{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -250,7 +406,7 @@ func (x *CrashBudget) String() string {
 func (*CrashBudget) ProtoMessage() {}
 
 func (x *CrashBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[2]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -263,7 +419,7 @@ func (x *CrashBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrashBudget.ProtoReflect.Descriptor instead.
 func (*CrashBudget) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{2}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CrashBudget) GetFailures() uint32 {
@@ -294,7 +450,7 @@ type Liveness struct {
 
 func (x *Liveness) Reset() {
 	*x = Liveness{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +462,7 @@ func (x *Liveness) String() string {
 func (*Liveness) ProtoMessage() {}
 
 func (x *Liveness) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[3]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +475,7 @@ func (x *Liveness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liveness.ProtoReflect.Descriptor instead.
 func (*Liveness) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{3}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Liveness) GetInterval() *durationpb.Duration {
@@ -346,7 +502,7 @@ type RoleSupervision struct {
 
 func (x *RoleSupervision) Reset() {
 	*x = RoleSupervision{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +514,7 @@ func (x *RoleSupervision) String() string {
 func (*RoleSupervision) ProtoMessage() {}
 
 func (x *RoleSupervision) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[4]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +527,7 @@ func (x *RoleSupervision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleSupervision.ProtoReflect.Descriptor instead.
 func (*RoleSupervision) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{4}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RoleSupervision) GetRole() string {
@@ -399,7 +555,7 @@ type Metrics struct {
 
 func (x *Metrics) Reset() {
 	*x = Metrics{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +567,7 @@ func (x *Metrics) String() string {
 func (*Metrics) ProtoMessage() {}
 
 func (x *Metrics) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[5]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +580,7 @@ func (x *Metrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
 func (*Metrics) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{5}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Metrics) GetListen() string {
@@ -449,7 +605,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +617,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[6]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +630,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{6}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Directories) GetSystem() string {
@@ -511,7 +667,7 @@ type Network struct {
 
 func (x *Network) Reset() {
 	*x = Network{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -523,7 +679,7 @@ func (x *Network) String() string {
 func (*Network) ProtoMessage() {}
 
 func (x *Network) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[7]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -536,7 +692,7 @@ func (x *Network) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Network.ProtoReflect.Descriptor instead.
 func (*Network) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{7}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Network) GetAddresses() []string {
@@ -566,7 +722,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +734,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[8]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +747,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{8}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Volume) GetKind() isVolume_Kind {
@@ -629,7 +785,7 @@ type PlainVolume struct {
 
 func (x *PlainVolume) Reset() {
 	*x = PlainVolume{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +797,7 @@ func (x *PlainVolume) String() string {
 func (*PlainVolume) ProtoMessage() {}
 
 func (x *PlainVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[9]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +810,7 @@ func (x *PlainVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlainVolume.ProtoReflect.Descriptor instead.
 func (*PlainVolume) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{9}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{11}
 }
 
 // BuiltinPlugin is a plugin of the genesis catalog.
@@ -669,7 +825,7 @@ type BuiltinPlugin struct {
 
 func (x *BuiltinPlugin) Reset() {
 	*x = BuiltinPlugin{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -681,7 +837,7 @@ func (x *BuiltinPlugin) String() string {
 func (*BuiltinPlugin) ProtoMessage() {}
 
 func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[10]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -694,7 +850,7 @@ func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinPlugin.ProtoReflect.Descriptor instead.
 func (*BuiltinPlugin) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{10}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BuiltinPlugin) GetPath() string {
@@ -721,7 +877,7 @@ type BuiltinGrants struct {
 
 func (x *BuiltinGrants) Reset() {
 	*x = BuiltinGrants{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +889,7 @@ func (x *BuiltinGrants) String() string {
 func (*BuiltinGrants) ProtoMessage() {}
 
 func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[11]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +902,7 @@ func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinGrants.ProtoReflect.Descriptor instead.
 func (*BuiltinGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{11}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BuiltinGrants) GetRole() string {
@@ -777,7 +933,7 @@ type Bootstrap struct {
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +945,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +958,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{12}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Bootstrap) GetOwnerPublicKey() []byte {
@@ -837,7 +993,7 @@ type BootstrapRole struct {
 
 func (x *BootstrapRole) Reset() {
 	*x = BootstrapRole{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1005,7 @@ func (x *BootstrapRole) String() string {
 func (*BootstrapRole) ProtoMessage() {}
 
 func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1018,7 @@ func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapRole.ProtoReflect.Descriptor instead.
 func (*BootstrapRole) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{13}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BootstrapRole) GetRole() string {
@@ -895,7 +1051,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1063,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1076,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{14}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Log) GetLevel() string {
@@ -944,11 +1100,66 @@ func (x *Log) GetFile() string {
 	return ""
 }
 
+// Genesis is the catalog of the built-in plugins as it is made when they are built: a JSON file beside them.
+type Genesis struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of this format: "reeve.node.v1".
+	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Generations and times are not set. Every role is granted what it asks for.
+	Plugins       []*v11.PluginRecord `protobuf:"bytes,2,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Genesis) Reset() {
+	*x = Genesis{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Genesis) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Genesis) ProtoMessage() {}
+
+func (x *Genesis) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Genesis.ProtoReflect.Descriptor instead.
+func (*Genesis) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Genesis) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Genesis) GetPlugins() []*v11.PluginRecord {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
 var File_reeve_node_v1_parameters_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x18reeve/role/v1/role.proto\"\xe6\x04\n" +
+	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xc8\x05\n" +
 	"\n" +
 	"Parameters\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
@@ -961,8 +1172,29 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\tbootstrap\x18\x06 \x01(\v2\x18.reeve.node.v1.BootstrapH\x00R\tbootstrap\x12$\n" +
 	"\x03log\x18\a \x01(\v2\x12.reeve.node.v1.LogR\x03log\x12<\n" +
 	"\vsupervision\x18\b \x01(\v2\x1a.reeve.node.v1.SupervisionR\vsupervision\x120\n" +
-	"\ametrics\x18\t \x01(\v2\x16.reeve.node.v1.MetricsR\ametricsB\x10\n" +
-	"\acluster\x12\x05\xbaH\x02\b\x01\"\x9f\x02\n" +
+	"\ametrics\x18\t \x01(\v2\x16.reeve.node.v1.MetricsR\ametrics\x128\n" +
+	"\asandbox\x18\n" +
+	" \x01(\v2\x1e.reeve.node.v1.SandboxDefaultsR\asandbox\x12&\n" +
+	"\agenesis\x18\v \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\agenesisB\x10\n" +
+	"\acluster\x12\x05\xbaH\x02\b\x01\"\xbb\x02\n" +
+	"\x0fSandboxDefaults\x12.\n" +
+	"\x05users\x18\x01 \x01(\v2\x18.reeve.node.v1.UserRangeR\x05users\x122\n" +
+	"\fmemory_bytes\x18\x02 \x01(\x03B\n" +
+	"\xbaH\a\"\x05(\x80\x80\x80\bH\x00R\vmemoryBytes\x88\x01\x01\x12*\n" +
+	"\tprocesses\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x10H\x01R\tprocesses\x88\x01\x01\x12+\n" +
+	"\n" +
+	"open_files\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(@H\x02R\topenFiles\x88\x01\x01\x12.\n" +
+	"\n" +
+	"cpu_weight\x18\x05 \x01(\x03B\n" +
+	"\xbaH\a\"\x05\x18\x90N(\x01H\x03R\tcpuWeight\x88\x01\x01B\x0f\n" +
+	"\r_memory_bytesB\f\n" +
+	"\n" +
+	"_processesB\r\n" +
+	"\v_open_filesB\r\n" +
+	"\v_cpu_weight\"N\n" +
+	"\tUserRange\x12\x1e\n" +
+	"\x05first\x18\x01 \x01(\rB\b\xbaH\x05*\x03(\xe8\aR\x05first\x12!\n" +
+	"\x05count\x18\x02 \x01(\rB\v\xbaH\b*\x06\x18\x80\x80\x04(\x10R\x05count\"\x9f\x02\n" +
 	"\vSupervision\x12=\n" +
 	"\fcrash_budget\x18\x01 \x01(\v2\x1a.reeve.node.v1.CrashBudgetR\vcrashBudget\x123\n" +
 	"\bliveness\x18\x02 \x01(\v2\x17.reeve.node.v1.LivenessR\bliveness\x12\x9b\x01\n" +
@@ -1014,7 +1246,11 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x03Log\x12>\n" +
 	"\x05level\x18\x01 \x01(\tB(\xbaH%r#R\x00R\x05traceR\x05debugR\x04infoR\x04warnR\x05errorR\x05level\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\bR\x04json\x12 \n" +
-	"\x04file\x18\x03 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04fileB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
+	"\x04file\x18\x03 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04file\"}\n" +
+	"\aGenesis\x12.\n" +
+	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
+	"\rreeve.node.v1R\aversion\x12B\n" +
+	"\aplugins\x18\x02 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordB\b\xbaH\x05\x92\x01\x02\x10@R\apluginsB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
 var (
 	file_reeve_node_v1_parameters_proto_rawDescOnce sync.Once
@@ -1028,53 +1264,60 @@ func file_reeve_node_v1_parameters_proto_rawDescGZIP() []byte {
 	return file_reeve_node_v1_parameters_proto_rawDescData
 }
 
-var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_reeve_node_v1_parameters_proto_goTypes = []any{
 	(*Parameters)(nil),          // 0: reeve.node.v1.Parameters
-	(*Supervision)(nil),         // 1: reeve.node.v1.Supervision
-	(*CrashBudget)(nil),         // 2: reeve.node.v1.CrashBudget
-	(*Liveness)(nil),            // 3: reeve.node.v1.Liveness
-	(*RoleSupervision)(nil),     // 4: reeve.node.v1.RoleSupervision
-	(*Metrics)(nil),             // 5: reeve.node.v1.Metrics
-	(*Directories)(nil),         // 6: reeve.node.v1.Directories
-	(*Network)(nil),             // 7: reeve.node.v1.Network
-	(*Volume)(nil),              // 8: reeve.node.v1.Volume
-	(*PlainVolume)(nil),         // 9: reeve.node.v1.PlainVolume
-	(*BuiltinPlugin)(nil),       // 10: reeve.node.v1.BuiltinPlugin
-	(*BuiltinGrants)(nil),       // 11: reeve.node.v1.BuiltinGrants
-	(*Bootstrap)(nil),           // 12: reeve.node.v1.Bootstrap
-	(*BootstrapRole)(nil),       // 13: reeve.node.v1.BootstrapRole
-	(*Log)(nil),                 // 14: reeve.node.v1.Log
-	nil,                         // 15: reeve.node.v1.Bootstrap.LabelsEntry
-	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
-	(*v1.Grant)(nil),            // 17: reeve.role.v1.Grant
+	(*SandboxDefaults)(nil),     // 1: reeve.node.v1.SandboxDefaults
+	(*UserRange)(nil),           // 2: reeve.node.v1.UserRange
+	(*Supervision)(nil),         // 3: reeve.node.v1.Supervision
+	(*CrashBudget)(nil),         // 4: reeve.node.v1.CrashBudget
+	(*Liveness)(nil),            // 5: reeve.node.v1.Liveness
+	(*RoleSupervision)(nil),     // 6: reeve.node.v1.RoleSupervision
+	(*Metrics)(nil),             // 7: reeve.node.v1.Metrics
+	(*Directories)(nil),         // 8: reeve.node.v1.Directories
+	(*Network)(nil),             // 9: reeve.node.v1.Network
+	(*Volume)(nil),              // 10: reeve.node.v1.Volume
+	(*PlainVolume)(nil),         // 11: reeve.node.v1.PlainVolume
+	(*BuiltinPlugin)(nil),       // 12: reeve.node.v1.BuiltinPlugin
+	(*BuiltinGrants)(nil),       // 13: reeve.node.v1.BuiltinGrants
+	(*Bootstrap)(nil),           // 14: reeve.node.v1.Bootstrap
+	(*BootstrapRole)(nil),       // 15: reeve.node.v1.BootstrapRole
+	(*Log)(nil),                 // 16: reeve.node.v1.Log
+	(*Genesis)(nil),             // 17: reeve.node.v1.Genesis
+	nil,                         // 18: reeve.node.v1.Bootstrap.LabelsEntry
+	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
+	(*v1.Grant)(nil),            // 20: reeve.role.v1.Grant
+	(*v11.PluginRecord)(nil),    // 21: reeve.cluster.v1.PluginRecord
 }
 var file_reeve_node_v1_parameters_proto_depIdxs = []int32{
-	6,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
-	7,  // 1: reeve.node.v1.Parameters.network:type_name -> reeve.node.v1.Network
-	8,  // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
-	10, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
-	12, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
-	14, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
-	1,  // 6: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
-	5,  // 7: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
-	2,  // 8: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	3,  // 9: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
-	4,  // 10: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
-	16, // 11: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
-	16, // 12: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
-	16, // 13: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
-	2,  // 14: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	9,  // 15: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
-	11, // 16: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
-	17, // 17: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
-	13, // 18: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
-	15, // 19: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	8,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
+	9,  // 1: reeve.node.v1.Parameters.network:type_name -> reeve.node.v1.Network
+	10, // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
+	12, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
+	14, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
+	16, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
+	3,  // 6: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
+	7,  // 7: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
+	1,  // 8: reeve.node.v1.Parameters.sandbox:type_name -> reeve.node.v1.SandboxDefaults
+	2,  // 9: reeve.node.v1.SandboxDefaults.users:type_name -> reeve.node.v1.UserRange
+	4,  // 10: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	5,  // 11: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
+	6,  // 12: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
+	19, // 13: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
+	19, // 14: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
+	19, // 15: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
+	4,  // 16: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	11, // 17: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
+	13, // 18: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
+	20, // 19: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
+	15, // 20: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
+	18, // 21: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
+	21, // 22: reeve.node.v1.Genesis.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_parameters_proto_init() }
@@ -1085,8 +1328,9 @@ func file_reeve_node_v1_parameters_proto_init() {
 	file_reeve_node_v1_parameters_proto_msgTypes[0].OneofWrappers = []any{
 		(*Parameters_Bootstrap)(nil),
 	}
-	file_reeve_node_v1_parameters_proto_msgTypes[2].OneofWrappers = []any{}
-	file_reeve_node_v1_parameters_proto_msgTypes[8].OneofWrappers = []any{
+	file_reeve_node_v1_parameters_proto_msgTypes[1].OneofWrappers = []any{}
+	file_reeve_node_v1_parameters_proto_msgTypes[4].OneofWrappers = []any{}
+	file_reeve_node_v1_parameters_proto_msgTypes[10].OneofWrappers = []any{
 		(*Volume_Plain)(nil),
 	}
 	type x struct{}
@@ -1095,7 +1339,7 @@ func file_reeve_node_v1_parameters_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_parameters_proto_rawDesc), len(file_reeve_node_v1_parameters_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

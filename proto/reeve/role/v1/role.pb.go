@@ -147,6 +147,62 @@ func (RoleState) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{1}
 }
 
+// StopReason is why a role is stopped: what it leaves on the machine may depend on it.
+type StopReason int32
+
+const (
+	StopReason_STOP_REASON_UNSPECIFIED StopReason = 0
+	// The role is not to run on this node any more.
+	StopReason_STOP_REASON_REMOVED StopReason = 1
+	// It is started again soon: something of its remit, configuration or version changes, or it was asked for.
+	StopReason_STOP_REASON_RESTART StopReason = 2
+	// The node stops, or holds the role back: it will run again.
+	StopReason_STOP_REASON_NODE StopReason = 3
+)
+
+// Enum value maps for StopReason.
+var (
+	StopReason_name = map[int32]string{
+		0: "STOP_REASON_UNSPECIFIED",
+		1: "STOP_REASON_REMOVED",
+		2: "STOP_REASON_RESTART",
+		3: "STOP_REASON_NODE",
+	}
+	StopReason_value = map[string]int32{
+		"STOP_REASON_UNSPECIFIED": 0,
+		"STOP_REASON_REMOVED":     1,
+		"STOP_REASON_RESTART":     2,
+		"STOP_REASON_NODE":        3,
+	}
+)
+
+func (x StopReason) Enum() *StopReason {
+	p := new(StopReason)
+	*p = x
+	return p
+}
+
+func (x StopReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StopReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_role_v1_role_proto_enumTypes[2].Descriptor()
+}
+
+func (StopReason) Type() protoreflect.EnumType {
+	return &file_reeve_role_v1_role_proto_enumTypes[2]
+}
+
+func (x StopReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StopReason.Descriptor instead.
+func (StopReason) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_role_v1_role_proto_rawDescGZIP(), []int{2}
+}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -326,7 +382,10 @@ type RoleManifest struct {
 	// Whether the role ends when the core of its node ends. By default it goes on.
 	EndsWithCore bool `protobuf:"varint,10,opt,name=ends_with_core,json=endsWithCore,proto3" json:"ends_with_core,omitempty"`
 	// What becomes of the role while the node is Split.
-	InSplit       SplitBehaviour `protobuf:"varint,11,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
+	InSplit SplitBehaviour `protobuf:"varint,11,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
+	// Groups of system calls that the role does without, beyond those that no role is allowed: "processes" (it starts no other program and no
+	// child) and "network" (it uses Unix sockets only, whatever it is granted). At most 8.
+	GivesUp       []string `protobuf:"bytes,12,rep,name=gives_up,json=givesUp,proto3" json:"gives_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,7 +497,27 @@ func (x *RoleManifest) GetInSplit() SplitBehaviour {
 	return SplitBehaviour_SPLIT_BEHAVIOUR_UNSPECIFIED
 }
 
-// Grant is a named power of the host, narrowed by parameters; which ones a power takes is said where it is defined, in reeve.host.v1.
+func (x *RoleManifest) GetGivesUp() []string {
+	if x != nil {
+		return x.GivesUp
+	}
+	return nil
+}
+
+// Grant is a named power, narrowed by parameters. Those that an RPC of reeve.host.v1 needs are defined there: "replace-file", "set-hostname",
+// "set-machine-id". The others open the sandbox, each by what it names and no further:
+//
+//	"listen" {port}           TCP on which the role listens: a number, or "any".
+//	"connect" {port}          TCP ports to which it connects: a number, or "any". Without this and "listen" there are Unix sockets only.
+//	"read-path" {path}        It reads a file, or what is below a directory.
+//	"write-path" {path}       It also changes, makes and removes what is there.
+//	"execute-path" {path}     It also executes what is there.
+//	"capability" {name}       A capability of Linux, as in capabilities(7), in lower case without "cap_" and with '-': "net-bind-service".
+//	"limit" {memory|processes|open-files|cpu-weight|store-bytes|store-leases}
+//	                          Another bound than the default: bytes as a number with Ki, Mi or Gi, others as a number.
+//	"privileged"              No sandbox at all: the role runs as the user of the core. Approved by this word only.
+//
+// A path is absolute and clean. What else is asked for is refused when the plugin is added.
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// a-z, 0-9 and '-', a letter first; at most 64 long.
@@ -965,7 +1044,9 @@ type StopRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	InstanceId string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// How long the role may take. After it the core ends the process by signals.
-	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
+	Grace *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
+	// Why it is stopped.
+	Reason        StopReason `protobuf:"varint,3,opt,name=reason,proto3,enum=reeve.role.v1.StopReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1012,6 +1093,13 @@ func (x *StopRequest) GetGrace() *durationpb.Duration {
 		return x.Grace
 	}
 	return nil
+}
+
+func (x *StopRequest) GetReason() StopReason {
+	if x != nil {
+		return x.Reason
+	}
+	return StopReason_STOP_REASON_UNSPECIFIED
 }
 
 type StopResponse struct {
@@ -1215,7 +1303,7 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1c\n" +
 	"\tprotocols\x18\x03 \x03(\tR\tprotocols\x121\n" +
-	"\x05roles\x18\x04 \x03(\v2\x1b.reeve.role.v1.RoleManifestR\x05roles\"\xb3\x03\n" +
+	"\x05roles\x18\x04 \x03(\v2\x1b.reeve.role.v1.RoleManifestR\x05roles\"\xce\x03\n" +
 	"\fRoleManifest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12%\n" +
@@ -1228,7 +1316,8 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x11starts_from_cache\x18\t \x01(\bR\x0fstartsFromCache\x12$\n" +
 	"\x0eends_with_core\x18\n" +
 	" \x01(\bR\fendsWithCore\x128\n" +
-	"\bin_split\x18\v \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\"\xa0\x01\n" +
+	"\bin_split\x18\v \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\x12\x19\n" +
+	"\bgives_up\x18\f \x03(\tR\agivesUp\"\xa0\x01\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12D\n" +
 	"\n" +
@@ -1274,11 +1363,12 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"8\n" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"_\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x92\x01\n" +
 	"\vStopRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12/\n" +
-	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x0e\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x121\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x19.reeve.role.v1.StopReasonR\x06reason\"\x0e\n" +
 	"\fStopResponse\"\x14\n" +
 	"\x12CheckHealthRequest\"\x15\n" +
 	"\x13CheckHealthResponse\"\x13\n" +
@@ -1297,7 +1387,13 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x13ROLE_STATE_DEGRADED\x10\x03\x12\x15\n" +
 	"\x11ROLE_STATE_FAILED\x10\x04\x12\x17\n" +
 	"\x13ROLE_STATE_STOPPING\x10\x05\x12\x16\n" +
-	"\x12ROLE_STATE_STOPPED\x10\x062\xce\x03\n" +
+	"\x12ROLE_STATE_STOPPED\x10\x06*q\n" +
+	"\n" +
+	"StopReason\x12\x1b\n" +
+	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13STOP_REASON_REMOVED\x10\x01\x12\x17\n" +
+	"\x13STOP_REASON_RESTART\x10\x02\x12\x14\n" +
+	"\x10STOP_REASON_NODE\x10\x032\xce\x03\n" +
 	"\vRoleService\x12K\n" +
 	"\bDescribe\x12\x1e.reeve.role.v1.DescribeRequest\x1a\x1f.reeve.role.v1.DescribeResponse\x12B\n" +
 	"\x05Start\x12\x1b.reeve.role.v1.StartRequest\x1a\x1c.reeve.role.v1.StartResponse\x12D\n" +
@@ -1319,62 +1415,64 @@ func file_reeve_role_v1_role_proto_rawDescGZIP() []byte {
 	return file_reeve_role_v1_role_proto_rawDescData
 }
 
-var file_reeve_role_v1_role_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_reeve_role_v1_role_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_reeve_role_v1_role_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_reeve_role_v1_role_proto_goTypes = []any{
 	(SplitBehaviour)(0),          // 0: reeve.role.v1.SplitBehaviour
 	(RoleState)(0),               // 1: reeve.role.v1.RoleState
-	(*DescribeRequest)(nil),      // 2: reeve.role.v1.DescribeRequest
-	(*DescribeResponse)(nil),     // 3: reeve.role.v1.DescribeResponse
-	(*Manifest)(nil),             // 4: reeve.role.v1.Manifest
-	(*RoleManifest)(nil),         // 5: reeve.role.v1.RoleManifest
-	(*Grant)(nil),                // 6: reeve.role.v1.Grant
-	(*Port)(nil),                 // 7: reeve.role.v1.Port
-	(*StartRequest)(nil),         // 8: reeve.role.v1.StartRequest
-	(*StartResponse)(nil),        // 9: reeve.role.v1.StartResponse
-	(*ConfigurationProblem)(nil), // 10: reeve.role.v1.ConfigurationProblem
-	(*WatchRequest)(nil),         // 11: reeve.role.v1.WatchRequest
-	(*WatchResponse)(nil),        // 12: reeve.role.v1.WatchResponse
-	(*Endpoint)(nil),             // 13: reeve.role.v1.Endpoint
-	(*StopRequest)(nil),          // 14: reeve.role.v1.StopRequest
-	(*StopResponse)(nil),         // 15: reeve.role.v1.StopResponse
-	(*CheckHealthRequest)(nil),   // 16: reeve.role.v1.CheckHealthRequest
-	(*CheckHealthResponse)(nil),  // 17: reeve.role.v1.CheckHealthResponse
-	(*GetMetricsRequest)(nil),    // 18: reeve.role.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),   // 19: reeve.role.v1.GetMetricsResponse
-	nil,                          // 20: reeve.role.v1.Grant.ParametersEntry
-	nil,                          // 21: reeve.role.v1.WatchResponse.ValuesEntry
-	(*durationpb.Duration)(nil),  // 22: google.protobuf.Duration
+	(StopReason)(0),              // 2: reeve.role.v1.StopReason
+	(*DescribeRequest)(nil),      // 3: reeve.role.v1.DescribeRequest
+	(*DescribeResponse)(nil),     // 4: reeve.role.v1.DescribeResponse
+	(*Manifest)(nil),             // 5: reeve.role.v1.Manifest
+	(*RoleManifest)(nil),         // 6: reeve.role.v1.RoleManifest
+	(*Grant)(nil),                // 7: reeve.role.v1.Grant
+	(*Port)(nil),                 // 8: reeve.role.v1.Port
+	(*StartRequest)(nil),         // 9: reeve.role.v1.StartRequest
+	(*StartResponse)(nil),        // 10: reeve.role.v1.StartResponse
+	(*ConfigurationProblem)(nil), // 11: reeve.role.v1.ConfigurationProblem
+	(*WatchRequest)(nil),         // 12: reeve.role.v1.WatchRequest
+	(*WatchResponse)(nil),        // 13: reeve.role.v1.WatchResponse
+	(*Endpoint)(nil),             // 14: reeve.role.v1.Endpoint
+	(*StopRequest)(nil),          // 15: reeve.role.v1.StopRequest
+	(*StopResponse)(nil),         // 16: reeve.role.v1.StopResponse
+	(*CheckHealthRequest)(nil),   // 17: reeve.role.v1.CheckHealthRequest
+	(*CheckHealthResponse)(nil),  // 18: reeve.role.v1.CheckHealthResponse
+	(*GetMetricsRequest)(nil),    // 19: reeve.role.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),   // 20: reeve.role.v1.GetMetricsResponse
+	nil,                          // 21: reeve.role.v1.Grant.ParametersEntry
+	nil,                          // 22: reeve.role.v1.WatchResponse.ValuesEntry
+	(*durationpb.Duration)(nil),  // 23: google.protobuf.Duration
 }
 var file_reeve_role_v1_role_proto_depIdxs = []int32{
-	4,  // 0: reeve.role.v1.DescribeResponse.manifest:type_name -> reeve.role.v1.Manifest
-	5,  // 1: reeve.role.v1.Manifest.roles:type_name -> reeve.role.v1.RoleManifest
-	6,  // 2: reeve.role.v1.RoleManifest.grants:type_name -> reeve.role.v1.Grant
-	7,  // 3: reeve.role.v1.RoleManifest.ports:type_name -> reeve.role.v1.Port
+	5,  // 0: reeve.role.v1.DescribeResponse.manifest:type_name -> reeve.role.v1.Manifest
+	6,  // 1: reeve.role.v1.Manifest.roles:type_name -> reeve.role.v1.RoleManifest
+	7,  // 2: reeve.role.v1.RoleManifest.grants:type_name -> reeve.role.v1.Grant
+	8,  // 3: reeve.role.v1.RoleManifest.ports:type_name -> reeve.role.v1.Port
 	0,  // 4: reeve.role.v1.RoleManifest.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	20, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
-	6,  // 6: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
+	21, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
+	7,  // 6: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
 	1,  // 7: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
-	13, // 8: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
-	21, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
-	22, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
-	2,  // 11: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
-	8,  // 12: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
-	11, // 13: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
-	14, // 14: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
-	16, // 15: reeve.role.v1.RoleService.CheckHealth:input_type -> reeve.role.v1.CheckHealthRequest
-	18, // 16: reeve.role.v1.RoleService.GetMetrics:input_type -> reeve.role.v1.GetMetricsRequest
-	3,  // 17: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
-	9,  // 18: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
-	12, // 19: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
-	15, // 20: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
-	17, // 21: reeve.role.v1.RoleService.CheckHealth:output_type -> reeve.role.v1.CheckHealthResponse
-	19, // 22: reeve.role.v1.RoleService.GetMetrics:output_type -> reeve.role.v1.GetMetricsResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	14, // 8: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
+	22, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
+	23, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
+	2,  // 11: reeve.role.v1.StopRequest.reason:type_name -> reeve.role.v1.StopReason
+	3,  // 12: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
+	9,  // 13: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
+	12, // 14: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
+	15, // 15: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
+	17, // 16: reeve.role.v1.RoleService.CheckHealth:input_type -> reeve.role.v1.CheckHealthRequest
+	19, // 17: reeve.role.v1.RoleService.GetMetrics:input_type -> reeve.role.v1.GetMetricsRequest
+	4,  // 18: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
+	10, // 19: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
+	13, // 20: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
+	16, // 21: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
+	18, // 22: reeve.role.v1.RoleService.CheckHealth:output_type -> reeve.role.v1.CheckHealthResponse
+	20, // 23: reeve.role.v1.RoleService.GetMetrics:output_type -> reeve.role.v1.GetMetricsResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_reeve_role_v1_role_proto_init() }
@@ -1387,7 +1485,7 @@ func file_reeve_role_v1_role_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_role_v1_role_proto_rawDesc), len(file_reeve_role_v1_role_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
