@@ -13,6 +13,8 @@ type Exit struct {
 	Code int
 	// Signal is the signal that ended it, or 0.
 	Signal syscall.Signal
+	// Unknown says that how it ended is not known: an earlier core launched it, and the kernel tells only the parent of a process. Code is -1 then.
+	Unknown bool
 	// Requested says that Stop was called before.
 	Requested bool
 	// Lines is what it last wrote to its log, at most 20 lines, oldest first. They hold no control characters.
@@ -29,6 +31,9 @@ func (e Exit) String() string {
 }
 
 func (e Exit) status() string {
+	if e.Unknown {
+		return "ended; how is not known, since an earlier core launched it"
+	}
 	if e.Signal != 0 {
 		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}

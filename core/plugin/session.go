@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 )
 
@@ -13,40 +14,43 @@ import (
 type session struct {
 	launcher *Launcher
 	remit    *Remit
+	spec     Spec // of one that was adopted
 	process  *process
-	drained  <-chan struct{}
+	output   *output
 	socket   string
+	launched time.Time
 	log      *follower
 	conn     *grpc.ClientConn
 }
 
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
-// is returned; what Prepare made is still there.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest string) (*session, []string, error) {
-	s := &session{launcher: l, remit: remit}
+// is returned; what Prepare made is still there. spec is for a core that adopts the instance; nil: none is to.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest string, spec *recordedSpec) (*session, []string, error) {
+	s := &session{launcher: l, remit: remit, launched: time.Now()}
 	log, err := openLog(l.logPath(remit.Role))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name()); err != nil {
+	offset, _, err := keepOffset(l.offsetPath(remit.Name), true)
+	if err != nil {
 		return nil, nil, err
 	}
-	s.process, s.drained, s.socket, err = handshake(ctx, l.log, command{
+	if s.log, err = follow(l.roleLog(remit), log.Name(), -1, offset); err != nil {
+		return nil, nil, err
+	}
+	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{
 		path: executable,
 		// go-plugin's own variables come to these, and nothing else.
 		env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
 		uid: remit.UID, gid: remit.GID, shared: remit.SharedUID, stderr: log,
-	}, l.runtimeDir(remit.Name), l.pluginDir())
+	}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
 		err = errors.Join(err, s.sweep(ctx))
 		s.log.finish()
 		return nil, s.log.lines(), err
 	}
-	err = l.writeRecord(remit.Name, record{
-		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
-		PID: s.process.PID, Start: s.process.Start, Socket: s.socket,
-	})
+	err = l.writeRecord(remit.Name, recordOf(remit, digest, s.process.Process, s.socket, s.launched, spec))
 	if err == nil {
 		err = s.whileAlive(ctx, func(ctx context.Context) (err error) {
 			s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID))
@@ -88,7 +92,6 @@ func (s *session) end(ctx context.Context) error {
 	var err error
 	select {
 	case <-s.process.life.Done():
-		<-s.drained
 		err = s.sweep(ctx)
 	case <-time.After(killGrace):
 		err = &SurvivorsError{What: "instance " + s.remit.InstanceID, PIDs: []int{s.process.PID}}
@@ -96,8 +99,23 @@ func (s *session) end(ctx context.Context) error {
 	if s.conn != nil {
 		err = errors.Join(err, s.conn.Close())
 	}
+	s.output.close()
 	s.log.finish()
 	return err
+}
+
+// leave lets go of the process, which runs on.
+func (s *session) leave() error {
+	s.process.leave()
+	err := s.conn.Close()
+	s.output.close()
+	s.log.leave()
+	return err
+}
+
+// roleLog is where the lines of an instance go.
+func (l *Launcher) roleLog(remit *Remit) hclog.Logger {
+	return l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID)
 }
 
 // sweep kills what left the process group: as root whatever runs as the instance's user, otherwise what carries its ID in the environment.

@@ -33,6 +33,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "child" {
 		hang()
 	}
+	if len(os.Args) == 3 && os.Args[1] == "listen" {
+		impersonate(os.Args[2])
+	}
 	misbehave(variant)
 	serve(variant)
 }
@@ -125,7 +128,7 @@ func serve(variant plugintest.Variant) {
 	p := role.Plugin{Name: variant.Name, Version: "0.1.0"}
 	for _, r := range variant.Roles {
 		p.Roles = append(p.Roles, role.Role{
-			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser,
+			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
 			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
 			Run:                run,
 		})
@@ -162,6 +165,14 @@ func run(ctx context.Context, host *role.Host) error {
 		if err := os.WriteFile(filepath.Join(host.DataDirectory(), "written"), []byte(c.Write), 0o600); err != nil {
 			return err
 		}
+	}
+	if c.LogAlways > 0 {
+		go func() {
+			for n := 0; ; n++ {
+				fmt.Fprintln(os.Stderr, "line", n)
+				time.Sleep(time.Duration(c.LogAlways) * time.Millisecond)
+			}
+		}()
 	}
 	switch c.Do {
 	case "ready":
