@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,10 +70,10 @@ func (l *Launcher) Adopt(ctx context.Context) ([]*Instance, error) {
 		})
 	}
 	_ = group.Wait()
+	sessions = l.onePerRole(sessions)
 	if err := l.endRecorded(ctx, records, sessions); err != nil {
 		return nil, errors.Join(err, sessions.leave())
 	}
-	slices.SortFunc(sessions, func(a, b *session) int { return strings.Compare(a.remit.Role, b.remit.Role) })
 	var instances []*Instance
 	for _, s := range sessions {
 		spec := s.spec
@@ -80,6 +81,22 @@ func (l *Launcher) Adopt(ctx context.Context) ([]*Instance, error) {
 		instances = append(instances, newInstance(s, spec, firsts[s]))
 	}
 	return instances, nil
+}
+
+// onePerRole sorts by role, and keeps of each role the newest instance. There is no other unless a core did not come to stop it.
+func (l *Launcher) onePerRole(sessions adopted) (kept adopted) {
+	slices.SortFunc(sessions, func(a, b *session) int {
+		return cmp.Or(strings.Compare(a.remit.Role, b.remit.Role), -a.launched.Compare(b.launched))
+	})
+	for _, s := range sessions {
+		if len(kept) > 0 && kept[len(kept)-1].remit.Role == s.remit.Role {
+			l.log.Warn("of a role more than one instance runs; the older one is ended", "role", s.remit.Role, "instance", s.remit.InstanceID)
+			_ = s.leave() // it is ended as what it is: what is left of an earlier core
+			continue
+		}
+		kept = append(kept, s)
+	}
+	return kept
 }
 
 // adopt takes over one instance. On an error it is as it was.

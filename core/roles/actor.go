@@ -40,6 +40,8 @@ type actor struct {
 	// renew says that the instance is to be stopped since somebody asked for a restart; failing, if not nil, that it is to be ended for a failure.
 	renew   bool
 	failing *failing
+	// left says that the last instance was left running.
+	left bool
 
 	backoff  *expbackoff.ExponentialBackOff
 	fallen   string // the fingerprint of what ended by itself and is to be started again; "": nothing is
@@ -87,6 +89,9 @@ func (a *actor) run() {
 		case !a.seen.run:
 			a.show(shown{state: a.seen.state, reason: a.seen.reason})
 			a.tellPlanned()
+			a.wait(nil, 0)
+		case a.seen.gate != "":
+			a.show(shown{state: blocked, reason: a.seen.gate})
 			a.wait(nil, 0)
 		case a.hopeless != "":
 			a.show(shown{state: failed, reason: a.cause})
@@ -175,6 +180,7 @@ func (a *actor) start() {
 		Plugin:        a.seen.desired.Plugin,
 		Configuration: a.seen.desired.Assignment.GetConfiguration(),
 		Generation:    a.seen.desired.Assignment.GetGeneration(),
+		Restarts:      a.restarts,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	guarded := make(chan struct{})
