@@ -26,6 +26,9 @@ NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false
 # Where the executables go, or come from, and further flags of the linker.
 BIN ?= bin
+# What runs on this machine, where BIN is for another platform: it says what the plugins are.
+HOST_REEVED ?= $(BIN)/reeved
+HOST_PLUGINS ?= $(BIN)/plugins
 GO_LDFLAGS ?=
 PLUGINS := consensus curator hostsfile
 EXAMPLES := lighthouse
@@ -41,6 +44,7 @@ build: ## build everything into bin/
 	$(GO_BUILD) -ldflags '-X main.version=$(VERSION) $(GO_LDFLAGS)' -o $(BIN)/ ./core/cmd/reeved ./cli/cmd/reeve
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/plugins/ $(PLUGINS:%=./plugins/%)
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/examples/ $(EXAMPLES:%=./examples/%)
+	@$(HOST_REEVED) genesis --output $(BIN)/plugins/genesis.json --manifests-of $(HOST_PLUGINS) $(PLUGINS:%=$(BIN)/plugins/%)
 
 .PHONY: run
 run: build ## run a cluster of one node in var/dev, until Ctrl-C
@@ -103,6 +107,7 @@ install: ## install what `make build` has built below PREFIX (/usr/local) and DE
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/plugins $(LIBDIR)/examples $(PREFIX)/bin $(PREFIX)/sbin $(UNITDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DOCDIR)/examples)
 	install -m 0755 $(BIN)/reeve $(BIN)/reeved $(DESTDIR)$(LIBDIR)/
 	install -m 0755 $(PLUGINS:%=$(BIN)/plugins/%) $(DESTDIR)$(LIBDIR)/plugins/
+	install -m 0644 $(BIN)/plugins/genesis.json $(DESTDIR)$(LIBDIR)/plugins/
 	install -m 0755 $(EXAMPLES:%=$(BIN)/examples/%) $(DESTDIR)$(LIBDIR)/examples/
 	ln -sfn ../lib/reeve/reeve $(DESTDIR)$(PREFIX)/bin/reeve
 	ln -sfn ../lib/reeve/reeved $(DESTDIR)$(PREFIX)/sbin/reeved
@@ -132,7 +137,8 @@ package: package-amd64 package-arm64 ## make the Debian packages in var/package,
 .PHONY: package-%
 package-%: build $(NFPM)
 	@rm -rf $(PACKAGES)/$*/root
-	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory build BIN=$(PACKAGES)/$*/bin GO_LDFLAGS='-s -w' VERSION='$(VERSION)'
+	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory build BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins \
+		GO_LDFLAGS='-s -w' VERSION='$(VERSION)'
 	@$(MAKE) --no-print-directory install BIN=$(PACKAGES)/$*/bin HOST_REEVE=$(BIN)/reeve DESTDIR=$(PACKAGES)/$*/root PREFIX=/usr \
 		ZSHDIR=/usr/share/zsh/vendor-completions
 	@GOOS=linux GOARCH=$* packaging/licences $(PACKAGES)/$*/root/usr/share/doc/reeve/third-party \

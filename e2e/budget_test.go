@@ -39,7 +39,7 @@ func TestCrashBudget(t *testing.T) {
 		c.WriteParameters(t, tightParameters)
 		before := c.Up(t)
 		node := before.Node.ID
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "fragile", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "fragile", nil))
 		for _, end := range ends {
 			config := configuration(t, c, end.configuration)
 			began := time.Now()
@@ -149,7 +149,7 @@ func comesBack(t *testing.T, c *devcluster.Cluster, node string) {
 	// Another version of the plugin, which reads the same configuration but does not end.
 	c.MustReeve(t, "node", "role", "remove", node, "fragile")
 	refusedCommand(t, c, []string{"fragile is Failed"}, "node", "role", "add", node, "fragile")
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "fragile", map[string]string{"version": "0.2.0", "end": "never"}))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "fragile", map[string]string{"version": "0.2.0", "end": "never"}))
 	ready("another version")
 	if version := c.Status(t).Role("fragile").PluginVersion; version != "0.2.0" {
 		t.Errorf("the version is %s", version)

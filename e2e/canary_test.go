@@ -96,7 +96,7 @@ func people(t *testing.T, c *devcluster.Cluster) []canary {
 	t.Helper()
 	addOperator(t, c, "alice", "operator")
 	reeve(t, c, exitOK, "login", "--name", "lab", "--dir", c.Directory)
-	reeve(t, c, exitRefused, "plugin", "add", suite.programs.Lighthouse(), "--context", "alice")
+	reeve(t, c, exitRefused, "plugin", "add", "--approve", suite.programs.Lighthouse(), "--context", "alice")
 	var canaries []canary
 	for name, file := range map[string]string{"owner key": c.Path("owner.key"), "operator's key": filepath.Join(c.Home, "alice.key")} {
 		canaries = append(canaries, keyCanary(t, name, file, readKeyFile(t, file)))
@@ -125,7 +125,7 @@ func people(t *testing.T, c *devcluster.Cluster) []canary {
 // configurations gives secrets to roles, good ones and wrong ones, in every way in which a configuration can be given and refused.
 func configurations(t *testing.T, c *devcluster.Cluster, node string) []canary {
 	t.Helper()
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "picky", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "picky", nil))
 	stdin, file := word("configuration on standard input", "canaryonthestandardinput"), word("configuration in a file", "canaryinaconfiguration")
 	bySchema := word("value that the schema refuses", "CANARYTHATTHESCHEMAREFUSES")
 	byRole := word("configuration that the role refuses", "canarythattherolerefuses")
@@ -301,7 +301,7 @@ func wouldBeFound(t *testing.T, places []place, canaries []canary) {
 func isFound(t *testing.T, c *devcluster.Cluster, node string) {
 	t.Helper()
 	const slip = "thecanarythatslipped"
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "fragile", map[string]string{"lastWords": slip}))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "fragile", map[string]string{"lastWords": slip}))
 	reeve(t, c, exitNotFound, "node", "role", "add", node, slip, "--dir", c.Directory)
 	reeve(t, c, exitOK, "node", "role", "add", node, "fragile", "--config", configuration(t, c, `{"end":"panic"}`), "--wait=none", "--dir", c.Directory)
 	c.Await(t, patience, "the role has failed", func(s devcluster.Status) bool { return s.Role("fragile").LastFailure != nil })

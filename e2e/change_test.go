@@ -28,10 +28,10 @@ func TestPluginReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.Up(t).Node.ID
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "beacon", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "beacon", nil))
 	c.MustReeve(t, "node", "role", "add", node, "beacon")
 	before := c.Status(t)
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "beacon", map[string]string{"version": "0.2.0"}))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "beacon", map[string]string{"version": "0.2.0"}))
 	after := c.Await(t, patience, "another instance of the beacon", func(s devcluster.Status) bool {
 		return s.Up("beacon") && s.Role("beacon").PID != before.Role("beacon").PID
 	})
@@ -50,7 +50,7 @@ func TestExecutableChanged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.Up(t).Node.ID
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "beacon", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "beacon", nil))
 	c.MustReeve(t, "node", "role", "add", node, "beacon")
 	beacon := c.Status(t).Role("beacon")
 	file := c.Path("data", "plugins", strings.Replace(beacon.Digest, ":", "-", 1))
@@ -70,7 +70,7 @@ func TestExecutableChanged(t *testing.T) {
 		return role.State == "Failed" && strings.Contains(role.Reason, strings.TrimPrefix(beacon.Digest, "sha256:"))
 	})
 	// To give it to the node again mends it.
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "beacon", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "beacon", nil))
 	c.MustReeve(t, "node", "role", "remove", node, "beacon")
 	c.MustReeve(t, "node", "role", "add", node, "beacon")
 	c.AwaitUp(t, patience, append([]string{"beacon"}, devcluster.DefaultRoles...)...)
@@ -121,7 +121,7 @@ func TestEveryCommandInJSON(t *testing.T) {
 	document("dev", "up", "--detach")
 	document("status")
 	document("node", "list")
-	document("plugin", "add", suite.programs.Lighthouse())
+	document("plugin", "add", "--approve", suite.programs.Lighthouse())
 	document("plugin", "list")
 	document("node", "role", "add", node, "lighthouse")
 	document("logs", node, "consensus")

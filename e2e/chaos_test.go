@@ -164,7 +164,7 @@ func TestRandomKills(t *testing.T) {
 		random := seed(t)
 		c.WriteParameters(t, patientParameters)
 		first := c.Up(t)
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "writer", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
 		c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
 		roles := append([]string{"writer"}, devcluster.DefaultRoles...)
 		status := c.AwaitUp(t, patience, roles...)

@@ -18,7 +18,7 @@ func TestConfigurationOfARole(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "picky", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "picky", nil))
 		set := func(document string) []string {
 			return []string{"node", "role", "add", node, "picky", "--config", configuration(t, c, document)}
 		}

@@ -47,7 +47,7 @@ func TestConfinement(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "probe", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "probe", nil))
 		for _, role := range []string{"victim", "probe", "stranger", "meddler"} {
 			c.MustReeve(t, "node", "role", "add", node, role)
 		}
@@ -233,7 +233,7 @@ func TestRemovedRoleLosesItsSocket(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "probe", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "probe", nil))
 		c.MustReeve(t, "node", "role", "add", node, "probe")
 		var socket string
 		ask(t, "GET", c.Status(t).Role("probe").URL()+"/socket", &socket)

@@ -196,7 +196,7 @@ func TestNodeOnAFullDisk(t *testing.T) {
 		p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path))
 	})
 	first := c.Up(t)
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "writer", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
 	c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
 	roles := append([]string{"writer"}, devcluster.DefaultRoles...)
 	before := c.AwaitUp(t, patience, roles...)
@@ -226,7 +226,7 @@ func TestNodeOnAFullDisk(t *testing.T) {
 		t.Errorf("the events do not say what is wrong: %s", result)
 	}
 	c.MustReeve(t, "logs", first.Node.ID, "consensus")
-	if result := c.Reeve(t, "plugin", "add", suite.programs.Lighthouse()); result.Code == 0 || !saysFull(c, result.Stderr) {
+	if result := c.Reeve(t, "plugin", "add", "--approve", suite.programs.Lighthouse()); result.Code == 0 || !saysFull(c, result.Stderr) {
 		t.Errorf("a plugin was added: %s", result)
 	}
 	if result := c.Reeve(t, "node", "role", "add", first.Node.ID, "lighthouse"); result.Code == 0 || result.Stderr == "" {
@@ -251,7 +251,7 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	after = c.AwaitUp(t, patience, roles...)
 	nothingLost(t, after, writing)
 	onlyThese(t, c, after)
-	c.MustReeve(t, "plugin", "add", suite.programs.Lighthouse())
+	c.MustReeve(t, "plugin", "add", "--approve", suite.programs.Lighthouse())
 	// And once more from what is on disk alone.
 	c.KillAll(t)
 	c.Up(t)

@@ -207,7 +207,7 @@ func TestSplitAndHome(t *testing.T) {
 	})
 	c.Up(t)
 	addLighthouse(t, c)
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "probe", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "probe", nil))
 	c.MustReeve(t, "node", "role", "add", c.Status(t).Node.ID, "probe")
 	before := c.AwaitUp(t, patience, append([]string{"probe"}, withLighthouse...)...)
 	dial := func(want string) {

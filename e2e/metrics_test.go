@@ -150,7 +150,7 @@ func overHTTP(t *testing.T, c *devcluster.Cluster) string {
 // badMetrics adds roles whose metrics are none: those of the others are there all the same, and are theirs.
 func badMetrics(t *testing.T, c *devcluster.Cluster, node string) {
 	t.Helper()
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "meters", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "meters", nil))
 	meters := []string{"meter", "garbage", "flood", "liar", "silent"}
 	for _, role := range meters {
 		c.MustReeve(t, "node", "role", "add", node, role)

@@ -70,7 +70,7 @@ func mustCount(t *testing.T, method string, lighthouse devcluster.Role, want int
 // addLighthouse adds the example to a node that is up, and returns the status with it.
 func addLighthouse(t *testing.T, c *devcluster.Cluster) devcluster.Status {
 	t.Helper()
-	c.MustReeve(t, "plugin", "add", suite.programs.Lighthouse())
+	c.MustReeve(t, "plugin", "add", "--approve", suite.programs.Lighthouse())
 	c.MustReeve(t, "node", "role", "add", c.Status(t).Node.ID, "lighthouse")
 	return c.Status(t)
 }
@@ -299,7 +299,7 @@ func byAddress(t *testing.T, c *devcluster.Cluster, status devcluster.Status, co
 	}
 	must("status", "-o", "json")
 	must("node", "role", "remove", status.Node.ID, "lighthouse")
-	must("plugin", "add", suite.programs.Lighthouse())
+	must("plugin", "add", "--approve", suite.programs.Lighthouse())
 	must("node", "role", "add", status.Node.ID, "lighthouse")
 	must("logs", status.Node.ID, "lighthouse")
 	mustCount(t, http.MethodGet, c.Status(t).Role("lighthouse"), counted)
@@ -319,7 +319,7 @@ func TestThirdPartyRole(t *testing.T) {
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		beacon := buildPlugin(t, "beacon", nil)
 		c.Up(t)
-		c.MustReeve(t, "plugin", "add", beacon)
+		c.MustReeve(t, "plugin", "add", "--approve", beacon)
 		node := c.Status(t).Node.ID
 		c.MustReeve(t, "node", "role", "add", node, "beacon")
 		first := c.Status(t).Role("beacon")
@@ -357,7 +357,7 @@ func TestExampleBuildsByItself(t *testing.T) {
 	}
 	c := newCluster(t)
 	c.Up(t)
-	c.MustReeve(t, "plugin", "add", executable)
+	c.MustReeve(t, "plugin", "add", "--approve", executable)
 	c.MustReeve(t, "node", "role", "add", c.Status(t).Node.ID, "lighthouse")
 	mustCount(t, http.MethodPost, c.Status(t).Role("lighthouse"), 1)
 }

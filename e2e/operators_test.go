@@ -86,7 +86,7 @@ func TestOperatorsPermissions(t *testing.T) {
 			// And these to the cluster's.
 			{[]string{"node", "role", "remove", node, "hostsfile", "--dry-run"}, no, yes, yes},
 			{[]string{"node", "role", "add", node, "hostsfile", "--dry-run"}, no, yes, yes},
-			{[]string{"plugin", "add", suite.programs.Lighthouse(), "--dry-run"}, no, no, yes},
+			{[]string{"plugin", "add", "--approve", suite.programs.Lighthouse(), "--dry-run"}, no, no, yes},
 			{[]string{"operator", "add", "bob", "--role", "viewer", "--public-key", key, "--dry-run"}, no, no, yes},
 			{[]string{"operator", "revoke", "victor", "--dry-run"}, no, no, yes},
 		} {

@@ -69,14 +69,14 @@ func TestRefusedCommands(t *testing.T) {
 
 		for name, plugin := range brokenPlugins(t) {
 			t.Run(name, func(t *testing.T) {
-				refusedCommand(t, c, []string{plugin}, "plugin", "add", plugin)
+				refusedCommand(t, c, []string{plugin}, "plugin", "add", "--approve", plugin)
 			})
 		}
 		// A role of another plugin, and a ConsensusUser of another plugin.
 		refusedCommand(t, c, []string{"lighthouse", "thief"},
-			"plugin", "add", buildPlugin(t, "beacon", map[string]string{"pluginName": "thief", "roleName": "lighthouse"}))
+			"plugin", "add", "--approve", buildPlugin(t, "beacon", map[string]string{"pluginName": "thief", "roleName": "lighthouse"}))
 		refusedCommand(t, c, []string{"lighthouse", "thief"},
-			"plugin", "add", buildPlugin(t, "beacon", map[string]string{"pluginName": "thief", "roleName": "thief", "consensusUser": "lighthouse"}))
+			"plugin", "add", "--approve", buildPlugin(t, "beacon", map[string]string{"pluginName": "thief", "roleName": "thief", "consensusUser": "lighthouse"}))
 
 		if after := catalog(t, c); after != before {
 			t.Errorf("the catalog was changed: %s, before %s", after, before)
@@ -140,8 +140,8 @@ func TestFailingRoles(t *testing.T) {
 	c := newCluster(t)
 	before := c.Up(t)
 	node := before.Node.ID
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "faulty", nil))
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "beacon", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "beacon", nil))
 
 	// Refused by the cluster at once: nobody provides what it requires.
 	refusedCommand(t, c, []string{"example.lens.v1"}, "node", "role", "add", node, "orphan")
@@ -193,7 +193,7 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.Up(t).Node.ID
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "faulty", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
 	c.MustReeve(t, "node", "role", "add", node, "crasher", "--wait=false")
 	c.Await(t, patience, "the crasher in Backoff", func(s devcluster.Status) bool { return s.Role("crasher").State == "Backoff" })
 	c.MustReeve(t, "node", "role", "remove", node, "crasher", "--wait=false")
@@ -212,7 +212,7 @@ func TestNoisyRole(t *testing.T) {
 	c := newCluster(t)
 	before := c.Up(t)
 	core := c.Core(t)
-	c.MustReeve(t, "plugin", "add", buildPlugin(t, "faulty", nil))
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
 	c.MustReeve(t, "node", "role", "add", before.Node.ID, "noisy")
 	if now := c.Core(t); now.PID != core.PID || now.Start != core.Start {
 		t.Errorf("reeved is %s, before %s", now, core)
@@ -252,7 +252,7 @@ func TestStubbornRole(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
-		c.MustReeve(t, "plugin", "add", buildPlugin(t, "faulty", nil))
+		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
 		c.MustReeve(t, "node", "role", "add", node, "stubborn")
 		role := c.Status(t).Role("stubborn")
 		running := c.Processes(t)

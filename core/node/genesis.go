@@ -10,13 +10,16 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/genesis"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
@@ -33,7 +36,7 @@ func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plu
 	if !slices.Equal(bootstrap.GetOwnerPublicKey(), b.sealed.Owner) {
 		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s for another owner key than bootstrap.owner_public_key in its parameters: put the former key back, or start with empty directories", b.sealed.ClusterID)
 	}
-	known, err := genesis(ctx, parameters, p)
+	known, err := makeGenesis(ctx, parameters, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,14 +54,22 @@ func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plu
 	}, nil
 }
 
-// genesis makes the first catalog out of the built-in plugins, by asking each of them, and the first node's roles out of the parameters.
-func genesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, error) {
+// makeGenesis makes the first catalog out of the built-in plugins, and the first node's roles out of the parameters. What the plugins are is in the genesis
+// catalog that was built with them; without one, each of them is asked.
+func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, error) {
+	var built *nodev1.Genesis
+	if path := parameters.GetGenesis(); path != "" {
+		var err error
+		if built, err = genesis.Load(path); err != nil {
+			return nil, fmt.Errorf("node: the genesis catalog (genesis in the parameters): %w", err)
+		}
+	}
 	known := &assignment{Plugins: make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))}
 	problems := make([]error, len(parameters.GetPlugins()))
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, builtin := range parameters.GetPlugins() {
 		group.Go(func() error {
-			known.Plugins[i], problems[i] = describe(groupCtx, builtin, p)
+			known.Plugins[i], problems[i] = recordOf(groupCtx, builtin, built, p)
 			return nil
 		})
 	}
@@ -73,8 +84,9 @@ func genesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*a
 	return known, errors.Join(known.check()...)
 }
 
-// describe imports a built-in plugin and makes its catalog entry.
-func describe(ctx context.Context, builtin *nodev1.BuiltinPlugin, p *plugins) (*clusterv1.PluginRecord, error) {
+// recordOf imports a built-in plugin and returns its catalog entry: from the genesis catalog if there is one, which must then know these very bytes, and otherwise by
+// asking the plugin.
+func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.Genesis, p *plugins) (*clusterv1.PluginRecord, error) {
 	failed := func(err error) error {
 		return fmt.Errorf("node: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err)
 	}
@@ -83,25 +95,70 @@ func describe(ctx context.Context, builtin *nodev1.BuiltinPlugin, p *plugins) (*
 		return nil, failed(err)
 	}
 	defer executable.Close()
-	digest, manifest, err := p.importPlugin(ctx, executable)
-	if err != nil {
+	var record *clusterv1.PluginRecord
+	if built != nil {
+		digest, err := p.store.Import(ctx, executable)
+		if err != nil {
+			return nil, failed(err)
+		}
+		if record = proto.CloneOf(genesis.Record(built, digest)); record == nil {
+			return nil, failed(fmt.Errorf("its digest is %s, and the genesis catalog knows for %s only %s with other digests: the file was changed after it was built; build both again, or take `genesis` out of the parameters to have the plugin asked",
+				digest, plugin.Platform, cmp.Or(genesis.Names(built), "nothing")))
+		}
+	} else {
+		digest, manifest, err := p.importPlugin(ctx, executable)
+		if err != nil {
+			return nil, failed(err)
+		}
+		record = &clusterv1.PluginRecord{
+			Name: manifest.GetName(), Version: manifest.GetVersion(), Manifest: manifest,
+			Digests: map[string]string{plugin.Platform: digest}, Grants: wantedOf(manifest),
+		}
+	}
+	if err := override(record, builtin.GetGrants()); err != nil {
 		return nil, failed(err)
 	}
-	record := &clusterv1.PluginRecord{
-		Name: manifest.GetName(), Version: manifest.GetVersion(), Manifest: manifest,
-		Digests: map[string]string{plugin.Platform: digest},
+	return record, nil
+}
+
+// wantedOf is what a plugin that was asked is granted before the parameters have their say: what it wants, but not to be without a sandbox, for
+// which the parameters must have the word.
+func wantedOf(manifest *rolev1.Manifest) []*clusterv1.RoleGrants {
+	wanted := remit.Wanted(manifest)
+	for _, grants := range wanted {
+		grants.Grants = slices.DeleteFunc(slices.Clone(grants.Grants), func(grant *rolev1.Grant) bool { return grant.GetName() == remit.Privileged })
 	}
-	for _, role := range manifest.GetRoles() {
-		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()})
-	}
-	for _, grants := range builtin.GetGrants() {
+	return wanted
+}
+
+// override grants exactly what the parameters say to the roles that they name.
+func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) error {
+	for _, grants := range given {
+		manifest := manifestOf(record, grants.GetRole())
+		if manifest == nil {
+			return fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), record.GetName())
+		}
+		if _, err := remit.Of(grants.GetGrants()); err != nil {
+			return fmt.Errorf("what the parameters grant to the role %s: %w", grants.GetRole(), err)
+		}
+		exact := &clusterv1.RoleGrants{Role: grants.GetRole(), ConsensusUser: manifest.GetConsensusUser(), Grants: grants.GetGrants()}
 		i := slices.IndexFunc(record.Grants, func(g *clusterv1.RoleGrants) bool { return g.GetRole() == grants.GetRole() })
 		if i < 0 {
-			return nil, failed(fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), manifest.GetName()))
+			record.Grants = append(record.Grants, exact)
+		} else {
+			record.Grants[i] = exact
 		}
-		record.Grants[i].Grants = append(record.Grants[i].Grants, grants.GetGrants()...)
 	}
-	return record, nil
+	return nil
+}
+
+func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
+	for _, manifest := range record.GetManifest().GetRoles() {
+		if manifest.GetName() == role {
+			return manifest
+		}
+	}
+	return nil
 }
 
 // check returns what keeps a genesis from making a cluster.

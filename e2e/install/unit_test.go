@@ -169,7 +169,7 @@ func TestUnitKeepsRoles(t *testing.T) {
 		"RuntimeDirectoryPreserve": {"yes"},     // the sockets of roles that outlive a core
 		"OOMPolicy":                {"continue"},
 		"Delegate":                 {"yes"},
-		"Restart":                  {"on-failure"},
+		"Restart":                  {"always"},
 		"RestrictSUIDSGID":         nil, // directories of the store's sockets have the setgid bit
 		"RestrictNamespaces":       nil, // the sandbox makes user namespaces
 		"MemoryDenyWriteExecute":   nil, // roles in other languages compile while they run

@@ -51,9 +51,12 @@ func main() {
 	role.Serve(role.Plugin{
 		Name: "lighthouse", Version: "0.1.0",
 		Roles: []role.Role{{
-			Name:                "lighthouse",
-			Summary:             "keeps a counter in the consensus store and serves it over HTTP",
-			ConsensusUser:       "lighthouse",
+			Name:          "lighthouse",
+			Summary:       "keeps a counter in the consensus store and serves it over HTTP",
+			ConsensusUser: "lighthouse",
+			// The port is configured, so it may be any.
+			Grants:              []role.Grant{role.GrantListen(role.AnyPort)},
+			GivesUp:             []string{role.GiveUpProcesses},
 			Requires:            []string{"reeve.consensus.v1"},
 			ConfigurationSchema: configurationSchema,
 			CheckConfiguration: func(document []byte) error {

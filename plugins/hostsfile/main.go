@@ -20,6 +20,7 @@ func main() {
 			Name:                "hostsfile",
 			Summary:             "keeps the nodes of the cluster in the machine's hosts file, and names the machine",
 			Grants:              keeper.Grants(),
+			GivesUp:             []string{role.GiveUpProcesses},
 			ConfigurationSchema: keeper.Schema,
 			CheckConfiguration: func(document []byte) error {
 				_, err := keeper.ParseConfiguration(document)

@@ -208,9 +208,9 @@ func TestManifest(t *testing.T) {
 	role := described.GetManifest().GetRoles()[0]
 	var grants []string
 	for _, grant := range role.GetGrants() {
-		grants = append(grants, grant.GetName()+" "+grant.GetParameters()["path"])
+		grants = append(grants, grant.GetName()+" "+grant.GetParameters()["path"]+grant.GetParameters()["port"])
 	}
-	if got := strings.Join(grants, ", "); got != "replace-file "+keeper.DefaultPath+", set-hostname /etc/hostname, set-machine-id /etc/machine-id" {
+	if got := strings.Join(grants, ", "); got != "replace-file "+keeper.DefaultPath+", set-hostname /etc/hostname, set-machine-id /etc/machine-id, connect 53" {
 		t.Errorf("grants %s", got)
 	}
 	var schema struct {
@@ -219,5 +219,32 @@ func TestManifest(t *testing.T) {
 	if err := json.Unmarshal([]byte(role.GetConfigurationSchema()), &schema); err != nil || schema.Properties["path"] == nil ||
 		schema.Properties["hostname"] == nil || schema.Properties["machineID"] == nil || len(schema.Properties) != 3 {
 		t.Errorf("the schema has %v, %v", schema.Properties, err)
+	}
+}
+
+// Whoever is left on a machine whose node stops needs the names until it is back.
+func TestBlockStays(t *testing.T) {
+	for reason, stays := range map[rolev1.StopReason]bool{
+		rolev1.StopReason_STOP_REASON_NODE: true, rolev1.StopReason_STOP_REASON_RESTART: false,
+		rolev1.StopReason_STOP_REASON_REMOVED: false, rolev1.StopReason_STOP_REASON_UNSPECIFIED: false,
+	} {
+		host := roletest.NewHost(t)
+		host.SetFile("/srv/hosts", []byte("127.0.0.1\tlocalhost\n"))
+		host.Directory.Set(directory("192.0.2.1"))
+		host.Network.Set([]string{"192.0.2.1"})
+		process := launch(t)
+		if err := process.Start(host, "hostsfile", ""); err != nil {
+			t.Fatal(err)
+		}
+		process.AwaitReady()
+		if err := process.StopFor(10*time.Second, reason); err != nil {
+			t.Error(err)
+		}
+		if code := process.Exit(); code != 0 {
+			t.Errorf("%s: the process ended with status %d", reason, code)
+		}
+		if kept := strings.Contains(string(host.File("/srv/hosts")), "192.0.2.1\t"); kept != stays {
+			t.Errorf("%s: the block is kept: %t", reason, kept)
+		}
 	}
 }

@@ -27,6 +27,15 @@ const (
 	Privileged   = "privileged"
 )
 
+// What a manifest may give up.
+const (
+	GiveUpProcesses = "processes"
+	GiveUpNetwork   = "network"
+)
+
+// MayGiveUp are all things that a manifest may give up, sorted.
+func MayGiveUp() []string { return []string{GiveUpNetwork, GiveUpProcesses} }
+
 // AnyPort is the value of the parameter "port" that stands for all ports.
 const AnyPort = "any"
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -40,6 +41,7 @@ type Host struct {
 	cancel    context.CancelFunc
 	mu        sync.Mutex
 	closed    bool
+	stopped   atomic.Int32 // a StopReason
 	following sync.WaitGroup
 
 	membership event.Value[*hostv1.Membership]

@@ -93,10 +93,11 @@ func (i *instance) call() error {
 }
 
 // stop asks Run to return and waits until it has, at most for the grace period. It reports whether Run has returned.
-func (i *instance) stop(grace time.Duration) bool {
+func (i *instance) stop(grace time.Duration, reason StopReason) bool {
 	i.mu.Lock()
 	if !i.ended && !i.stopped {
 		i.stopped = true
+		i.host.stopped.Store(int32(reason))
 		i.status.enter(rolev1.RoleState_ROLE_STATE_STOPPING, "")
 	}
 	i.mu.Unlock()

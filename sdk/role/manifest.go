@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/Masterminds/semver/v3"
 	"google.golang.org/protobuf/proto"
@@ -13,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // capabilityPattern is the form of a capability: a protocol package's name, at least two words joined by dots.
@@ -83,6 +86,7 @@ func (r Role) manifest() *rolev1.RoleManifest {
 		StartsFromCache:     r.StartsFromCache,
 		EndsWithCore:        r.EndsWithCore,
 		InSplit:             split,
+		GivesUp:             r.GivesUp,
 	}
 	for _, grant := range r.Grants {
 		manifest.Grants = append(manifest.Grants, &rolev1.Grant{Name: grant.Name, Parameters: maps.Clone(grant.Parameters)})
@@ -139,6 +143,17 @@ func (r Role) problems() []error {
 			if len(key) > limits.GrantName || !grantPattern.MatchString(key) || len(value) > limits.Parameter || !limits.Line(value) {
 				problem("grant %q: parameter %q: want a name like that of a grant, and one line of UTF-8 of at most %d bytes", grant.Name, key, limits.Parameter)
 			}
+		}
+	}
+	for n, grant := range r.Grants {
+		for _, wrong := range remit.Check(&rolev1.Grant{Name: grant.Name, Parameters: grant.Parameters}) {
+			wrong.Index = n
+			problem("%w", wrong)
+		}
+	}
+	for _, given := range r.GivesUp {
+		if !slices.Contains(remit.MayGiveUp(), given) {
+			problem("gives up %q: want one of %s", given, strings.Join(remit.MayGiveUp(), ", "))
 		}
 	}
 	for _, port := range r.Ports {

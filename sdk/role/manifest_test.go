@@ -66,7 +66,10 @@ func TestManifestProblems(t *testing.T) {
 			p.Roles = append(p.Roles, p.Roles[0])
 			p.Roles[1].Name = "s"
 		},
-		`InSplit 7`: func(p *role.Plugin) { p.Roles[0].InSplit = 7 },
+		`no grant "frobnicate"`: func(p *role.Plugin) { p.Roles[0].Grants = []role.Grant{{Name: "frobnicate"}} },
+		`"0" is not a port`:     func(p *role.Plugin) { p.Roles[0].Grants = []role.Grant{role.GrantListen("0")} },
+		`gives up "sleep"`:      func(p *role.Plugin) { p.Roles[0].GivesUp = []string{role.GiveUpNetwork, "sleep"} },
+		`InSplit 7`:             func(p *role.Plugin) { p.Roles[0].InSplit = 7 },
 	} {
 		plugin := good()
 		change(&plugin)

@@ -50,6 +50,9 @@ type Role struct {
 	Provides []string
 	// Grants are the powers of the host that the role wants. It has them when the cluster's owner has agreed.
 	Grants []Grant
+	// GivesUp are groups of system calls that the role does without, beyond those that no role is allowed: GiveUpProcesses, GiveUpNetwork. What it has
+	// given up, whoever has taken the role over cannot use either.
+	GivesUp []string
 	// ConfigurationSchema is the JSON Schema (draft 2020-12) of the role's configuration; the cluster refuses what does not fit it before the
 	// role sees it. Empty together with a nil CheckConfiguration: the role takes no configuration.
 	ConfigurationSchema string

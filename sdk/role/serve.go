@@ -90,10 +90,10 @@ func await(s *server, terminate <-chan os.Signal, served <-chan struct{}, stderr
 			return 1
 		case <-terminate:
 			// Its end is what s.end tells of.
-			terminating.Do(func() { go s.stop(defaultGrace) })
+			terminating.Do(func() { go s.stop(defaultGrace, StopUnknown) })
 		case <-served:
 			// The listener failed, or somebody used go-plugin's own way to end a plugin.
-			s.stop(defaultGrace)
+			s.stop(defaultGrace, StopUnknown)
 			if s.instance.Load() == nil {
 				return 1
 			}

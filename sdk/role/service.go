@@ -127,7 +127,7 @@ func (s *server) Start(ctx context.Context, request *rolev1.StartRequest) (*role
 		go func() {
 			if i.core.wait() {
 				i.log.Warn("the core has ended; the role ends with it")
-				s.stop(defaultGrace)
+				s.stop(defaultGrace, StopNode)
 			}
 		}()
 	}
@@ -227,14 +227,14 @@ func (s *server) Stop(_ context.Context, request *rolev1.StopRequest) (*rolev1.S
 	if request.GetGrace() != nil {
 		grace = request.GetGrace().AsDuration()
 	}
-	if !s.stop(grace) {
+	if !s.stop(grace, stopReasonOf(request.GetReason())) {
 		return nil, status.Errorf(codes.DeadlineExceeded, "the role did not stop within its grace period of %s", grace)
 	}
 	return &rolev1.StopResponse{}, nil
 }
 
 // stop stops the role and then the process. It reports whether the role stopped within its grace period.
-func (s *server) stop(grace time.Duration) bool {
+func (s *server) stop(grace time.Duration, reason StopReason) bool {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
@@ -243,7 +243,7 @@ func (s *server) stop(grace time.Duration) bool {
 		s.finish(0)
 		return true
 	}
-	stopped := i.stop(grace)
+	stopped := i.stop(grace, reason)
 	now, _ := i.status.value.Get()
 	if now.GetState() == rolev1.RoleState_ROLE_STATE_STOPPED {
 		s.finish(0)

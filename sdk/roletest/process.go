@@ -223,11 +223,16 @@ func (p *Process) Metrics() string {
 	return string(response.GetText())
 }
 
-// Stop asks the role to stop. The error is a gRPC status.
+// Stop asks the role to stop, since it is not to run on the node any more. The error is a gRPC status.
 func (p *Process) Stop(grace time.Duration) error {
+	return p.StopFor(grace, rolev1.StopReason_STOP_REASON_REMOVED)
+}
+
+// StopFor asks the role to stop for a reason. The error is a gRPC status.
+func (p *Process) StopFor(grace time.Duration, reason rolev1.StopReason) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace+patience)
 	defer cancel()
-	_, err := p.Service().Stop(ctx, &rolev1.StopRequest{InstanceId: p.instance, Grace: durationpb.New(grace)})
+	_, err := p.Service().Stop(ctx, &rolev1.StopRequest{InstanceId: p.instance, Grace: durationpb.New(grace), Reason: reason})
 	return err
 }
 

@@ -88,7 +88,7 @@ func command() *cobra.Command {
 		},
 	}
 	root.Flags().StringVar(&file, "parameters", "", "the parameters of the node, as YAML or JSON")
-	root.AddCommand(reap())
+	root.AddCommand(reap(), genesisCommand())
 	return root
 }
 

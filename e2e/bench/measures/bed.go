@@ -140,6 +140,9 @@ func sameDevice(a, b string) error {
 func All(bed *Bed) []bench.Measure {
 	return []bench.Measure{
 		{Name: "launch", What: "launch to Ready of a role that does nothing", Run: bed.launch},
+		{Name: "sandbox", What: "what the sandbox of a role costs its start", Run: bed.sandbox},
+		{Name: "memory", What: "many roles that do nothing", Run: bed.memory},
+		{Name: "host-call", What: "a call of a role to its host", Run: bed.hostCall},
 		{Name: "store", What: "the confined client of a role", Run: bed.store},
 		{Name: "restart", What: "exec of reeved to Home, consensus and curator Ready", Run: bed.restart},
 		{Name: "role-add", What: "a role is added to a node", Run: bed.roleAdd},

@@ -28,6 +28,7 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // patience is how long anything that is measured may take.
@@ -75,9 +76,10 @@ func (n *node) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 		return &nodev1.BuiltinPlugin{Path: n.bed.Programs.plugin(name)}
 	}
 	hostsfile := plugin("hostsfile")
-	hostsfile.Grants = []*nodev1.BuiltinGrants{{Role: "hostsfile", Grants: []*rolev1.Grant{{
-		Name: "replace-file", Parameters: map[string]string{"path": filepath.Join(n.at.work, "hosts")},
-	}}}}
+	hostsfile.Grants = []*nodev1.BuiltinGrants{{Role: "hostsfile", Grants: []*rolev1.Grant{
+		{Name: "replace-file", Parameters: map[string]string{"path": filepath.Join(n.at.work, "hosts")}},
+		{Name: "connect", Parameters: map[string]string{"port": "53"}},
+	}}}
 	return &nodev1.Parameters{
 		Version: "reeve.node.v1",
 		Directories: &nodev1.Directories{
@@ -295,6 +297,7 @@ func (n *node) addPlugin(ctx context.Context, file string) error {
 	defer done()
 	_, err = management.AddPlugin(ctx, &clusterv1.AddPluginRequest{
 		Manifest: imported.GetManifest(), Digests: map[string]string{imported.GetPlatform(): imported.GetDigest()},
+		Approve: true, Grants: remit.Wanted(imported.GetManifest()),
 	})
 	return err
 }

@@ -48,8 +48,15 @@ func All(ctx context.Context, workspace, directory string) (*Programs, error) {
 			return nil, err
 		}
 	}
+	command := exec.CommandContext(ctx, p.Reeved(), "genesis", "--output", p.Genesis(), p.Plugin("consensus"), p.Plugin("curator"), p.Plugin("hostsfile"))
+	if output, err := command.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("make the genesis catalog: %w: %s", err, output)
+	}
 	return p, nil
 }
+
+// Genesis is the genesis catalog of the built-in plugins.
+func (p *Programs) Genesis() string { return filepath.Join(p.Plugins(), "genesis.json") }
 
 // Reeve is the command line.
 func (p *Programs) Reeve() string { return filepath.Join(p.Directory, "reeve") }

@@ -74,8 +74,10 @@ func (c *Cluster) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 	plugin := func(name string) *nodev1.BuiltinPlugin { return &nodev1.BuiltinPlugin{Path: c.Programs.Plugin(name)} }
 	hostsfile := plugin("hostsfile")
 	hostsfile.Grants = []*nodev1.BuiltinGrants{{
-		Role:   "hostsfile",
-		Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": hosts}}},
+		Role: "hostsfile",
+		Grants: []*rolev1.Grant{
+			{Name: "replace-file", Parameters: map[string]string{"path": hosts}}, {Name: "connect", Parameters: map[string]string{"port": "53"}},
+		},
 	}}
 	return &nodev1.Parameters{
 		Version: "reeve.node.v1",
@@ -87,6 +89,7 @@ func (c *Cluster) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 		Network: &nodev1.Network{Addresses: []string{"127.0.0.1"}, ApiListen: "127.0.0.1:0"},
 		Volume:  &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
 		Plugins: []*nodev1.BuiltinPlugin{plugin("consensus"), plugin("curator"), hostsfile},
+		Genesis: c.Programs.Genesis(),
 		Cluster: &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
 			OwnerPublicKey: owner,
 			Roles: []*nodev1.BootstrapRole{

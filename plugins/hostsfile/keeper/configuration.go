@@ -32,7 +32,11 @@ func Grants() []role.Grant {
 	of := func(name, path string) role.Grant {
 		return role.Grant{Name: name, Parameters: map[string]string{pathParameter: path}}
 	}
-	return []role.Grant{of(grantReplaceFile, DefaultPath), of(grantSetHostname, hostnamePath), of(grantSetMachineID, machineIDPath)}
+	return []role.Grant{
+		of(grantReplaceFile, DefaultPath), of(grantSetHostname, hostnamePath), of(grantSetMachineID, machineIDPath),
+		// Whether the node finds itself is looked up as any program would: by way of a server for names too, if the machine has one.
+		role.GrantConnect("53"),
+	}
 }
 
 // Schema is the JSON Schema of the configuration.

@@ -26,6 +26,7 @@ type host struct {
 	configuration string
 	path          string // the file that there is
 	grants        []role.Grant
+	reason        role.StopReason
 	directory     event.Value[*hostv1.Directory]
 	network       *event.Value[[]string]
 
@@ -61,6 +62,7 @@ func newHost(content string) *host {
 func (h *host) NodeID() string                             { return self }
 func (h *host) Configuration() []byte                      { return []byte(h.configuration) }
 func (h *host) Grants() []role.Grant                       { return h.grants }
+func (h *host) StopReason() role.StopReason                { return h.reason }
 func (h *host) Logger() hclog.Logger                       { return hclog.NewNullLogger() }
 func (h *host) Directory() *event.Value[*hostv1.Directory] { return &h.directory }
 func (h *host) Network() *event.Value[[]string]            { return h.network }

@@ -55,6 +55,7 @@ type Host interface {
 	SetHostname(ctx context.Context, name string) (changed, inPlace bool, err error)
 	SetMachineID(ctx context.Context, id string) (changed, inPlace bool, err error)
 	SetValue(name, value string)
+	StopReason() role.StopReason
 	Ready()
 	Degraded(reason string)
 }
@@ -79,7 +80,8 @@ func (k *Keeper) CheckHealth(context.Context) error {
 	return nil
 }
 
-// Run keeps the block until ctx is done, and then removes it. It is Ready when the file is as it should be and the node finds itself by it, and
+// Run keeps the block until ctx is done, and then removes it, unless the node stops: whoever is left on the machine needs the
+// names until it is back. What starts again at once may be for another file. It is Ready when the file is as it should be and the node finds itself by it, and
 // the machine has the names that are configured; it is Degraded while something of that is not so.
 func (k *Keeper) Run(ctx context.Context, host Host) error {
 	configuration, err := ParseConfiguration(host.Configuration())
@@ -90,6 +92,9 @@ func (k *Keeper) Run(ctx context.Context, host Host) error {
 		host: host, configuration: configuration, path: configuration.File(host.Grants()), lookup: lookup{resolver: k.resolver}, written: written{host: host},
 	}
 	r.keep(ctx, &k.busy)
+	if host.StopReason() == role.StopNode {
+		return nil
+	}
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()

@@ -49,7 +49,7 @@ type Parameters struct {
 	Metrics     *Metrics             `protobuf:"bytes,9,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	Sandbox     *SandboxDefaults     `protobuf:"bytes,10,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// The genesis catalog that was made when the built-in plugins were built (`reeved genesis`): their manifests, digests and grants. The executables of
-	// `plugins` must then be what it says. Absent: each plugin is asked what it is, and is granted what it is given below.
+	// `plugins` must then be what it says. Absent: each plugin is asked what it is, and is granted what it asks for.
 	Genesis       string `protobuf:"bytes,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,6 +867,8 @@ func (x *BuiltinPlugin) GetGrants() []*BuiltinGrants {
 	return nil
 }
 
+// BuiltinGrants is what a role of a built-in plugin is granted, exactly. A role that is not named is granted what it asks for; "privileged" is granted only where
+// it is named here or in the genesis catalog.
 type BuiltinGrants struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`

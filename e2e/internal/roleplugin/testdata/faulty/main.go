@@ -11,11 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
 func main() {
+	// Its own executable is the only one that a role may execute.
+	if len(os.Args) == 2 && os.Args[1] == "sleep" {
+		time.Sleep(1000 * time.Second)
+		return
+	}
 	role.Serve(role.Plugin{
 		Name:    "faulty",
 		Version: "0.1.0",
@@ -56,7 +62,7 @@ func noisy(ctx context.Context, host *role.Host) error {
 
 func stubborn(_ context.Context, host *role.Host) error {
 	signal.Ignore(syscall.SIGTERM)
-	child := exec.Command("/bin/sleep", "1000")
+	child := exec.Command("/proc/self/exe", "sleep")
 	if err := child.Start(); err != nil {
 		return err
 	}

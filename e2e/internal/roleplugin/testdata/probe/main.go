@@ -23,14 +23,15 @@ import (
 )
 
 func main() {
+	listen := []role.Grant{role.GrantListen(role.AnyPort)}
 	role.Serve(role.Plugin{
 		Name:    "probe",
 		Version: "0.1.0",
 		Roles: []role.Role{
-			{Name: "probe", Summary: "Tries etcd's calls", ConsensusUser: "probe", Run: probe},
-			{Name: "victim", Summary: "Has a lease and a key", ConsensusUser: "victim", Run: victim},
-			{Name: "stranger", Summary: "Uses the store without a ConsensusUser", Run: stranger},
-			{Name: "meddler", Summary: "Replaces files that it has no grant for", Run: meddler},
+			{Name: "probe", Summary: "Tries etcd's calls", Grants: listen, ConsensusUser: "probe", Run: probe},
+			{Name: "victim", Summary: "Has a lease and a key", Grants: listen, ConsensusUser: "victim", Run: victim},
+			{Name: "stranger", Summary: "Uses the store without a ConsensusUser", Grants: listen, Run: stranger},
+			{Name: "meddler", Summary: "Replaces files that it has no grant for", Grants: listen, Run: meddler},
 		},
 	})
 }

@@ -19,7 +19,7 @@ func main() {
 	role.Serve(role.Plugin{
 		Name:    "writer",
 		Version: "0.1.0",
-		Roles:   []role.Role{{Name: "writer", Summary: "Writes what it is told", ConsensusUser: "writer", Run: run}},
+		Roles:   []role.Role{{Name: "writer", Summary: "Writes what it is told", Grants: []role.Grant{role.GrantListen(role.AnyPort)}, ConsensusUser: "writer", Run: run}},
 	})
 }
 

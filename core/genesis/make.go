@@ -1,0 +1,133 @@
+package genesis
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/storage"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
+	"github.com/reeveproject/reeve/sdk/peercred"
+	"github.com/reeveproject/reeve/sdk/role"
+)
+
+// describeTimeout is how long a plugin may take to say what it is.
+const describeTimeout = 30 * time.Second
+
+// Make returns the genesis catalog of executables that were just built: each is asked what it is, as whoever builds it and without a sandbox, for it is the
+// builder's own. Where an executable is for another platform, the one with the same name in the directory manifestsOf answers for it: empty means that each answers
+// for itself. Every role is granted what it asks for.
+func Make(ctx context.Context, executables []string, manifestsOf string) (*nodev1.Genesis, error) {
+	g := &nodev1.Genesis{Version: Version}
+	for _, path := range executables {
+		answers := path
+		if manifestsOf != "" {
+			answers = filepath.Join(manifestsOf, filepath.Base(path))
+		}
+		platform, digest, err := identify(path)
+		if err != nil {
+			return nil, fmt.Errorf("genesis: %w", err)
+		}
+		manifest, err := ask(ctx, answers)
+		if err != nil {
+			return nil, fmt.Errorf("genesis: ask %s what it is: %w", answers, err)
+		}
+		g.Plugins = append(g.Plugins, &clusterv1.PluginRecord{
+			Name: manifest.GetName(), Version: manifest.GetVersion(), Digests: map[string]string{platform: digest}, Manifest: manifest,
+			Grants: remit.Wanted(manifest),
+		})
+	}
+	slices.SortFunc(g.Plugins, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return g, check(g)
+}
+
+// Write writes a genesis catalog as a file that anybody may read.
+func Write(path string, g *nodev1.Genesis) error {
+	content, err := protojson.Marshal(g)
+	if err != nil {
+		return fmt.Errorf("genesis: %w", err)
+	}
+	// The same catalog is always the same file, which protojson's own spaces do not promise.
+	var compact, indented bytes.Buffer
+	if err := errors.Join(json.Compact(&compact, content), json.Indent(&indented, compact.Bytes(), "", "  ")); err != nil {
+		return fmt.Errorf("genesis: %w", err)
+	}
+	indented.WriteByte('\n')
+	if err := storage.WriteFile(path, indented.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("genesis: %w", err)
+	}
+	return nil
+}
+
+// identify says for which platform an executable is, and what its digest is.
+func identify(path string) (platform, digest string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = file.Close() }()
+	header, err := elf.NewFile(file)
+	if err != nil {
+		return "", "", fmt.Errorf("%s is not an executable of Linux: %w", path, err)
+	}
+	architecture, ok := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[header.Machine]
+	if !ok {
+		return "", "", fmt.Errorf("%s is for %s, on which Reeve does not run", path, header.Machine)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, plugin.MaxExecutable)); err != nil {
+		return "", "", err
+	}
+	return "linux/" + architecture, "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// ask launches a plugin and asks it for its manifest.
+func ask(ctx context.Context, path string) (*rolev1.Manifest, error) {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	client := goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig: role.Handshake, Plugins: goplugin.PluginSet{role.PluginName: &goplugin.NetRPCUnsupportedPlugin{}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, SkipHostEnv: true, StartTimeout: describeTimeout,
+		Cmd: exec.Command(absolute), Logger: hclog.NewNullLogger(),
+	})
+	defer client.Kill()
+	address, err := client.Start()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient("unix:"+address.String(), grpc.WithAuthority("localhost"), grpc.WithTransportCredentials(peercred.Credentials(nil)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	answer, err := rolev1.NewRoleServiceClient(conn).Describe(ctx, &rolev1.DescribeRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetManifest(), plugin.CheckManifest(answer.GetManifest())
+}
