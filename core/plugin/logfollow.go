@@ -3,7 +3,6 @@ package plugin
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -61,7 +60,8 @@ type follower struct {
 	log    hclog.Logger
 	path   string
 	file   *os.File
-	events *os.File // inotify; nil if there is none
+	events *watch // nil if there is none
+	idle   *watches
 	stop   chan struct{}
 	done   chan struct{}
 	share  share // of run's goroutine
@@ -72,7 +72,7 @@ type follower struct {
 }
 
 // follow begins at the present end of the file.
-func follow(log hclog.Logger, path string) (*follower, error) {
+func follow(log hclog.Logger, path string, idle *watches) (*follower, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -80,25 +80,13 @@ func follow(log hclog.Logger, path string) (*follower, error) {
 	if _, err := file.Seek(0, io.SeekEnd); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	f := &follower{log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), share: share{began: time.Now()}}
-	f.events, err = watchFile(path)
+	f := &follower{log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), idle: idle, share: share{began: time.Now()}}
+	f.events, err = idle.watch(path)
 	if err != nil {
 		log.Warn("the log is read once a second, since the kernel does not tell of its changes", "file", path, "error", err)
 	}
 	go f.run()
 	return f, nil
-}
-
-func watchFile(path string) (*os.File, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("inotify (fs.inotify.max_user_instances?): %w", err)
-	}
-	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("inotify (fs.inotify.max_user_watches?): %w", err)
-	}
-	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
 // finish forwards what is in the file now, and returns when that is done. Nobody may write any more.
@@ -110,7 +98,7 @@ func (f *follower) finish() {
 	<-f.done
 	_ = f.file.Close()
 	if f.events != nil {
-		_ = f.events.Close()
+		f.idle.end(f.events)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 //
 // What belongs to the node is known three ways, so that there is no moment at which a core may die without its instances being found
 // again: by the records, whose processes are known by PID and start time, with their process groups; as root by user ID, since the range
-// of the node is nobody else's; and as an ordinary user by the instance ID in their environment, or in that of their group's leader. Processes are
+// of the node is nobody else's; as an ordinary user, and for privileged roles, by the instance ID in their environment, or in that of their group's leader;
+// and, where there are control groups, by those. Processes are
 // held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
 //
 // A record that cannot be read is reported in the log and removed like the others. What cannot be removed is reported and left: no later
@@ -34,6 +35,12 @@ func (l *Launcher) StopRecorded(ctx context.Context) error {
 		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records))
 		closeAll(left)
 		if err := sweep(ctx, "node "+l.nodeID, termGrace, belongs); err != nil {
+			return fmt.Errorf("plugin: %w", err)
+		}
+	}
+	// What is in the groups has escaped all of that, or there is nothing in them.
+	if l.groups != nil {
+		if err := l.groups.Sweep(func(string) bool { return false }); err != nil {
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
@@ -74,10 +81,14 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		leader, err := readStat(r.PID)
 		return err != nil || leader.start == r.Start
 	}
-	if !l.users.shared {
-		return func(pid int) bool { return hasUID(pid, l.users.ids.holds) || ofRecord(pid) }
-	}
 	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
+	if !l.users.shared {
+		isRoot := func(uid uint32) bool { return uid == 0 }
+		// Privileged roles run as root. Anybody may give a process of his own the mark, root's are nobody else's.
+		return func(pid int) bool {
+			return hasUID(pid, l.users.held) || ofRecord(pid) || hasUID(pid, isRoot) && marked(pid)
+		}
+	}
 	return func(pid int) bool {
 		if marked(pid) || ofRecord(pid) {
 			return true

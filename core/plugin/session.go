@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/sandbox"
 )
 
 // session is a plugin's process with its log and its connection: what an instance and the asking for a manifest have in common.
@@ -18,28 +21,41 @@ type session struct {
 	socket   string
 	log      *follower
 	conn     *grpc.ClientConn
+	// executable is held while it runs, so that it is not collected.
+	executable *Executable
+	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
+	group   *cgroup.Group
+	starved bool
 }
 
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
-// is returned; what Prepare made is still there.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest string) (*session, []string, error) {
-	s := &session{launcher: l, remit: remit}
+// is returned; what Prepare made is still there. The executable is closed in any case, when the session ends.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string) (opened *session, lines []string, err error) {
+	s := &session{launcher: l, remit: remit, executable: executable}
+	defer func() {
+		if opened == nil {
+			_ = executable.Close()
+		}
+	}()
 	log, err := openLog(l.logPath(remit.Role))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name()); err != nil {
+	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name(), &l.watches); err != nil {
 		return nil, nil, err
 	}
-	s.process, s.drained, s.socket, err = handshake(ctx, l.log, command{
-		path: executable,
+	if err := s.makeGroup(); err != nil {
+		s.log.finish()
+		return nil, nil, err
+	}
+	s.process, s.drained, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
+		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: log,
 		// go-plugin's own variables come to these, and nothing else.
-		env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
-		uid: remit.UID, gid: remit.GID, shared: remit.SharedUID, stderr: log,
-	}, l.runtimeDir(remit.Name), l.pluginDir())
+		Env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
+	}}, l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
-		err = errors.Join(err, s.sweep(ctx))
+		err = errors.Join(s.explain(err), s.sweep(ctx))
 		s.log.finish()
 		return nil, s.log.lines(), err
 	}
@@ -73,7 +89,7 @@ func (s *session) whileAlive(ctx context.Context, step func(context.Context) err
 	// The connection breaks a moment before the kernel tells of the end.
 	select {
 	case <-s.process.life.Done():
-		return &exitedError{exitOf(s.process.state, nil)}
+		return &exitedError{s.exit(nil)}
 	case <-time.After(exitMargin):
 		return err
 	}
@@ -97,14 +113,19 @@ func (s *session) end(ctx context.Context) error {
 		err = errors.Join(err, s.conn.Close())
 	}
 	s.log.finish()
-	return err
+	return errors.Join(err, s.executable.Close())
 }
 
-// sweep kills what left the process group: as root whatever runs as the instance's user, otherwise what carries its ID in the environment.
+// sweep kills what left the process group: what is in the control group, and unless nothing can have left that, as root whatever runs as the
+// instance's user, otherwise what carries its ID in the environment.
 func (s *session) sweep(ctx context.Context) error {
+	killed := s.killGroup()
+	if killed == nil && s.fenced() && s.removeGroup() == nil {
+		return nil // it was empty, or it would not go; to look at every process of the machine takes 10 ms
+	}
 	match := func(pid int) bool { return instanceOf(pid) == s.remit.InstanceID }
 	if !s.remit.SharedUID {
 		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
 	}
-	return sweep(ctx, "instance "+s.remit.InstanceID, 0, match)
+	return errors.Join(killed, sweep(ctx, "instance "+s.remit.InstanceID, 0, match), s.removeGroup())
 }

@@ -1,0 +1,87 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// makeGroup makes the control group of the instance, before its process is.
+func (s *session) makeGroup() error {
+	if s.launcher.groups == nil {
+		return nil
+	}
+	var err error
+	if s.group, err = s.launcher.groups.Make(s.remit.Name, s.launcher.policy(s.remit).Limits()); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}
+
+// killGroup kills what is in the control group: also what has left process group and session, and has another environment.
+func (s *session) killGroup() error {
+	if s.group == nil {
+		return nil
+	}
+	s.outOfMemory() // the count goes with the group
+	if err := s.group.Kill(); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}
+
+// fenced reports whether no process of the instance can have left its control group: that takes the rights of root, or of the core's user.
+func (s *session) fenced() bool {
+	return s.group != nil && len(s.group.Paths()) > 0 && !s.remit.SharedUID && len(s.remit.Powers.Capabilities) == 0
+}
+
+// removeGroup waits until the group is empty, and removes it.
+func (s *session) removeGroup() error {
+	if s.group == nil {
+		return nil
+	}
+	if err := s.group.Remove(); err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return nil
+}
+
+// outOfMemory reports whether the kernel has ended a process of the instance for want of memory.
+func (s *session) outOfMemory() bool {
+	if s.group != nil && !s.starved {
+		count, err := s.group.OutOfMemory()
+		s.starved = err == nil && count > 0
+	}
+	return s.starved
+}
+
+// exit is how the process ended, which it has.
+func (s *session) exit(lines []string) Exit {
+	exit := exitOf(s.process.state, lines)
+	s.tellMemory(&exit)
+	return exit
+}
+
+// tellMemory completes an exit with its cause: the kernel ends what has no memory by the signal by which a person would.
+func (s *session) tellMemory(exit *Exit) {
+	if exit.Signal == syscall.SIGKILL && s.outOfMemory() {
+		exit.OutOfMemory, exit.Memory = true, s.launcher.policy(s.remit).Limits().MemoryBytes
+	}
+}
+
+// explain completes the error of a process that made no handshake: one that ran out of memory may look like one that closed its standard output.
+func (s *session) explain(err error) error {
+	var exited *exitedError
+	switch {
+	case !s.outOfMemory():
+		return err
+	case errors.As(err, &exited):
+		s.tellMemory(&exited.exit)
+		return err
+	case errors.Is(err, ErrHandshake):
+		killed := Exit{Code: -1, Signal: syscall.SIGKILL}
+		s.tellMemory(&killed)
+		return &exitedError{killed}
+	}
+	return err
+}
