@@ -40,6 +40,8 @@ type actor struct {
 	// renew says that the instance is to be stopped since somebody asked for a restart; failing, if not nil, that it is to be ended for a failure.
 	renew   bool
 	failing *failing
+	// trial is not nil while what is launched, or runs, is a version on trial.
+	trial *trial
 
 	backoff  *expbackoff.ExponentialBackOff
 	fallen   string // the fingerprint of what ended by itself and is to be started again; "": nothing is
@@ -121,7 +123,9 @@ func (a *actor) look() {
 	case <-a.ordered.Changed():
 		_, _ = a.ordered.Latest()
 		a.hopeless, a.fallen = "", ""
-		a.history.clear() // again: it may have failed once more in between
+		if a.history.clear() { // again: it may have failed once more in between
+			a.r.replan()
+		}
 		a.backoff.Reset()
 		a.renew = a.instance != nil
 	default:
@@ -182,7 +186,8 @@ func (a *actor) start() {
 		defer close(guarded)
 		a.guard(ctx, cancel, a.seen)
 	}()
-	a.begun = time.Now()
+	a.begun, a.trial = time.Now(), nil
+	a.beginTrial(a.seen)
 	id, err := a.launch(ctx, spec)
 	overtaken := ctx.Err() != nil
 	cancel()

@@ -25,6 +25,9 @@ func (a *actor) unwanted() bool {
 // attend follows the instance, and returns when it has ended or there is a new target or order. It stops the instance if that is what is due.
 func (a *actor) attend() {
 	unwanted := a.unwanted()
+	if !unwanted {
+		a.beginTrial(a.seen)
+	}
 	statuses := a.instance.Status().Watch()
 	var steady <-chan time.Time
 	var isReady bool
@@ -50,6 +53,7 @@ func (a *actor) attend() {
 			a.stop()
 			return
 		}
+		probation := a.followTrial(status.GetState(), unwanted)
 		a.showStatus(status, note)
 		later := a.tell()
 		if now := status.GetState() == rolev1.RoleState_ROLE_STATE_READY; now != isReady {
@@ -75,6 +79,10 @@ func (a *actor) attend() {
 		case <-statuses.Changed(): // read above
 		case <-order:
 		case <-later:
+		case <-probation:
+			if a.probationOver() {
+				return
+			}
 		case <-steady:
 			a.backoff.Reset()
 		}
@@ -159,7 +167,7 @@ func (a *actor) end() error {
 		defer cancel()
 		grace = lostAsked
 	}
-	return a.instance.Stop(ctx, grace)
+	return stopWith(ctx, a.instance, grace, a.stopReason())
 }
 
 // release ends what belonged to the instance.
