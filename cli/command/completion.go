@@ -178,8 +178,12 @@ func (c *commands) completeConditions(cmd *cobra.Command, given []string, _ stri
 func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
 	var grants []cobra.Completion
 	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
-		for _, role := range plugin.GetManifest().GetRoles() {
+		// What waits may ask for something else than what runs.
+		for _, role := range slices.Concat(plugin.GetManifest().GetRoles(), plugin.GetWaiting().GetManifest().GetRoles()) {
 			for _, grant := range role.GetGrants() {
+				if len(grant.GetParameters()) == 0 {
+					grants = append(grants, role.GetName()+":"+grant.GetName())
+				}
 				for parameter := range grant.GetParameters() {
 					grants = append(grants, role.GetName()+":"+grant.GetName()+":"+parameter+"=")
 				}
@@ -187,7 +191,56 @@ func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []co
 		}
 	})
 	slices.Sort(grants)
-	return grants
+	return slices.Compact(grants)
+}
+
+func (c *commands) pluginNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
+	var names []cobra.Completion
+	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
+		names = append(names, cobra.CompletionWithDesc(plugin.GetName(), output.Clean(plugin.GetVersion())))
+	})
+	return names
+}
+
+// waitingNames completes to the plugins of which a version waits.
+func (c *commands) waitingNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
+	var names []cobra.Completion
+	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
+		if waits := plugin.GetWaiting(); waits != nil {
+			names = append(names, cobra.CompletionWithDesc(plugin.GetName(), output.Clean(waits.GetVersion())+" waits"))
+		}
+	})
+	return names
+}
+
+// heldPowers completes to what the roles of the plugin are granted, refusedPowers to what they were refused.
+func (c *commands) heldPowers(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
+	return c.powers(cmd, given[0], func(role output.PluginRole) output.RoleGrants {
+		return output.RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants}
+	})
+}
+
+func (c *commands) refusedPowers(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
+	return c.powers(cmd, given[0], func(role output.PluginRole) output.RoleGrants { return role.Withheld })
+}
+
+func (c *commands) powers(cmd *cobra.Command, plugin string, of func(output.PluginRole) output.RoleGrants) []cobra.Completion {
+	var powers []cobra.Completion
+	c.eachPlugin(cmd, func(record *clusterv1.PluginRecord) {
+		if record.GetName() != plugin {
+			return
+		}
+		for _, role := range output.NewPlugin(record).Roles {
+			grants := of(role)
+			if grants.ConsensusUser != "" {
+				powers = append(powers, cobra.CompletionWithDesc(role.Role+":"+consensusUser, output.ExplainUser(grants.ConsensusUser)))
+			}
+			for _, grant := range grants.Grants {
+				powers = append(powers, cobra.CompletionWithDesc(role.Role+":"+grant.Name, output.Clean(grant.Meaning)))
+			}
+		}
+	})
+	return powers
 }
 
 // contextNames completes to the contexts that the user has.

@@ -160,7 +160,7 @@ func (c *commands) nextCommands(dir, nodeID string, detached bool) string {
 The node is up. Try, in another terminal:
   %[1]s status
   %[1]s node role remove %[2]s hostsfile
-  %[1]s plugin add %[3]s
+  %[1]s plugin add %[3]s --approve
   %[1]s node role add %[2]s lighthouse
 `, call, nodeID, c.beside("examples/lighthouse"))
 	if detached {

@@ -14,7 +14,7 @@ import (
 
 func (c *commands) node() *cobra.Command {
 	return group("node", "Nodes and their roles", c.nodeList(), c.nodeMetrics(),
-		group("role", "The roles of a node", c.roleList(), c.roleAdd(), c.roleRemove(), c.roleRestart()))
+		c.role("The roles of a node"))
 }
 
 func (c *commands) nodeList() *cobra.Command {

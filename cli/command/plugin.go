@@ -2,23 +2,21 @@ package command
 
 import (
 	"context"
-	"errors"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 func (c *commands) plugin() *cobra.Command {
-	return group("plugin", "The cluster's catalog of plugins", c.pluginAdd(), c.pluginList())
+	cmd := group("plugin", "The cluster's catalog of plugins", c.pluginAdd(), c.pluginApprove(), c.pluginShow(), c.pluginDiff(), c.pluginGrant(), c.pluginWithdraw(),
+		c.pluginRemove(), c.pluginList())
+	cmd.Long = `A plugin is an executable that offers roles. What its roles may do beyond their own process and directories is what the owner granted of that which they ask
+for: a version that asks for more than was decided waits until the owner approves it, and the version before runs on.`
+	return cmd
 }
 
 func (c *commands) pluginList() *cobra.Command {
@@ -56,143 +54,81 @@ func listPlugins(ctx context.Context, cluster *target.Target) ([]*clusterv1.Plug
 	return response.GetPlugins(), nil
 }
 
-// addOptions are the flags of `reeve plugin add`.
-type addOptions struct {
-	node   string
-	grants []string
-	dryRun bool
-}
-
-func (c *commands) pluginAdd() *cobra.Command {
-	var options addOptions
-	cmd := &cobra.Command{
-		Use:   "add FILE",
-		Short: "Add a plugin to the catalog, or replace its version",
-		Long: `add gives the executable FILE to a node, which keeps it and asks it what it offers and wants, and puts it into the catalog. The call is the
-approval: every role gets its ConsensusUser and the powers of the host that it wants, and what was granted is printed.
-
-Another version of a plugin that is in the catalog keeps what its roles were granted: powers that it wants beyond that are named and not granted.
-
---grant grants a power that a role wants, with a parameter in place of the one that it asks for: --grant hostsfile:replace-file:path=/etc/hosts, or as it asks
-for it: --grant hostsfile:set-hostname.
-
-With --dry-run the node keeps the executable and asks it all the same, since nothing else tells what it is; the catalog does not change.`,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			overrides, err := parseGrants(options.grants)
-			if err != nil {
-				return err
-			}
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.addPlugin(cmd.Context(), cluster, given[0], options, overrides)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&options.node, "node", "", "the node that takes the executable (default: the local one, or the only one)")
-	cmd.Flags().StringArrayVar(&options.grants, "grant", nil, "ROLE:NAME[:KEY=VALUE]: grant a power, and set a parameter of it; may be repeated")
-	cmd.Flags().BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
-	complete(cmd, "node", c.nodeNames)
-	complete(cmd, "grant", c.completeGrants)
-	return cmd
-}
-
-func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file string, options addOptions, overrides []grantParameter) error {
-	executable, err := openExecutable(file)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = executable.Close() }()
-	node, err := cluster.FindNode(ctx, options.node)
-	if err != nil {
-		return err
-	}
-	api, err := cluster.NodeAPI(ctx, node)
-	if err != nil {
-		return err
-	}
-	imported, err := importPlugin(ctx, api, executable)
-	if err != nil {
-		next := "A plugin is an executable for the node's platform that serves reeve.role.v1."
-		if status.Code(err) == codes.ResourceExhausted {
-			next = "Make room on the disk of the node."
+// find returns the catalog's entry of a plugin; nil if there is none.
+func find(plugins []*clusterv1.PluginRecord, name string) *clusterv1.PluginRecord {
+	for _, plugin := range plugins {
+		if plugin.GetName() == name {
+			return plugin
 		}
-		return fault.FromRPC(err, "node "+node.ID+" does not take "+file, next)
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	catalog, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
-	if err != nil {
-		return fault.FromRPC(err, "the catalog cannot be read", "")
-	}
-	grants, withheld, err := grantsFor(imported.GetManifest(), find(catalog.GetPlugins(), imported.GetManifest().GetName()), overrides)
-	if err != nil {
-		return err
-	}
-	response, err := management.AddPlugin(ctx, &clusterv1.AddPluginRequest{
-		Manifest: imported.GetManifest(),
-		Digests:  map[string]string{imported.GetPlatform(): imported.GetDigest()},
-		Grants:   grants,
-		DryRun:   options.dryRun,
-	})
-	if err != nil {
-		return fault.FromRPC(err, "plugin "+imported.GetManifest().GetName()+" cannot be added to the catalog",
-			"Run `reeve plugin list` to see what is there.")
-	}
-	for _, power := range withheld {
-		c.say("Not granted, since the version before was not either: " + output.Clean(power) + ". Add the plugin again with --grant " + output.Clean(power) + " to grant it.")
-	}
-	return c.print(output.AddedPlugin{Plugin: output.NewPlugin(response.GetPlugin()), DryRun: options.dryRun})
+	return nil
 }
 
-func openExecutable(file string) (*os.File, error) {
-	executable, err := os.Open(file)
-	if err != nil {
-		return nil, fault.Wrap(fault.NotFound, err, "the plugin cannot be read", "Give the file of the executable.")
-	}
-	info, err := executable.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fault.New(fault.Usage, file+" is not a file", "Give the file of the executable.")
-	}
-	if err != nil {
-		return nil, errors.Join(err, executable.Close())
-	}
-	return executable, nil
-}
-
-// importChunk is how much of an executable is sent at a time: well below the MiB that a node takes.
-const importChunk = 256 << 10
-
-// importPlugin sends an executable to a node. It has no time limit: how long the transfer takes depends on the link. The node itself bounds how long the
-// plugin may take to answer.
-func importPlugin(ctx context.Context, api nodev1.NodeServiceClient, from io.Reader) (*nodev1.ImportPluginResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := api.ImportPlugin(ctx)
+// getPlugin returns the catalog's entry of a plugin that the command line names.
+func getPlugin(ctx context.Context, cluster *target.Target, name string) (*clusterv1.PluginRecord, error) {
+	plugins, err := listPlugins(ctx, cluster)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		chunk := make([]byte, importChunk)
-		n, err := io.ReadFull(from, chunk)
-		if n > 0 {
-			// io.EOF says that the node has answered already: CloseAndRecv has its answer.
-			if sendErr := stream.Send(&nodev1.ImportPluginRequest{Data: chunk[:n]}); sendErr != nil {
-				if errors.Is(sendErr, io.EOF) {
-					break
+	record := find(plugins, name)
+	if record == nil {
+		return nil, fault.New(fault.NotFound, "the catalog has no plugin "+name, "Run `reeve plugin list` to see the plugins.")
+	}
+	return record, nil
+}
+
+func (c *commands) pluginShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show what the catalog holds of a plugin, and where it runs",
+		Long: `show shows the version of a plugin that runs, what its roles are granted and what was refused to them, the version that waits for the owner with what it
+asks for, and the nodes that have roles of it.`,
+		Example: "  reeve plugin show lighthouse",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				record, err := getPlugin(cmd.Context(), cluster, given[0])
+				if err != nil {
+					return err
 				}
-				return nil, sendErr
+				nodes, err := listNodes(cmd.Context(), cluster)
+				if err != nil {
+					return err
+				}
+				if err := c.print(output.PluginShown{Plugin: output.NewPlugin(record), Nodes: whereItRuns(record, nodes)}); err != nil {
+					return err
+				}
+				if record.GetWaiting() != nil {
+					c.sayWaiting(record.GetName())
+				}
+				return nil
+			})
+		},
+	}
+	completeArguments(cmd, c.pluginNames)
+	return cmd
+}
+
+// whereItRuns are the roles of a plugin on the nodes that have them.
+func whereItRuns(record *clusterv1.PluginRecord, nodes []*clusterv1.Node) []output.PluginNode {
+	found := []output.PluginNode{}
+	for _, node := range nodes {
+		for _, role := range output.NewRoles(node).Roles {
+			if !offers(record.GetManifest(), role.Role) {
+				continue
 			}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
+			one := output.PluginNode{NodeID: node.GetRecord().GetId(), Role: role.Role}
+			if role.Instance != nil {
+				one.State, one.Version, one.RolledBack = role.Instance.State, role.Instance.PluginVersion, role.Instance.RolledBack
+			}
+			found = append(found, one)
 		}
 	}
-	return stream.CloseAndRecv()
+	return found
+}
+
+// sayWaiting says what the owner can do about a version that waits.
+func (c *commands) sayWaiting(plugin string) {
+	plugin = output.Clean(plugin)
+	c.say("Run `reeve plugin approve " + plugin + "` to approve what waits, `reeve plugin diff " + plugin + "` to compare it with what runs.")
 }

@@ -61,13 +61,13 @@ configuration in place of its former one; without --config that is none.
 			if err != nil {
 				return err
 			}
-			return c.changeRole(cmd.Context(), given[0], given[1], "add", dryRun, w,
+			return c.changeRole(cmd.Context(), output.RoleChange{Role: given[1], Action: "add", DryRun: dryRun}, given[0], w, nil,
 				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
 					response, err := management.AddRole(ctx, &clusterv1.AddRoleRequest{
 						NodeId: nodeID, Role: given[1], Configuration: configuration, DryRun: dryRun,
 					})
 					if err != nil {
-						next := "Run `reeve plugin list` to see the roles, `reeve plugin add` to add one."
+						next := "Run `reeve plugin list` to see the roles, `reeve plugin add FILE` to add one."
 						if status.Code(err) == codes.InvalidArgument {
 							next = "Correct the configuration and run the command again."
 						}
@@ -91,32 +91,42 @@ configuration in place of its former one; without --config that is none.
 
 func (c *commands) roleRemove() *cobra.Command {
 	var w waiting
-	var dryRun bool
+	var dryRun, wipe, yes bool
 	cmd := &cobra.Command{
 		Use:   "remove NODE ROLE",
 		Short: "Take a role from a node",
-		Long: `remove takes a role from a node and waits until it has ended there.
+		Long: `remove takes a role from a node and waits until it has ended there. What it keeps in its directory there stays for when the node has the role again; --wipe has
+the node remove that, and the role's logs, and asks on a terminal. What it keeps in the store is the whole cluster's: ` + "`reeve plugin remove --wipe`" + ` removes it.
 
 ` + nodeArgument,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.changeRole(cmd.Context(), given[0], given[1], "remove", dryRun, w,
+			confirm := func(ctx context.Context) error {
+				c.say("What role " + given[1] + " keeps in its directory on the node, and its logs, are removed.")
+				return c.confirmWipe(ctx, yes)
+			}
+			if !wipe || dryRun {
+				confirm = nil
+			}
+			return c.changeRole(cmd.Context(), output.RoleChange{Role: given[1], Action: "remove", DryRun: dryRun, Wiped: wipe}, given[0], w, confirm,
 				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
-					_, err := management.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: nodeID, Role: given[1], DryRun: dryRun})
+					_, err := management.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: nodeID, Role: given[1], DryRun: dryRun, Wipe: wipe})
 					return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be taken from node %s", given[1], nodeID),
 						"Run `reeve node role list "+nodeID+"` to see the roles of the node.")
 				})
 		},
 	}
+	cmd.Flags().BoolVar(&wipe, "wipe", false, "have the node remove the role's data and logs; that cannot be undone")
+	cmd.Flags().BoolVar(&yes, "yes", false, "answer the question whether to wipe with yes")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilGone, notAtAll)
 	c.completeNodeRole(cmd)
 	return cmd
 }
 
-// changeRole makes a change of a node's role, waits for it and prints what became of it. change returns the generation of the assignment, 0 if there is
+// changeRole makes a change of a node's role, waits for it and prints what became of it. confirm, if it is there, asks somebody first. change returns the generation of the assignment, 0 if there is
 // none any more.
-func (c *commands) changeRole(ctx context.Context, nodeName, role, action string, dryRun bool, w waiting,
+func (c *commands) changeRole(ctx context.Context, document output.RoleChange, nodeName string, w waiting, confirm func(context.Context) error,
 	change func(context.Context, clusterv1.ManagementServiceClient, string) (uint64, error)) error {
 	return c.withTarget(ctx, func(cluster *target.Target) error {
 		node, err := cluster.FindNode(ctx, nodeName)
@@ -127,16 +137,21 @@ func (c *commands) changeRole(ctx context.Context, nodeName, role, action string
 		if err != nil {
 			return err
 		}
+		if confirm != nil {
+			if err := confirm(ctx); err != nil {
+				return err
+			}
+		}
 		bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
 		defer cancel()
 		generation, err := change(bounded, management, node.ID)
 		if err != nil {
 			return err
 		}
-		document := output.RoleChange{NodeID: node.ID, Role: role, Action: action, DryRun: dryRun, Generation: generation}
-		if w.asked() && !dryRun {
+		document.NodeID, document.Generation = node.ID, generation
+		if w.asked() && !document.DryRun {
 			document.Waited = true
-			condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
+			condition := &await.Role{Name: document.Role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
 			if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, condition); err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/cli/command"
 	"github.com/reeveproject/reeve/cli/contexts"
@@ -71,6 +72,7 @@ func reeve() {
 	os.Exit(int(command.Run(ctx, command.Environment{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		StdoutIsTerminal: os.Getenv("STDOUT_IS_TERMINAL") != "",
+		Interactive:      os.Getenv("INTERACTIVE") != "",
 		Now:              func() time.Time { return scriptTime(os.Getenv("CLOCK")) },
 		Name:             "reeve", Executable: executable, Version: "1.2.3-test",
 		Places:   dev.Places{State: os.Getenv("STATE_PLACE"), Run: os.Getenv("RUN_PLACE")},
@@ -206,6 +208,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake failed ROLE STATE CODE LINE...   a role of the first node is in a state after it has failed
 //	fake store PROBLEM                    the nodes have a member of the store
 //	fake node stop|start                  the own API of the first node on its socket
+//	fake missing NODE NAME=REASON...      what a node cannot enforce of sandboxes
+//	fake rolled-back ROLE VERSION REASON  the first node runs another version than the catalog's
 //	fake refused COUNT                    somebody unknown has called, and so often again
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
@@ -280,6 +284,19 @@ func fakeNode(cluster *fakecluster.Cluster, args []string) error {
 		return cluster.Fail(nodeA, args[1], instanceState(args[2]), int32(code), args[4:]...)
 	case "store":
 		cluster.SetStore(args[1])
+	case "missing":
+		reasons := make(map[string]string)
+		var names []string
+		for _, text := range args[2:] {
+			name, reason, _ := strings.Cut(text, "=")
+			names, reasons[name] = append(names, name), reason
+		}
+		return cluster.Miss(args[1], reasons, names...)
+	case "rolled-back":
+		return cluster.Report(nodeA, args[1], &clusterv1.InstanceStatus{
+			State: instanceState("ready"), Pid: 4711, Tier: clusterv1.Tier_TIER_GRANTED,
+			RolledBack: &clusterv1.RolledBack{Version: args[2], Reason: args[3], Time: timestamppb.New(fakecluster.Began)},
+		})
 	case "node":
 		if args[1] == "stop" {
 			cluster.StopNode()

@@ -71,7 +71,8 @@ func TestWrongCommandLines(t *testing.T) {
 // TestNoCluster runs every command that needs a cluster, and nothing else, where there is none: each says how to name one.
 func TestNoCluster(t *testing.T) {
 	lines := []string{
-		"status", "node list", "node role list n", "node role add n r", "node role remove n r", "node role restart n r", "node metrics", "plugin list",
+		"status", "node list", "node role list n", "node role add n r", "node role remove n r", "node role restart n r", "node metrics", "plugin list", "plugin show p", "plugin approve p", "plugin diff p", "plugin remove p", "plugin grant p r:g", "plugin withdraw p r:g", "policy show",
+		"policy set isolation=required", "role show n r", "node role show n r", "role list n",
 		"store status", "store recover", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
 		"operator list", "audit", "whoami",
 	}
@@ -103,7 +104,7 @@ func TestDestructiveCommandsHaveDryRun(t *testing.T) {
 	harmless := map[string]bool{
 		"reeve login": true, "reeve logout": true, "reeve context use": true, "reeve bundle": true, "reeve dev up": true, "reeve operator key": true, "reeve owner key": true,
 	}
-	reading := regexp.MustCompile(` (status|list|show|metrics|logs|events|node|role|wait|version|doctor|whoami|audit|bash|zsh|fish|ca)$`)
+	reading := regexp.MustCompile(` (status|list|show|diff|metrics|logs|events|node|role|wait|version|doctor|whoami|audit|bash|zsh|fish|ca)$`)
 	each(command.Tree(), func(cmd *cobra.Command) {
 		path := cmd.CommandPath()
 		if cmd.HasSubCommands() || reading.MatchString(path) || harmless[path] {

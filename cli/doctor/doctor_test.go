@@ -80,6 +80,8 @@ func TestJudge(t *testing.T) {
 		{"hybrid cgroups", func(f *doctor.Facts) { f.Cgroups = doctor.Cgroups{Mode: "hybrid", Delegated: true} }, "cgroups", "warning", "go through cgroup v1", false},
 		{"cgroups of another", func(f *doctor.Facts) { f.Cgroups.Delegated = false }, "cgroups", "warning", "no control groups of their own", false},
 		{"cgroups without memory", func(f *doctor.Facts) { f.Cgroups.Controllers = []string{"cpu", "pids"} }, "cgroups", "warning", "limited by memory", false},
+		{"cgroup v1 that bounds", func(f *doctor.Facts) { f.Cgroups = doctor.Cgroups{Mode: "v1", V1: []string{"cpu", "memory", "pids"}} }, "cgroups", "warning", "ended all at once", false},
+		{"parts of the sandbox", func(f *doctor.Facts) { f.LandlockABI = 3 }, "isolation", "warning", "isolation=required", false},
 		{"no TPM", func(f *doctor.Facts) { f.TPM = doctor.TPM{} }, "tpm", "missing", "cannot be sealed", false},
 		{"an old TPM", func(f *doctor.Facts) { f.TPM = doctor.TPM{Version: "1"} }, "tpm", "missing", "cannot be sealed", false},
 		{"the TPM of another", func(f *doctor.Facts) { f.TPM.Usable = broken }, "tpm", "warning", "cannot be sealed", false},
@@ -119,6 +121,37 @@ func TestJudge(t *testing.T) {
 			}
 			if document.Runnable == test.impossible {
 				t.Errorf("runnable: %t", document.Runnable)
+			}
+		})
+	}
+}
+
+// TestIsolation holds that every part of the sandbox that a machine cannot enforce is named as a node's status names it.
+func TestIsolation(t *testing.T) {
+	broken := errors.New("function not implemented")
+	for name, test := range map[string]struct {
+		change func(*doctor.Facts)
+		want   string
+	}{
+		"nothing":          {func(*doctor.Facts) {}, "every part of the sandbox of roles"},
+		"an ordinary user": {func(f *doctor.Facts) { f.UID = 1000 }, "not ipc, mounts, not-dumpable, own-uid"},
+		"no CAP_SYS_ADMIN": {func(f *doctor.Facts) { f.Capabilities &^= 1 << 21 }, "not ipc, mounts"},
+		"no CAP_SETPCAP":   {func(f *doctor.Facts) { f.Capabilities &^= 1 << 8 }, "not capabilities"},
+		"Landlock of 5.13": {func(f *doctor.Facts) { f.LandlockABI = 1 }, "not landlock-tcp"},
+		"no Landlock":      {func(f *doctor.Facts) { f.LandlockABI = 0 }, "not landlock-files, landlock-tcp"},
+		"an old kernel":    {func(f *doctor.Facts) { f.Seccomp, f.NoNewPrivileges = broken, broken }, "not no-new-privileges, seccomp"},
+		"no delegation":    {func(f *doctor.Facts) { f.Cgroups.Delegated = false }, "not cgroup-cpu, cgroup-memory, cgroup-processes"},
+		"v1 in part":       {func(f *doctor.Facts) { f.Cgroups = doctor.Cgroups{Mode: "v1", V1: []string{"cpu", "memory"}} }, "not cgroup-processes"},
+		"hybrid, all of it": {func(f *doctor.Facts) {
+			f.Cgroups = doctor.Cgroups{Mode: "hybrid", V1: []string{"cpu", "memory", "pids"}}
+		}, "every part of the sandbox of roles"},
+		"v2 without a cpu": {func(f *doctor.Facts) { f.Cgroups.Controllers = []string{"memory", "pids"} }, "not cgroup-cpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := sound()
+			test.change(&facts)
+			if check := find(t, doctor.Judge(facts), "isolation"); check.Found != test.want || (check.Level == "ok") != strings.HasPrefix(test.want, "every") {
+				t.Errorf("%+v, want %q", check, test.want)
 			}
 		})
 	}

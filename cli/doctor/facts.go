@@ -43,6 +43,8 @@ type Cgroups struct {
 	Controllers []string
 	// Delegated says that the process may make groups below its own in the v2 tree.
 	Delegated bool
+	// V1 are the controllers, of cpu, memory and pids, with which the process may make groups below its own in trees of v1.
+	V1 []string
 }
 
 // TPM is the machine's security chip.

@@ -49,7 +49,7 @@ func Judge(f Facts) output.Doctor {
 		warn(present("user-namespaces", f.UserNamespaces, "can be made", false,
 			"roles that run containers for an ordinary user cannot make them",
 			"See the sysctls user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns.")),
-		f.cgroups(), f.tpm(),
+		f.cgroups(), f.isolation(), f.tpm(),
 		present("luks", f.DMCrypt, "dm-crypt is there", false,
 			"volumes cannot be encrypted with luks", "Use a kernel with dm_mod and dm_crypt; fscrypt needs neither."),
 		present("fscrypt", f.Data.Fscrypt, "works on "+f.Data.Filesystem, false,
@@ -167,6 +167,10 @@ func (f Facts) cgroups() output.Check {
 		}
 		check.Consequence = "the processes of a role cannot be ended all at once, nor limited together"
 		check.Advice = "Mount cgroup2 on /sys/fs/cgroup: boot with systemd.unified_cgroup_hierarchy=1."
+		if len(f.Cgroups.V1) > 0 {
+			check.Level, check.Found = warning, "v1, with "+strings.Join(f.Cgroups.V1, " ")
+			check.Consequence = "the processes of a role cannot be ended all at once"
+		}
 	case f.Cgroups.Mode == "hybrid":
 		check.Level, check.Found = warning, "hybrid"
 		check.Consequence = "limits of memory and CPU go through cgroup v1; the v2 tree has no controllers"

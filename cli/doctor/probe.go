@@ -138,7 +138,11 @@ func probeUserNamespaces() error {
 
 func probeCgroups() Cgroups {
 	const root = "/sys/fs/cgroup"
-	var found Cgroups
+	groups, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return Cgroups{Mode: "none"}
+	}
+	found := Cgroups{V1: probeV1(root, string(groups))}
 	tree := root
 	switch {
 	case isFilesystem(root, unix.CGROUP2_SUPER_MAGIC):
@@ -152,10 +156,6 @@ func probeCgroups() Cgroups {
 		found.Mode = "none"
 		return found
 	}
-	groups, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return found
-	}
 	for line := range strings.Lines(string(groups)) {
 		own, is := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
 		if !is {
@@ -167,6 +167,31 @@ func probeCgroups() Cgroups {
 		found.Delegated = writable(own) == nil && writable(filepath.Join(own, "cgroup.procs")) == nil
 	}
 	return found
+}
+
+// probeV1 are the controllers with which the process may make groups below its own in the trees of v1.
+func probeV1(root, groups string) []string {
+	var usable []string
+	for line := range strings.Lines(groups) {
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		names, own, _ := strings.Cut(rest, ":")
+		for name := range strings.SplitSeq(names, ",") {
+			tree := filepath.Join(root, name)
+			if !slices.Contains([]string{"cpu", "memory", "pids"}, name) || !isFilesystem(tree, unix.CGROUP_SUPER_MAGIC) {
+				continue
+			}
+			group := filepath.Join(tree, filepath.Join("/", own))
+			if !isDirectory(group) {
+				// A container sees its own group as the root of the tree.
+				group = tree
+			}
+			if writable(group) == nil {
+				usable = append(usable, name)
+			}
+		}
+	}
+	slices.Sort(usable)
+	return usable
 }
 
 // probeDMCrypt looks whether dm-crypt is in the kernel, is loaded, or is a module that could be.

@@ -20,6 +20,8 @@ type RoleChange struct {
 	FormerInstance string `json:"former_instance"`
 	// Waited says whether the command waited until it was so.
 	Waited bool `json:"waited"`
+	// Wiped says that the node removes what the role kept there.
+	Wiped bool `json:"wiped"`
 	// Instance is what the node reports of the role; null if it was not waited for or is gone.
 	Instance *Role `json:"instance"`
 }
@@ -31,13 +33,21 @@ func (c RoleChange) table(w io.Writer, now time.Time) {
 	case !c.Waited && c.Action == "restart":
 		_, _ = fmt.Fprintf(w, "Node %s restarts role %s.\n", c.NodeID, c.Role)
 	case !c.Waited:
-		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.\n", c.Role, c.NodeID)
+		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.%s\n", c.Role, c.NodeID, c.wiped(" It removes what the role kept there, too."))
 	case c.Instance == nil:
-		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.\n", c.Role, c.NodeID)
+		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.%s\n", c.Role, c.NodeID, c.wiped(" What it kept there is removed."))
 	default:
-		row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "ENDPOINTS", "REASON")
+		row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "TIER", "ENDPOINTS", "REASON")
 		roleRow(w, *c.Instance, now)
 	}
+}
+
+// wiped is text where the data of the role is removed.
+func (c RoleChange) wiped(text string) string {
+	if !c.Wiped {
+		return ""
+	}
+	return text
 }
 
 func (c RoleChange) wouldBe() string {
@@ -45,7 +55,7 @@ func (c RoleChange) wouldBe() string {
 	case "add":
 		return fmt.Sprintf("Role %s would be given to node %s, with configuration generation %d.", c.Role, c.NodeID, c.Generation)
 	case "remove":
-		return fmt.Sprintf("Role %s would be taken from node %s, and its instance stopped.", c.Role, c.NodeID)
+		return fmt.Sprintf("Role %s would be taken from node %s, and its instance stopped.%s", c.Role, c.NodeID, c.wiped(" What it kept there would be removed."))
 	}
 	if c.FormerInstance == "" {
 		return fmt.Sprintf("Role %s would be started on node %s; no instance of it runs.", c.Role, c.NodeID)

@@ -58,6 +58,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 		row(w, "Created", ago(d.Cluster.Created, now))
 		row(w, "Reported", ago(d.Cluster.Reported, now))
 	}
+	missingParts(w, "\nNot enforced of sandboxes:", d.notEnforced())
 	if d.Self != nil && d.Self.Store != nil {
 		_, _ = fmt.Fprintln(w, "\nStore:")
 		d.Self.Store.rows(w)
@@ -70,6 +71,18 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 		roleTable(w, roles, now)
 	}
 	tail(w, d.Events, d.Missing, now)
+}
+
+// notEnforced is what the node cannot enforce of sandboxes, as it says itself or as the cluster last heard.
+func (d NodeDescription) notEnforced() []MissingPart {
+	switch {
+	case d.Self != nil:
+		return d.Self.Node.Missing
+	case d.Cluster != nil:
+		return d.Cluster.Missing
+	default:
+		return nil
+	}
 }
 
 func (d NodeDescription) roles() []Role {
@@ -95,6 +108,9 @@ func (d RoleDescription) table(w io.Writer, now time.Time) {
 		row(w, "Provides", strings.Join(d.Remit.Provides, ", "))
 		row(w, "Consensus user", d.Remit.ConsensusUser)
 		row(w, "Grants", grants(d.Remit.Grants))
+		if !d.Remit.Withheld.none() {
+			row(w, "Refused", strings.Join(d.Remit.Withheld.Lines(), "; "))
+		}
 	}
 	if d.Assignment != nil {
 		row(w, "Assigned", fmt.Sprintf("yes, configuration generation %d", d.Assignment.Generation))
@@ -137,6 +153,10 @@ func (d RoleDescription) instanceRows(w io.Writer, now time.Time) {
 	row(w, "Restarts", number(i.Restarts))
 	row(w, "Plugin", strings.TrimSpace(i.Plugin+" "+i.PluginVersion))
 	row(w, "Digest", i.Digest)
+	if i.RolledBack != nil {
+		row(w, "Rolled back", ago(i.RolledBack.Time, now)+": "+i.RolledBack.text())
+	}
+	row(w, "Tier", i.Tier)
 	row(w, "Endpoints", endpoints(i.Endpoints))
 }
 
@@ -151,14 +171,6 @@ func (f *Failure) section(w io.Writer, now time.Time) {
 		_, _ = fmt.Fprintln(w, "  It last wrote:")
 		lines(w, "  | ", f.Lines)
 	}
-}
-
-func grants(of []Grant) string {
-	var texts []string
-	for _, grant := range of {
-		texts = append(texts, grant.Name+parameters(grant.Parameters))
-	}
-	return strings.Join(texts, "; ")
 }
 
 // tail is how every description ends.

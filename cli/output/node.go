@@ -19,11 +19,13 @@ type Node struct {
 	Addresses  []string          `json:"addresses"`
 	APIAddress string            `json:"api_address"`
 	Isolation  string            `json:"isolation"`
-	Volume     string            `json:"volume"`
-	Version    string            `json:"version"`
-	Generation uint64            `json:"generation"`
-	Created    *time.Time        `json:"created"`
-	Reported   *time.Time        `json:"reported"`
+	// Missing is what the node cannot enforce of sandboxes.
+	Missing    []MissingPart `json:"missing"`
+	Volume     string        `json:"volume"`
+	Version    string        `json:"version"`
+	Generation uint64        `json:"generation"`
+	Created    *time.Time    `json:"created"`
+	Reported   *time.Time    `json:"reported"`
 	// Assigned are the roles that the node should run.
 	Assigned []Assignment `json:"assigned"`
 	// Roles are those that the node last reported.
@@ -72,6 +74,7 @@ func NewNode(n *clusterv1.Node) Node {
 		Addresses:  list(reported.GetAddresses()),
 		APIAddress: reported.GetApiAddress(),
 		Isolation:  Kind(reported.GetIsolation()),
+		Missing:    newMissing(reported.GetMissing()),
 		Volume:     reported.GetVolume(),
 		Version:    reported.GetVersion(),
 		Generation: record.GetGeneration(),
@@ -126,14 +129,18 @@ func (n Node) assigned() []string {
 }
 
 func (r Roles) table(w io.Writer, now time.Time) {
-	row(w, "ROLE", "ASSIGNED", "STATE", "PLUGIN", "VERSION", "RESTARTS", "SINCE", "REASON")
+	row(w, "ROLE", "ASSIGNED", "STATE", "PLUGIN", "VERSION", "TIER", "RESTARTS", "SINCE", "REASON")
 	for _, role := range r.Roles {
 		instance := role.Instance
 		if instance == nil {
-			row(w, role.Role, yesNo(role.Assigned), "", "", "", "", "", "the node has not reported it")
+			row(w, role.Role, yesNo(role.Assigned), "", "", "", "", "", "", "the node has not reported it")
 			continue
 		}
-		row(w, role.Role, yesNo(role.Assigned), instance.State, instance.Plugin, instance.PluginVersion,
-			number(instance.Restarts), age(instance.Since, now), instance.Reason)
+		reason := instance.Reason
+		if reason == "" && instance.RolledBack != nil {
+			reason = instance.RolledBack.text()
+		}
+		row(w, role.Role, yesNo(role.Assigned), instance.State, instance.Plugin, instance.PluginVersion, instance.Tier,
+			number(instance.Restarts), age(instance.Since, now), reason)
 	}
 }

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Plugin is a plugin of the catalog.
+// Plugin is a plugin of the catalog. Version, digests and roles are those of the version that runs: empty as long as none was approved.
 type Plugin struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -19,31 +21,50 @@ type Plugin struct {
 	Digests    map[string]string `json:"digests"`
 	Generation uint64            `json:"generation"`
 	Added      *time.Time        `json:"added"`
-	Roles      []PluginRole      `json:"roles"`
+	// Genesis says that it is one of the plugins that the cluster was made with.
+	Genesis bool         `json:"genesis"`
+	Roles   []PluginRole `json:"roles"`
+	// Waiting is a version that waits for the owner; null: none does.
+	Waiting *PluginVersion `json:"waiting"`
+	// Previous is the version that ran before, to which a node goes back on which the present one does not come to work; null: none.
+	Previous *PluginVersion `json:"previous"`
 }
 
-// AddedPlugin is the document of `reeve plugin add`.
-type AddedPlugin struct {
-	Plugin
-	// DryRun says that the catalog was not changed: it is what would be in it.
-	DryRun bool `json:"dry_run"`
-}
-
-// PluginRole is a role that a plugin offers, with what it is granted.
+// PluginRole is a role that the version of a plugin which runs offers, with what it is granted.
 type PluginRole struct {
-	Role    string `json:"role"`
-	Summary string `json:"summary"`
+	Role string `json:"role"`
+	RoleShape
+	// Tier is "confined", "granted" or "privileged".
+	Tier string `json:"tier"`
 	// ConsensusUser is the one that is granted; empty: none.
-	ConsensusUser string   `json:"consensus_user"`
-	Requires      []string `json:"requires"`
-	Provides      []string `json:"provides"`
-	Grants        []Grant  `json:"grants"`
+	ConsensusUser string  `json:"consensus_user"`
+	Grants        []Grant `json:"grants"`
+	// Withheld is what it asks for and is not granted.
+	Withheld RoleGrants `json:"withheld"`
 }
 
-// Grant is a power of the host that a role may use.
-type Grant struct {
-	Name       string            `json:"name"`
-	Parameters map[string]string `json:"parameters"`
+// RoleShape is what a role says of itself, apart from what it asks for.
+type RoleShape struct {
+	Summary  string   `json:"summary"`
+	Requires []string `json:"requires"`
+	Provides []string `json:"provides"`
+	// GivesUp are groups of system calls that it does without.
+	GivesUp         []string `json:"gives_up"`
+	StartsFromCache bool     `json:"starts_from_cache"`
+	EndsWithCore    bool     `json:"ends_with_core"`
+	// InSplit is "continue", "stop" or "told".
+	InSplit string `json:"in_split"`
+}
+
+// PluginVersion is a version of a plugin that does not run.
+type PluginVersion struct {
+	Version string            `json:"version"`
+	Digests map[string]string `json:"digests"`
+	Added   *time.Time        `json:"added"`
+	Roles   []string          `json:"roles"`
+	// Asks is all that its roles ask for, New what of that the owner has not decided on.
+	Asks []RoleGrants `json:"asks"`
+	New  []RoleGrants `json:"new"`
 }
 
 // Plugins is the document of `reeve plugin list`.
@@ -59,79 +80,134 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 		Digests:    dictionary(p.GetDigests()),
 		Generation: p.GetGeneration(),
 		Added:      moment(p.GetAdded()),
+		Genesis:    p.GetGenesis(),
 		Roles:      []PluginRole{},
-	}
-	granted := make(map[string]*clusterv1.RoleGrants)
-	for _, grants := range p.GetGrants() {
-		granted[grants.GetRole()] = grants
+		Waiting:    NewPluginVersion(p.GetWaiting(), p),
+		Previous:   NewPluginVersion(p.GetPrevious(), p),
 	}
 	for _, role := range p.GetManifest().GetRoles() {
-		of := granted[role.GetName()]
-		grants := []Grant{}
-		for _, grant := range of.GetGrants() {
-			grants = append(grants, Grant{Name: grant.GetName(), Parameters: dictionary(grant.GetParameters())})
-		}
+		granted := remit.ForRole(p.GetGrants(), role.GetName())
+		powers, _ := remit.Of(granted.GetGrants())
 		plugin.Roles = append(plugin.Roles, PluginRole{
 			Role:          role.GetName(),
-			Summary:       role.GetSummary(),
-			ConsensusUser: of.GetConsensusUser(),
-			Requires:      list(role.GetRequires()),
-			Provides:      list(role.GetProvides()),
-			Grants:        grants,
+			RoleShape:     newShape(role),
+			Tier:          Kind(powers.Tier()),
+			ConsensusUser: granted.GetConsensusUser(),
+			Grants:        NewGrants(granted.GetGrants()),
+			Withheld:      withheld(role, granted),
 		})
 	}
 	return plugin
 }
 
+// withheld is what a role asks for and is not granted. What is granted under the name of something that it asks for is that, with another parameter.
+func withheld(role *rolev1.RoleManifest, granted *clusterv1.RoleGrants) RoleGrants {
+	kept := &clusterv1.RoleGrants{Role: role.GetName()}
+	if granted.GetConsensusUser() != role.GetConsensusUser() {
+		kept.ConsensusUser = role.GetConsensusUser()
+	}
+	for _, wanted := range role.GetGrants() {
+		instead := slices.ContainsFunc(granted.GetGrants(), func(grant *rolev1.Grant) bool {
+			return grant.GetName() == wanted.GetName() && !remit.Has(role.GetGrants(), grant)
+		})
+		if !instead && !remit.Has(granted.GetGrants(), wanted) {
+			kept.Grants = append(kept.Grants, wanted)
+		}
+	}
+	return newRoleGrants(kept)
+}
+
+func newShape(role *rolev1.RoleManifest) RoleShape {
+	return RoleShape{
+		Summary:         role.GetSummary(),
+		Requires:        list(role.GetRequires()),
+		Provides:        list(role.GetProvides()),
+		GivesUp:         list(role.GetGivesUp()),
+		StartsFromCache: role.GetStartsFromCache(),
+		EndsWithCore:    role.GetEndsWithCore(),
+		InSplit:         InSplit(role.GetInSplit()),
+	}
+}
+
+// InSplit is what becomes of a role in Split. Nothing said is "told".
+func InSplit(behaviour rolev1.SplitBehaviour) string {
+	if behaviour == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_UNSPECIFIED {
+		behaviour = rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_TOLD
+	}
+	return Kind(behaviour)
+}
+
+// NewPluginVersion makes the document of a version of a plugin that does not run; nil for nil.
+func NewPluginVersion(version *clusterv1.PluginVersion, record *clusterv1.PluginRecord) *PluginVersion {
+	if version == nil {
+		return nil
+	}
+	document := &PluginVersion{
+		Version: version.GetVersion(),
+		Digests: dictionary(version.GetDigests()),
+		Added:   moment(version.GetAdded()),
+		Roles:   []string{},
+		Asks:    NewRoleGrants(remit.Wanted(version.GetManifest())),
+		New:     NewRoleGrants(remit.Beyond(version.GetManifest(), record.GetDecided(), record.GetGrants())),
+	}
+	for _, role := range version.GetManifest().GetRoles() {
+		document.Roles = append(document.Roles, role.GetName())
+	}
+	return document
+}
+
 func (p Plugins) table(w io.Writer, now time.Time) {
-	row(w, "PLUGIN", "VERSION", "ROLES", "ADDED")
+	row(w, "PLUGIN", "VERSION", "ROLES", "ADDED", "WAITING")
 	for _, plugin := range p.Plugins {
 		var roles []string
 		for _, role := range plugin.Roles {
 			roles = append(roles, role.Role)
 		}
-		row(w, plugin.Name, plugin.Version, strings.Join(roles, ","), age(plugin.Added, now))
+		waiting := ""
+		if plugin.Waiting != nil {
+			waiting = plugin.Waiting.Version
+		}
+		row(w, plugin.Name, plugin.Version, strings.Join(roles, ","), age(plugin.Added, now), waiting)
 	}
 }
 
-// table of one plugin says what was granted: the owner's call was the approval, so the owner is to see it.
-func (p AddedPlugin) table(w io.Writer, _ time.Time) {
-	is := "is"
-	if p.DryRun {
-		is = "would be"
+// digests writes the executables of a version.
+func digests(w io.Writer, of map[string]string) {
+	for _, platform := range slices.Sorted(maps.Keys(of)) {
+		_, _ = fmt.Fprintf(w, "  %s %s\n", Clean(platform), Clean(of[platform]))
 	}
-	_, _ = fmt.Fprintf(w, "Plugin %s %s %s in the catalog.\n", Clean(p.Name), Clean(p.Version), is)
-	for _, platform := range slices.Sorted(maps.Keys(p.Digests)) {
-		_, _ = fmt.Fprintf(w, "  %s %s\n", Clean(platform), Clean(p.Digests[platform]))
-	}
-	for _, role := range p.Roles {
+}
+
+// granted writes what roles may do: the owner is to see what was granted.
+func granted(w io.Writer, roles []PluginRole, is string) {
+	for _, role := range roles {
 		_, _ = fmt.Fprintf(w, "Role %s %s granted:\n", Clean(role.Role), is)
-		granted := false
-		if role.ConsensusUser != "" {
-			granted = true
-			_, _ = fmt.Fprintf(w, "  consensus store, as user %s\n", Clean(role.ConsensusUser))
-		}
+		may := RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants}.Lines()
 		for _, capability := range role.Provides {
-			granted = true
-			_, _ = fmt.Fprintf(w, "  to provide %s\n", Clean(capability))
+			may = append(may, "provide "+Clean(capability))
 		}
-		for _, grant := range role.Grants {
-			granted = true
-			_, _ = fmt.Fprintf(w, "  %s%s\n", Clean(grant.Name), Clean(parameters(grant.Parameters)))
+		if len(may) == 0 {
+			may = []string{"nothing beyond its own process and directories"}
 		}
-		if !granted {
-			_, _ = fmt.Fprintln(w, "  nothing beyond its own process and directories")
+		for _, line := range may {
+			_, _ = fmt.Fprintln(w, "  "+line)
 		}
-	}
-	if p.DryRun {
-		_, _ = fmt.Fprintln(w, "The catalog was not changed (--dry-run).")
+		if role.Withheld.none() {
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "Role %s %s refused:\n", Clean(role.Role), is)
+		for _, line := range role.Withheld.Lines() {
+			_, _ = fmt.Fprintln(w, "  "+line)
+		}
 	}
 }
 
-func parameters(of map[string]string) string {
-	var text strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		text.WriteString(" " + key + "=" + of[key])
+// asked writes what roles ask for.
+func asked(w io.Writer, roles []RoleGrants) {
+	for _, role := range roles {
+		_, _ = fmt.Fprintf(w, "Role %s asks to:\n", Clean(role.Role))
+		for _, line := range role.Lines() {
+			_, _ = fmt.Fprintln(w, "  "+line)
+		}
 	}
-	return text.String()
 }

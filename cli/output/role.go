@@ -34,6 +34,18 @@ type Role struct {
 	Started *time.Time `json:"started"`
 	// LastFailure is how the role last ended by itself on this node; null: never.
 	LastFailure *Failure `json:"last_failure"`
+	// Tier is how far its sandbox is open: "confined", "granted" or "privileged".
+	Tier string `json:"tier"`
+	// RolledBack says which version of the plugin did not come to work on the node, so that the one before runs; null: the catalog's does.
+	RolledBack *RolledBack `json:"rolled_back"`
+}
+
+// RolledBack is a version of a plugin that did not come to work on a node.
+type RolledBack struct {
+	Version string     `json:"version"`
+	Digest  string     `json:"digest"`
+	Reason  string     `json:"reason"`
+	Time    *time.Time `json:"time"`
 }
 
 // Endpoint is an address that an instance serves.
@@ -57,6 +69,8 @@ type Failure struct {
 	Budget        uint32  `json:"budget"`
 	WindowSeconds float64 `json:"window_seconds"`
 	InstanceID    string  `json:"instance_id"`
+	// OutOfMemory says that the kernel ended it because it used more memory than it may.
+	OutOfMemory bool `json:"out_of_memory"`
 }
 
 // NewRole makes the document of a role on a node.
@@ -78,7 +92,25 @@ func NewRole(i *clusterv1.InstanceStatus) Role {
 		NextTry:                 moment(i.GetNextTry()),
 		Started:                 moment(i.GetStarted()),
 		LastFailure:             NewFailure(i.GetLastFailure()),
+		Tier:                    Kind(i.GetTier()),
+		RolledBack:              newRolledBack(i.GetRolledBack()),
 	}
+}
+
+func newRolledBack(r *clusterv1.RolledBack) *RolledBack {
+	if r == nil {
+		return nil
+	}
+	return &RolledBack{Version: r.GetVersion(), Digest: r.GetDigest(), Reason: r.GetReason(), Time: moment(r.GetTime())}
+}
+
+// text is what happened, in one sentence without its full stop.
+func (r *RolledBack) text() string {
+	text := "version " + r.Version + " did not come to work here"
+	if r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	return strings.TrimSuffix(text, ".")
 }
 
 // NewFailure makes the document of a role's failure; nil for nil.
@@ -96,6 +128,7 @@ func NewFailure(f *clusterv1.Failure) *Failure {
 		Budget:        f.GetBudget(),
 		WindowSeconds: f.GetWindow().AsDuration().Seconds(),
 		InstanceID:    f.GetInstanceId(),
+		OutOfMemory:   f.GetOutOfMemory(),
 	}
 }
 
@@ -117,14 +150,17 @@ func newEndpoints(from []*rolev1.Endpoint) []Endpoint {
 
 // How says how the process of a failure ended, for people; empty where it is not known.
 func (f *Failure) How() string {
+	how := ""
 	switch {
 	case f.Signal != "":
-		return "signal " + f.Signal
+		how = "signal " + f.Signal
 	case f.ExitCode != nil:
-		return "exit code " + strconv.Itoa(int(*f.ExitCode))
-	default:
-		return ""
+		how = "exit code " + strconv.Itoa(int(*f.ExitCode))
 	}
+	if f.OutOfMemory {
+		return strings.TrimSuffix("out of memory, "+how, ", ")
+	}
+	return how
 }
 
 // budget says how much of the crash budget is used; empty where it is not known.
@@ -144,7 +180,11 @@ func (f *Failure) Text() string {
 	}
 	var more []string
 	// A cause that is the end of the process says so itself.
-	if how := f.How(); how != "" && !strings.Contains(text, "signal") && !strings.Contains(text, "exit") {
+	says := strings.Contains(text, "signal") || strings.Contains(text, "exit")
+	switch how := f.How(); {
+	case f.OutOfMemory && !strings.Contains(text, "memory") && says:
+		more = append(more, "out of memory")
+	case how != "" && !says:
 		more = append(more, how)
 	}
 	if budget := f.budget(); budget != "" {
@@ -162,13 +202,16 @@ func (r Role) failing() bool {
 }
 
 func roleTable(w io.Writer, roles []Role, now time.Time) {
-	row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "ENDPOINTS", "REASON")
+	row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "TIER", "ENDPOINTS", "REASON")
 	for _, role := range roles {
 		roleRow(w, role, now)
 	}
 	for _, role := range roles {
 		if role.failing() {
 			role.failureTable(w, now)
+		}
+		if role.RolledBack != nil {
+			_, _ = fmt.Fprintf(w, "\nRole %s runs version %s: %s\n", Clean(role.Role), Clean(role.PluginVersion), Clean(role.RolledBack.text()))
 		}
 	}
 }
@@ -195,7 +238,7 @@ func roleRow(w io.Writer, r Role, now time.Time) {
 	if r.PID != 0 {
 		pid = strconv.FormatInt(r.PID, 10)
 	}
-	row(w, r.Role, r.State, pid, strconv.FormatUint(uint64(r.Restarts), 10), age(r.Since, now), endpoints(r.Endpoints), r.Reason)
+	row(w, r.Role, r.State, pid, strconv.FormatUint(uint64(r.Restarts), 10), age(r.Since, now), r.Tier, endpoints(r.Endpoints), r.Reason)
 }
 
 func endpoints(of []Endpoint) string {

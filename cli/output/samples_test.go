@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/cli/output"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 var sampleNow = time.Date(2026, 1, 2, 3, 6, 5, 0, time.UTC)
@@ -24,7 +25,7 @@ const (
 func samples() map[string]output.Document {
 	return map[string]output.Document{
 		"status":       *sampleStatus(),
-		"status-empty": output.Status{Node: output.NodeSelf{Addresses: []string{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
+		"status-empty": output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []output.MissingPart{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
 		"nodes":        output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
 		"roles": output.Roles{NodeID: sampleNode, Roles: []output.NodeRole{
 			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
@@ -43,14 +44,55 @@ func samples() map[string]output.Document {
 		},
 		"role-started-dry": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true},
 		"plugins":          output.Plugins{Plugins: []output.Plugin{samplePlugin()}},
-		"plugin-added":     output.AddedPlugin{Plugin: samplePlugin()},
-		"plugin-added-dry": output.AddedPlugin{Plugin: samplePlugin(), DryRun: true},
-		"events":           output.Events{NodeID: sampleNode, Events: sampleEvents()},
-		"events-empty":     output.Events{NodeID: sampleNode, Events: []output.Event{}},
-		"event":            sampleEvents()[1],
-		"log-line":         output.LogLine{Line: "hello\x1b[2J <world>"},
-		"metrics":          output.Metrics{NodeID: sampleNode, Text: "# TYPE up gauge\nup 1\n"},
-		"store":            output.NodeStore{NodeID: sampleNode, Store: *sampleStore()},
+		"plugin-added":     output.PluginChange{Plugin: samplePlugin(), Action: "add", Nodes: []string{}},
+		"plugin-added-dry": output.PluginChange{Plugin: samplePlugin(), Action: "add", DryRun: true, Nodes: []string{}},
+		"plugin-waits":     output.PluginChange{Plugin: sampleWaiting(), Action: "add", Waits: true, Nodes: []string{}},
+		"plugin-waits-dry": output.PluginChange{
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion()}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
+		},
+		"plugin-granted":     output.PluginChange{Plugin: sampleWaiting(), Action: "grant", Nodes: []string{}},
+		"plugin-removed":     output.PluginChange{Plugin: samplePlugin(), Action: "remove", Nodes: []string{sampleNode}, Wiped: true},
+		"plugin-removed-dry": output.PluginChange{Plugin: samplePlugin(), Action: "remove", DryRun: true, Nodes: []string{sampleNode}},
+		"plugin-shown": output.PluginShown{Plugin: sampleWaiting(), Nodes: []output.PluginNode{
+			{NodeID: sampleNode, Role: "hostsfile", State: "Ready", Version: "0.0.9", RolledBack: sampleRolledBack()}, {NodeID: otherNode, Role: "hostsfile"},
+		}},
+		"plugin-shown-new": output.PluginShown{
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion()}, Nodes: []output.PluginNode{},
+		},
+		"plugin-diff": output.PluginDiff{Name: "hostsfile", Before: sampleVersion(), After: *sampleVersion(), Changes: []output.PluginDetail{
+			{What: "version", Before: "0.1.0", After: "0.2.0"}, {Role: "hostsfile", What: "grant", After: "listen port=7443"},
+		}},
+		"plugin-diff-less": output.PluginDiff{
+			Name: "hostsfile", File: "f", After: output.PluginVersion{Version: "0.3.0", Digests: map[string]string{}, Roles: []string{}, Asks: []output.RoleGrants{}, New: []output.RoleGrants{}},
+			Changes: []output.PluginDetail{{Role: "hostsfile", What: "grant", Before: "listen port=7443"}},
+		},
+		"plugin-diff-same": output.PluginDiff{Name: "hostsfile", After: *sampleVersion(), Same: true, Changes: []output.PluginDetail{}},
+		"role-shown": output.RoleShown{
+			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), Granted: sampleVersion().Asks[0], Sandbox: sampleSandbox(),
+			Usage:   &output.Usage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
+			InSplit: "told",
+		},
+		"role-shown-blocked": output.RoleShown{
+			NodeID: sampleNode, Role: "hostsfile", Instance: *failedRole(), Granted: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
+			Usage: &output.Usage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true,
+		},
+		"role-shown-privileged": output.RoleShown{
+			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), InSplit: "continue",
+			Granted: output.RoleGrants{Role: "lighthouse", Grants: output.NewGrants([]*rolev1.Grant{{Name: "privileged"}})},
+			Sandbox: &output.Sandbox{
+				Tier: "privileged", Capabilities: []string{}, DeniedSystemCalls: []string{}, Reads: []string{}, Writes: []string{}, Executes: []string{}, Listens: []string{"any"},
+				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []output.MissingPart{},
+			},
+		},
+		"policy":             output.Policy{Isolation: "best-effort", Nodes: []output.PolicyNode{}},
+		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Generation: 2, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
+		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true},
+		"events":             output.Events{NodeID: sampleNode, Events: sampleEvents()},
+		"events-empty":       output.Events{NodeID: sampleNode, Events: []output.Event{}},
+		"event":              sampleEvents()[1],
+		"log-line":           output.LogLine{Line: "hello\x1b[2J <world>"},
+		"metrics":            output.Metrics{NodeID: sampleNode, Text: "# TYPE up gauge\nup 1\n"},
+		"store":              output.NodeStore{NodeID: sampleNode, Store: *sampleStore()},
 		"store-full": output.NodeStore{NodeID: sampleNode, Store: output.Store{
 			ClusterID: "5f0c", Formed: true, MemberID: "8e9e", Members: []output.StoreMember{{ID: "8e9e", Learner: true}},
 			DatabaseSize: 512, Problem: "the database is full: run `reeve store recover`",
@@ -67,7 +109,7 @@ func samples() map[string]output.Document {
 		"describe-role": output.RoleDescription{
 			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(),
 			Assignment: &output.Assignment{Role: "hostsfile", Configuration: `{"path":"<string, 10 bytes>"}`, Generation: 3},
-			Remit:      &samplePlugin().Roles[0], Events: sampleEvents()[1:], Missing: []output.Missing{},
+			Remit:      &sampleWaiting().Roles[0], Events: sampleEvents()[1:], Missing: []output.Missing{},
 		},
 		"describe-role-ready": output.RoleDescription{
 			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Events: []output.Event{}, Missing: []output.Missing{{What: "the catalog", Reason: "no quorum"}},
@@ -115,7 +157,7 @@ func ptr[T any](value T) *T { return &value }
 func sampleStatus() *output.Status {
 	return &output.Status{
 		Node: output.NodeSelf{
-			ID: sampleNode, Addresses: []string{"192.0.2.10", "2001:db8::10"}, APIAddress: "192.0.2.10:7444", Isolation: "shared-uid", Volume: "plain",
+			ID: sampleNode, Addresses: []string{"192.0.2.10", "2001:db8::10"}, APIAddress: "192.0.2.10:7444", Isolation: "shared-uid", Missing: sampleMissing(), Volume: "plain",
 			Version: "0.2.0", CoreStart: at(time.Hour),
 		},
 		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
@@ -136,7 +178,7 @@ func sampleStore() *output.Store {
 func sampleClusterNode() output.Node {
 	return output.Node{
 		ID: sampleNode, State: "Up", Healthy: true, Labels: map[string]string{"zone": "a", "rack": "7"}, Addresses: []string{"192.0.2.10"},
-		APIAddress: "192.0.2.10:7444", Isolation: "own-uid", Volume: "plain", Version: "0.2.0", Generation: 7, Created: at(49 * time.Hour), Reported: at(2 * time.Second),
+		APIAddress: "192.0.2.10:7444", Isolation: "own-uid", Missing: sampleMissing()[:1], Volume: "plain", Version: "0.2.0", Generation: 7, Created: at(49 * time.Hour), Reported: at(2 * time.Second),
 		Assigned: []output.Assignment{{Role: "hostsfile", Configuration: `{"path":"/etc/hosts"}`, Generation: 3}, {Role: "lighthouse", Generation: 4}},
 		Roles:    []output.Role{*readyRole()},
 	}
@@ -146,7 +188,7 @@ func readyRole() *output.Role {
 	return &output.Role{
 		Role: "lighthouse", State: "Ready", PID: 4711, Restarts: 1, Endpoints: []output.Endpoint{{Name: "http", Address: "http://127.0.0.1:80/"}},
 		Values: map[string]string{"color": "red"}, InstanceID: sampleNode + "/lighthouse/2", Plugin: "lighthouse", PluginVersion: "0.1.0", Digest: "sha256:00ff",
-		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second),
+		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second), Tier: "granted", RolledBack: sampleRolledBack(),
 	}
 }
 
@@ -156,9 +198,56 @@ func failedRole() *output.Role {
 		InstanceID: sampleNode + "/hostsfile/12", Plugin: "hostsfile", PluginVersion: "0.1.0", Digest: "sha256:0f0f", ConfigurationGeneration: 3, Since: at(30 * time.Second),
 		NextTry: at(-time.Minute), LastFailure: &output.Failure{
 			Time: at(31 * time.Second), Cause: "the process ended by itself", ExitCode: ptr(int32(3)), Lines: []string{"panic: no hosts", "goroutine 1\t[running]"},
-			Failures: 11, Budget: 10, WindowSeconds: 600, InstanceID: sampleNode + "/hostsfile/12",
+			Failures: 11, Budget: 10, WindowSeconds: 600, InstanceID: sampleNode + "/hostsfile/12", OutOfMemory: true,
 		},
 	}
+}
+
+func sampleRolledBack() *output.RolledBack {
+	return &output.RolledBack{Version: "0.2.0", Digest: "sha256:0f0f", Reason: "it failed 3 times in 30s.", Time: at(time.Minute)}
+}
+
+func sampleMissing() []output.MissingPart {
+	return []output.MissingPart{
+		{Name: "cgroup-memory", Reason: "the control group cannot be written: run reeved as a service with Delegate=yes"}, {Name: "own-uid", Reason: "reeved is not root"},
+	}
+}
+
+func sampleSandbox() *output.Sandbox {
+	return &output.Sandbox{
+		Tier: "granted", UID: 1879048193, GID: 1879048193, OwnUser: true, Capabilities: []string{"net-bind-service"}, NoNewPrivileges: true,
+		DeniedSystemCalls: []string{"bpf", "mount"}, Reads: []string{"/etc", "/proc"}, Writes: []string{"/var/lib/reeve/data/roles/lighthouse"}, Executes: []string{},
+		Listens: []string{"7443"}, Connects: []string{}, OwnMounts: true, OwnIPC: true, MemoryBytes: 1 << 30, Processes: 512, CPUWeight: 100, OpenFiles: 4096,
+		ControlGroups: []string{"/sys/fs/cgroup/memory/reeve/lighthouse", "/sys/fs/cgroup/pids/reeve/lighthouse"}, Missing: sampleMissing(),
+	}
+}
+
+// sampleVersion asks for everything that there is.
+func sampleVersion() *output.PluginVersion {
+	asks := output.NewGrants([]*rolev1.Grant{
+		{Name: "listen", Parameters: map[string]string{"port": "7443"}}, {Name: "connect", Parameters: map[string]string{"port": "any"}},
+		{Name: "read-path", Parameters: map[string]string{"path": "/srv"}}, {Name: "write-path", Parameters: map[string]string{"path": "/srv/a"}},
+		{Name: "execute-path", Parameters: map[string]string{"path": "/usr/bin/x"}}, {Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}},
+		{Name: "set-hostname"}, {Name: "set-hostname", Parameters: map[string]string{"path": "/etc/hostname"}},
+		{Name: "set-machine-id", Parameters: map[string]string{"path": "/etc/machine-id"}}, {Name: "capability", Parameters: map[string]string{"name": "net-bind-service"}},
+		{Name: "limit", Parameters: map[string]string{"memory": "64Mi", "processes": "8", "open-files": "100", "cpu-weight": "50", "store-bytes": "1Gi", "store-leases": "5"}},
+		{Name: "privileged"}, {Name: "from-the-future", Parameters: map[string]string{"a": "b\x1b[2J"}},
+	})
+	return &output.PluginVersion{
+		Version: "0.2.0", Digests: map[string]string{"linux/amd64": "sha256:1f1f"}, Added: at(2 * time.Minute), Roles: []string{"hostsfile", "idle"},
+		Asks: []output.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}}, New: []output.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}},
+	}
+}
+
+// sampleWaiting is a plugin of which another version waits.
+func sampleWaiting() output.Plugin {
+	plugin := samplePlugin()
+	plugin.Genesis, plugin.Waiting = true, sampleVersion()
+	plugin.Previous = &output.PluginVersion{
+		Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}, Roles: []string{"hostsfile"}, Asks: []output.RoleGrants{}, New: []output.RoleGrants{},
+	}
+	plugin.Roles[0].Withheld = output.RoleGrants{Role: "hostsfile", ConsensusUser: "hosts", Grants: sampleVersion().Asks[0].Grants[6:7]}
+	return plugin
 }
 
 func samplePlugin() output.Plugin {
@@ -166,10 +255,18 @@ func samplePlugin() output.Plugin {
 		Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: at(time.Hour),
 		Roles: []output.PluginRole{
 			{
-				Role: "hostsfile", Summary: "Keeps the hosts file", ConsensusUser: "hosts", Requires: []string{"reeve.cluster.v1"}, Provides: []string{"example.v1"},
-				Grants: []output.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}},
+				Role: "hostsfile", Tier: "granted", ConsensusUser: "hosts",
+				RoleShape: output.RoleShape{
+					Summary: "Keeps the hosts file", Requires: []string{"reeve.cluster.v1"}, Provides: []string{"example.v1"}, GivesUp: []string{"processes"}, InSplit: "continue",
+					StartsFromCache: true,
+				},
+				Grants:   output.NewGrants([]*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}}),
+				Withheld: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
 			},
-			{Role: "idle", Requires: []string{}, Provides: []string{}, Grants: []output.Grant{}},
+			{
+				Role: "idle", Tier: "confined", RoleShape: output.RoleShape{Requires: []string{}, Provides: []string{}, GivesUp: []string{}, InSplit: "told", EndsWithCore: true},
+				Grants: []output.Grant{}, Withheld: output.RoleGrants{Role: "idle", Grants: []output.Grant{}},
+			},
 		},
 	}
 }

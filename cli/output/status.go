@@ -27,6 +27,8 @@ type NodeSelf struct {
 	APIAddress string `json:"api_address"`
 	// Isolation is "own-uid" or "shared-uid".
 	Isolation string `json:"isolation"`
+	// Missing is what the node cannot enforce of sandboxes.
+	Missing []MissingPart `json:"missing"`
 	// Volume is the kind of the node's volume, such as "plain".
 	Volume string `json:"volume"`
 	// Version is that of reeved.
@@ -69,6 +71,7 @@ func NewStatus(s *nodev1.Status) Status {
 			Addresses:  list(s.GetNode().GetAddresses()),
 			APIAddress: s.GetNode().GetApiAddress(),
 			Isolation:  Kind(s.GetNode().GetIsolation()),
+			Missing:    newMissing(s.GetNode().GetMissing()),
 			Volume:     s.GetNode().GetVolume(),
 			Version:    s.GetNode().GetVersion(),
 			CoreStart:  start,
@@ -107,7 +110,7 @@ func (s Status) head(w io.Writer) {
 	}
 	row(w, "Membership", membership)
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
-	row(w, "Isolation", explainIsolation(s.Node.Isolation))
+	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	row(w, "Volume", explainVolume(s.Node.Volume))
 }
 

@@ -3,7 +3,9 @@ package setup
 import (
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -21,6 +23,9 @@ const (
 	Curator   = "curator"
 	Hostsfile = "hostsfile"
 )
+
+// GenesisFile is the name of the genesis catalog in the directory of the built-in plugins: the digests, manifests and grants that they were built with.
+const GenesisFile = "genesis.json"
 
 // Node is a node that is to make a cluster of its own.
 type Node struct {
@@ -50,6 +55,10 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 	if err != nil {
 		return nil, err
 	}
+	genesis, err := n.genesis()
+	if err != nil {
+		return nil, err
+	}
 	roles := []*nodev1.BootstrapRole{{Role: Consensus}, {Role: Curator, Configuration: document("listen", n.CuratorListen)}}
 	if n.HostsFile != "" {
 		roles = append(roles, &nodev1.BootstrapRole{Role: Hostsfile}) // keeps the file that it is granted
@@ -60,6 +69,7 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 		Network:     &nodev1.Network{Addresses: n.Addresses, ApiListen: n.APIListen},
 		Volume:      &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
 		Plugins:     plugins,
+		Genesis:     genesis,
 		Cluster:     &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{OwnerPublicKey: n.Owner, Roles: roles}},
 	}
 	if n.MetricsListen != "" {
@@ -71,6 +81,26 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 	return parameters, nil
 }
 
+// genesis is the genesis catalog that was made with the built-in plugins and lies beside them; empty: there is none, and each of them is asked what it is.
+func (n Node) genesis() (string, error) {
+	file, err := filepath.Abs(filepath.Join(n.Plugins, GenesisFile))
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err == nil && !info.Mode().IsRegular():
+		err = errors.New("it is not a file")
+	}
+	if err != nil {
+		return "", fault.Wrap(fault.Failed, err, "the genesis catalog "+file+" cannot be used", "Run `make build`, or say with --plugins where the built-in plugins are.")
+	}
+	return file, nil
+}
+
+// plugins are the built-in ones. What they ask for they are granted; of what is given here a grant takes the place of those of its name.
 func (n Node) plugins() ([]*nodev1.BuiltinPlugin, error) {
 	var plugins []*nodev1.BuiltinPlugin
 	for _, name := range []string{Consensus, Curator, Hostsfile} {

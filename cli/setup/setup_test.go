@@ -130,6 +130,30 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// TestGenesis holds that the catalog which was built with the plugins is named where it lies beside them, and nowhere else.
+func TestGenesis(t *testing.T) {
+	_, plan := newPlan(t)
+	plan.DryRun = true
+	file := filepath.Join(plan.Plugins, setup.GenesisFile)
+	for _, step := range []struct {
+		make func() error
+		want string
+		code fault.Code
+	}{
+		{func() error { return nil }, "", fault.OK},
+		{func() error { return os.WriteFile(file, []byte("{}"), 0o644) }, file, fault.OK},
+		{func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) }, "", fault.Failed},
+	} {
+		if err := step.make(); err != nil {
+			t.Fatal(err)
+		}
+		result, err := setup.Make(plan)
+		if fault.CodeOf(err) != step.code || err == nil && result.Parameters.GetGenesis() != step.want {
+			t.Errorf("%v: the parameters name %q, want %q", err, result.Parameters.GetGenesis(), step.want)
+		}
+	}
+}
+
 func content(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -48,6 +48,8 @@ type View struct {
 	Directory *hostv1.Directory
 	// Operators are whom the node's own API lets in, sorted by name.
 	Operators []*clusterv1.Operator
+	// Policy is what the owner demands of all nodes; nil: nothing was said.
+	Policy *clusterv1.ClusterPolicy
 }
 
 // Client is the core's client of the cluster API.

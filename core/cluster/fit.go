@@ -24,7 +24,7 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	}
 	fitted := &clusterv1.NodeStatus{
 		NodeId: status.GetNodeId(), ApiAddress: text(status.GetApiAddress()), Isolation: status.GetIsolation(), Volume: text(status.GetVolume()),
-		Version: text(status.GetVersion()), Reported: status.GetReported(),
+		Version: text(status.GetVersion()), Reported: status.GetReported(), Missing: status.GetMissing(),
 		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)],
 	}
 	for _, instance := range status.GetInstances() {

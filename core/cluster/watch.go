@@ -121,6 +121,7 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		Plugins:   response.GetPlugins(),
 		Directory: directory,
 		Operators: response.GetOperators(),
+		Policy:    response.GetPolicy(),
 	})
 	return nil
 }

@@ -78,7 +78,7 @@ func New(config Config) (*Metrics, error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		nodeCollector{config.Status},
 		&roleCollector{now: &m.now, budget: config.Budget},
-		m.told.events, m.told.launches,
+		m.told.events, m.told.launches, m.told.memory,
 	)
 	if err == nil {
 		err = register(m.scrapes, m.scraped)

@@ -23,16 +23,25 @@ var (
 	nodeInfo        = describe("node_info", "What the node is; always 1.", "node", "cluster", "version", "isolation", "volume")
 	membershipState = describe("membership_state", "The node's membership of its cluster: 1 for the state that it is in, 0 for the others.", "state")
 
-	storeSize     = describe("store_database_size_bytes", "Size on disk of the local member's database.")
-	storeInUse    = describe("store_database_in_use_bytes", "How much of the local member's database is in use: what defragmenting would leave.")
-	storeQuota    = describe("store_quota_bytes", "How large the local member's database may become, the reserve for the cluster API among it.")
-	storeChanges  = describe("store_leader_changes_total", "How often the local member has seen the store's leader change since its process started.")
-	storeLeader   = describe("store_has_leader", "Whether the local member knows a leader of the store.")
-	storeQuorum   = describe("store_quorum", "Whether the store has a leader and makes progress.")
-	storeVoter    = describe("store_voter", "Whether the local member votes.")
-	storeMembers  = describe("store_members", "Members of the store.", "kind")
-	storeProblem  = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
-	nodeAndStore  = []*prometheus.Desc{nodeInfo, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem}
+	storeSize    = describe("store_database_size_bytes", "Size on disk of the local member's database.")
+	storeInUse   = describe("store_database_in_use_bytes", "How much of the local member's database is in use: what defragmenting would leave.")
+	storeQuota   = describe("store_quota_bytes", "How large the local member's database may become, the reserve for the cluster API among it.")
+	storeChanges = describe("store_leader_changes_total", "How often the local member has seen the store's leader change since its process started.")
+	storeLeader  = describe("store_has_leader", "Whether the local member knows a leader of the store.")
+	storeQuorum  = describe("store_quorum", "Whether the store has a leader and makes progress.")
+	storeVoter   = describe("store_voter", "Whether the local member votes.")
+	storeMembers = describe("store_members", "Members of the store.", "kind")
+	storeProblem = describe("store_problem", "Whether something keeps the store from its work, such as a lack of room; the node's status says what.")
+	nodeMissing  = describe("node_sandbox_missing", "What this node cannot enforce of the sandboxes of its roles; always 1.", "part")
+	userBytes    = describe("store_user_bytes", "Bytes of the keys and values that a ConsensusUser has in the store.", "user")
+	userQuota    = describe("store_user_bytes_quota", "How many of them it may have; absent: as many as fit.", "user")
+	userLeases   = describe("store_user_leases", "Leases that a ConsensusUser has in the store.", "user")
+	leasesQuota  = describe("store_user_leases_quota", "How many of them it may have; absent: as many as it wants.", "user")
+	userRefused  = describe("store_user_refused_total", "How many requests of a ConsensusUser were refused since it had used up what it may, since the local member's process started.", "user")
+	nodeAndStore = []*prometheus.Desc{
+		nodeMissing, userBytes, userQuota, userLeases, leasesQuota, userRefused,
+		nodeInfo, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem,
+	}
 	storeKinds    = []string{"learner", "voter"}
 	statesOfNode  = namesOf(hostv1.MembershipState_name, "MEMBERSHIP_STATE_")
 	statesOfRoles = namesOf(hostv1.InstanceState_name, "INSTANCE_STATE_")
@@ -58,6 +67,9 @@ func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
 	for number, name := range statesOfNode {
 		to <- gauge(membershipState, truth(hostv1.MembershipState(number) == status.GetMembership().GetState()), name)
 	}
+	for _, missing := range node.GetMissing() {
+		to <- gauge(nodeMissing, 1, valid(missing.GetName()))
+	}
 	if store := status.GetStore(); store.GetFormed() {
 		collectStore(to, store)
 	}
@@ -72,6 +84,7 @@ func collectStore(to chan<- prometheus.Metric, store *consensusv1.StoreStatus) {
 	to <- gauge(storeQuorum, truth(store.GetQuorum()))
 	to <- gauge(storeVoter, truth(store.GetVoter()))
 	to <- gauge(storeProblem, truth(store.GetProblem() != ""))
+	collectUsers(to, store)
 	members := make(map[string]int)
 	for _, member := range store.GetMembers() {
 		if member.GetLearner() {
@@ -82,6 +95,27 @@ func collectStore(to chan<- prometheus.Metric, store *consensusv1.StoreStatus) {
 	}
 	for _, kind := range storeKinds {
 		to <- gauge(storeMembers, float64(members[kind]), kind)
+	}
+}
+
+// collectUsers shows what the ConsensusUsers have. Of two entries for one user, which the store does not make, the first counts.
+func collectUsers(to chan<- prometheus.Metric, store *consensusv1.StoreStatus) {
+	seen := make(map[string]bool)
+	for _, usage := range store.GetUsage() {
+		user := valid(usage.GetConsensusUser())
+		if seen[user] {
+			continue
+		}
+		seen[user] = true
+		to <- gauge(userBytes, float64(usage.GetBytes()), user)
+		if quota := usage.GetBytesQuota(); quota > 0 {
+			to <- gauge(userQuota, float64(quota), user)
+		}
+		to <- gauge(userLeases, float64(usage.GetLeases()), user)
+		if quota := usage.GetLeasesQuota(); quota > 0 {
+			to <- gauge(leasesQuota, float64(quota), user)
+		}
+		to <- prometheus.MustNewConstMetric(userRefused, prometheus.CounterValue, float64(usage.GetRefused()), user)
 	}
 }
 

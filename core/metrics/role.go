@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,8 +25,20 @@ var (
 	roleMemory      = describe("role_resident_memory_bytes", "Resident memory of the role's processes.", "role")
 	roleCPU         = describe("role_cpu_seconds_total", "CPU time of the role's processes since they started, in user and in system mode.", "role")
 	roleFDs         = describe("role_open_fds", "Open file descriptors of the role's processes.", "role")
-	roleAndProcess  = []*prometheus.Desc{roleInfo, roleState, roleRestarts, roleLastFailure, roleFailures, roleBudget, roleWindow, roleStart, roleProcesses, roleMemory, roleCPU, roleFDs}
+	roleTier        = describe("role_tier", "How far the sandbox of the role is open: 1 for the tier that it has, 0 for the others.", "role", "tier")
+	roleRolledBack  = describe("role_rolled_back", "1 while the node runs the version before that of the catalog, since that one did not come to work here.", "role")
+	roleAndProcess  = []*prometheus.Desc{roleTier, roleRolledBack, roleInfo, roleState, roleRestarts, roleLastFailure, roleFailures, roleBudget, roleWindow, roleStart, roleProcesses, roleMemory, roleCPU, roleFDs}
 )
+
+// tiers are as they are called in what people read: granted, and not TIER_GRANTED.
+var tiers = lower(namesOf(clusterv1.Tier_name, "TIER_"))
+
+func lower(names map[int32]string) map[int32]string {
+	for number, name := range names {
+		names[number] = strings.ToLower(name)
+	}
+	return names
+}
 
 // roleCollector shows the instances of the node and their processes.
 type roleCollector struct {
@@ -48,6 +61,10 @@ func (c *roleCollector) Collect(to chan<- prometheus.Metric) {
 		for number, name := range statesOfRoles {
 			to <- gauge(roleState, truth(hostv1.InstanceState(number) == status.GetState()), role, name)
 		}
+		for number, name := range tiers {
+			to <- gauge(roleTier, truth(clusterv1.Tier(number) == status.GetTier()), role, name)
+		}
+		to <- gauge(roleRolledBack, truth(status.GetRolledBack() != nil), role)
 		to <- prometheus.MustNewConstMetric(roleRestarts, prometheus.CounterValue, float64(status.GetRestarts()), role)
 		c.collectFailures(to, role, status.GetLastFailure())
 		if status.GetStarted() != nil {

@@ -14,6 +14,7 @@ import (
 type told struct {
 	events   *prometheus.CounterVec
 	launches *prometheus.HistogramVec
+	memory   *prometheus.CounterVec
 }
 
 // launchBuckets are around what a launch takes: a tenth of a second for most roles, a second for an election of the store, and half a minute on a
@@ -29,24 +30,30 @@ func newTold() told {
 			Name: reserved + "role_launch_duration_seconds", Help: "Time from the beginning of a launch until the role was Ready for the first time.",
 			Buckets: launchBuckets,
 		}, []string{"role"}),
+		memory: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: reserved + "role_out_of_memory_total", Help: "How often the kernel ended the role since it used more memory than it may, since the core started.",
+		}, []string{"role"}),
 	}
 }
 
 // Recorder returns a recorder that counts the events that next is given; nil: they are only counted.
 func (m *Metrics) Recorder(next roles.Recorder) roles.Recorder {
-	return counting{events: m.told.events, next: next}
+	return counting{told: m.told, next: next}
 }
 
 type counting struct {
-	events *prometheus.CounterVec
-	next   roles.Recorder
+	told told
+	next roles.Recorder
 }
 
 // Record implements roles.Recorder.
 func (c counting) Record(event *nodev1.Event) {
 	severity := strings.ToLower(strings.TrimPrefix(event.GetSeverity().String(), "SEVERITY_"))
 	// An event may hold what came from outside; a label is UTF-8.
-	c.events.WithLabelValues(valid(event.GetType()), severity, valid(event.GetRole())).Inc()
+	c.told.events.WithLabelValues(valid(event.GetType()), severity, valid(event.GetRole())).Inc()
+	if event.GetDetails()["out_of_memory"] == "true" && event.GetType() != "RoleFailed" { // which follows another one about the same
+		c.told.memory.WithLabelValues(valid(event.GetRole())).Inc()
+	}
 	if c.next != nil {
 		c.next.Record(event)
 	}

@@ -23,6 +23,8 @@ const assignmentVersion = 1
 type assignment struct {
 	Roles   []*clusterv1.RoleAssignment
 	Plugins []*clusterv1.PluginRecord
+	// Policy is what the owner demands of all nodes; nil: nothing.
+	Policy *clusterv1.ClusterPolicy
 }
 
 // assignmentFile is the file in which the last assignment is kept, so that the roles that start from cache start without the cluster.
@@ -30,6 +32,7 @@ type assignmentFile struct {
 	Version int               `json:"version"`
 	Roles   []json.RawMessage `json:"roles"`
 	Plugins []json.RawMessage `json:"plugins"`
+	Policy  json.RawMessage   `json:"policy,omitempty"`
 }
 
 func writeAssignment(path string, a *assignment) error {
@@ -40,6 +43,11 @@ func writeAssignment(path string, a *assignment) error {
 	}
 	if file.Plugins, err = encode(a.Plugins); err != nil {
 		return fmt.Errorf("node: keep the assigned roles: %w", err)
+	}
+	if a.Policy != nil {
+		if file.Policy, err = protojson.Marshal(a.Policy); err != nil {
+			return fmt.Errorf("node: keep the cluster's policy: %w", err)
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("node: keep the assigned roles: %w", err)
@@ -87,6 +95,12 @@ func parseAssignment(content []byte) (*assignment, error) {
 	}
 	if a.Plugins, err = decode[*clusterv1.PluginRecord](file.Plugins, func() *clusterv1.PluginRecord { return &clusterv1.PluginRecord{} }); err != nil {
 		return nil, err
+	}
+	if len(file.Policy) > 0 && string(file.Policy) != "null" {
+		a.Policy = &clusterv1.ClusterPolicy{}
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(file.Policy, a.Policy); err != nil {
+			return nil, err
+		}
 	}
 	return a, nil
 }

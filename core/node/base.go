@@ -20,6 +20,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // uidRanges is the file in which the nodes of a host reserve ranges of user IDs, so that no two of them share one. Only used as root.
@@ -30,6 +31,8 @@ type base struct {
 	storage *storage.Storage
 	seal    *seal.Store
 	sealed  *seal.Configuration
+	// sandbox is how the parameters have roles confined; nil: by the defaults.
+	sandbox *nodev1.SandboxDefaults
 	log     hclog.Logger
 }
 
@@ -39,7 +42,7 @@ func open(parameters *nodev1.Parameters, log hclog.Logger) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{storage: held, seal: seal.NewStore(held.Configuration(), seal.File{}), log: log}
+	b := &base{storage: held, seal: seal.NewStore(held.Configuration(), seal.File{}), sandbox: parameters.GetSandbox(), log: log}
 	if err := b.openVolume(parameters); err != nil {
 		return nil, errors.Join(err, held.Close())
 	}
@@ -97,6 +100,10 @@ type plugins struct {
 	store    *plugin.Store
 	users    *plugin.Users
 	launcher *plugin.Launcher
+	// confinement is what roles are confined with.
+	confinement confinement
+	// imported is set with every executable that was imported.
+	imported event.Value[string]
 }
 
 func openPlugins(b *base, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
@@ -104,17 +111,22 @@ func openPlugins(b *base, nodeID string, start time.Time, log hclog.Logger) (*pl
 	if err != nil {
 		return nil, err
 	}
-	users, err := plugin.ReserveUsers(uidRanges, b.storage.Users(), b.storage.Data)
+	users, err := plugin.ReserveUsers(uidRanges, b.storage.Users(), b.storage.Data, b.sandbox.GetUsers())
+	if err != nil {
+		return nil, err
+	}
+	confined, err := openConfinement(nodeID, b.sandbox, log)
 	if err != nil {
 		return nil, err
 	}
 	launcher, err := plugin.NewLauncher(plugin.Config{
 		Log: log.Named("plugin"), Store: store, Users: users, RunDir: b.storage.Run, DataDir: b.storage.Data, NodeID: nodeID, CoreStart: start,
+		Sandbox: confined.host, Groups: confined.groups, Defaults: confined.defaults,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &plugins{store: store, users: users, launcher: launcher}, nil
+	return &plugins{store: store, users: users, launcher: launcher, confinement: confined}, nil
 }
 
 func (p *plugins) isolation() clusterv1.Isolation {
@@ -134,6 +146,7 @@ func (p *plugins) importPlugin(ctx context.Context, executable io.Reader) (strin
 	if err != nil {
 		return "", nil, err
 	}
+	p.imported.Set(digest)
 	return digest, manifest, nil
 }
 
@@ -151,7 +164,7 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
 	nodeID := names.NodeID(configuration.NodeKey.Public().(ed25519.PublicKey))
-	p, err := openPlugins(&base{storage: held, sealed: configuration, log: log}, nodeID, time.Now(), log)
+	p, err := openPlugins(&base{storage: held, sealed: configuration, sandbox: parameters.GetSandbox(), log: log}, nodeID, time.Now(), log)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -30,12 +31,25 @@ type chooser struct {
 	membership *event.Value[membership.Status]
 	problem    *event.Value[*membership.Problem]
 	view       *event.Value[*cluster.View]
+	// full is why roles must not run that fill the disk, by role; imported is set anew with every executable that was imported, which may be what a role
+	// waits for. Both may be nil.
+	full     *event.Value[map[string]string]
+	imported *event.Value[string]
+	// missing says what of a role's sandbox this node cannot enforce; nil: nothing.
+	missing func(plugin.Spec) []*clusterv1.Missing
 
 	desired *event.Value[roles.Desired]
 }
 
 func (c chooser) run(ctx context.Context) error {
 	phases, states, problems, views := c.phase.Watch(), c.membership.Watch(), c.problem.Watch(), c.view.Watch()
+	if c.full == nil {
+		c.full = new(event.Value[map[string]string])
+	}
+	if c.imported == nil {
+		c.imported = new(event.Value[string])
+	}
+	fulls, imports := c.full.Watch(), c.imported.Watch()
 	kept := c.known
 	for {
 		var again <-chan time.Time
@@ -43,9 +57,11 @@ func (c chooser) run(ctx context.Context) error {
 		status := latest(states)
 		problem := latest(problems)
 		view := latest(views)
+		full, _ := fulls.Latest()
+		_, _ = imports.Latest()
 		contacted := view != nil
 		if contacted {
-			assigned := &assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins}
+			assigned := &assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy}
 			if !assigned.equal(kept) {
 				if err := writeAssignment(c.path, assigned); err != nil {
 					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
@@ -57,7 +73,7 @@ func (c chooser) run(ctx context.Context) error {
 			}
 			c.known = assigned
 		}
-		c.desired.Set(choose(c.known, phase, status, contacted, problem))
+		c.desired.Set(c.complete(phase, status, contacted, problem, full))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -65,6 +81,8 @@ func (c chooser) run(ctx context.Context) error {
 		case <-states.Changed():
 		case <-problems.Changed():
 		case <-views.Changed():
+		case <-fulls.Changed():
+		case <-imports.Changed():
 		case <-again:
 		}
 	}
@@ -82,7 +100,8 @@ func latest[T any](watcher *event.Watcher[T]) T {
 func (a *assignment) equal(b *assignment) bool {
 	same := func(x, y proto.Message) bool { return proto.Equal(x, y) }
 	return slices.EqualFunc(a.Roles, b.Roles, func(x, y *clusterv1.RoleAssignment) bool { return same(x, y) }) &&
-		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *clusterv1.PluginRecord) bool { return same(x, y) })
+		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *clusterv1.PluginRecord) bool { return same(x, y) }) &&
+		same(a.Policy, b.Policy)
 }
 
 // choose says what should run: all assigned roles, some of them held back as long as the node's membership asks for it.

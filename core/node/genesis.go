@@ -152,15 +152,6 @@ func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) err
 	return nil
 }
 
-func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
-	for _, manifest := range record.GetManifest().GetRoles() {
-		if manifest.GetName() == role {
-			return manifest
-		}
-	}
-	return nil
-}
-
 // check returns what keeps a genesis from making a cluster.
 func (a *assignment) check() []error {
 	var problems []error

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/diskguard"
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/footprint"
 	"github.com/reeveproject/reeve/core/hostapi"
@@ -108,7 +109,7 @@ func Run(ctx context.Context, config Config) (err error) {
 		Adopted: adopted.running(),
 		Log:     log.Named("roles"), Launcher: roles.FromPlugin(plugins.launcher), Hosts: hosts, Desired: &desired,
 		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: base.storage.Failures(), Shortage: base.storage.Shortage,
-		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched,
+		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched, Stored: stored(base.storage.Plugins()),
 	})
 	client := cluster.New(cluster.Config{
 		Log: log.Named("cluster"), Identity: ids.Identity(), Capabilities: reconciler.Capabilities(), Status: &nodeStatus,
@@ -121,7 +122,14 @@ func Run(ctx context.Context, config Config) (err error) {
 		Log: log, RunDir: base.storage.Run, CoreStart: order, Instances: reconciler.Instances(), Capabilities: reconciler.Capabilities(),
 		Membership: member.Status(),
 	})
-	operate := operations{capabilities: reconciler.Capabilities(), store: doors.Store()}
+	guard := diskguard.New(diskguard.Config{
+		Log: log.Named("diskguard"), Data: base.storage.Data, Roles: base.storage.Roles(), Reserve: base.storage.Reserve(), Kept: base.storage.Full(),
+		Instances: reconciler.Instances(), Exempt: trusted(&desired), Events: recorder,
+	})
+	operate := operations{
+		capabilities: reconciler.Capabilities(), store: doors.Store(), restart: reconciler.Restart, release: guard.Release,
+	}
+	teller := roleTeller{desired: &desired, instances: reconciler.Instances(), store: doors.Store()}
 	hostUnary, hostStream := measured.Interceptors("host")
 	host, err := hostapi.New(hostapi.Config{
 		Log: log, RunDir: base.storage.Run, Adopted: adopted.names(), Membership: member.Status(), Directory: &directory, Network: net.Addresses(), Access: doors.States(),
@@ -135,7 +143,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	api, err := nodeapi.New(nodeapi.Config{
 		Log: log.Named("nodeapi"), Socket: base.storage.NodeSocket(), Listen: config.Parameters.GetNetwork().GetApiListen(), Status: &fullStatus,
 		Identity: ids.Identity(), Import: plugins.importPlugin, LogPath: base.logPath,
-		Operators: &operators, Restart: reconciler.Restart, Events: journal, Recorder: recorder, Metrics: measured.Text,
+		Operators: &operators, Restart: operate.restartRole, Role: teller.role, Events: journal, Recorder: recorder, Metrics: measured.Text,
 		RecoverStore: operate.recoverStore, ReplaceOwner: operate.replaceOwner,
 		Unary: []grpc.UnaryServerInterceptor{nodeUnary}, Stream: []grpc.StreamServerInterceptor{nodeStream},
 	})
@@ -167,12 +175,25 @@ func Run(ctx context.Context, config Config) (err error) {
 	group.Go(func() error {
 		return chooser{
 			log: log.Named("desired"), path: base.storage.Assignment(), known: known, phase: member.Phase(), membership: member.Status(),
-			problem: member.Problem(), view: client.View(), desired: &desired,
+			problem: member.Problem(), view: client.View(), full: guard.Full(), imported: &plugins.imported, missing: plugins.missingOf, desired: &desired,
+		}.run(groupCtx)
+	})
+	group.Go(func() error { return guard.Run(groupCtx) })
+	group.Go(func() error {
+		return wiper{
+			log: log.Named("wiper"), layout: base.storage.Layout, view: client.View(), instances: reconciler.Instances(),
+			bar: reconciler.Bar, unbar: reconciler.Unbar, events: recorder,
+		}.run(groupCtx)
+	})
+	group.Go(func() error {
+		return collector{
+			log: log.Named("executables"), path: base.storage.Executables(), desired: &desired, instances: reconciler.Instances(), view: client.View(),
+			known: known.Plugins, genesis: bootstrap != nil, collect: plugins.store.Collect, now: time.Now,
 		}.run(groupCtx)
 	})
 	group.Go(func() error {
 		return reporter{
-			start: start, version: config.Version, volume: string(base.sealed.VolumeKind), isolation: plugins.isolation(), apiAddress: api.Address(),
+			start: start, version: config.Version, volume: string(base.sealed.VolumeKind), isolation: plugins.isolation(), missing: plugins.missing(), apiAddress: api.Address(),
 			addresses: net.Addresses(), instances: reconciler.Instances(), membership: member.Status(), identity: ids.Identity(), curators: client.Curators(),
 			view: client.View(), store: doors.Store(), node: &nodeStatus, full: &fullStatus, directory: &directory,
 		}.run(groupCtx)

@@ -19,6 +19,18 @@ import (
 type operations struct {
 	capabilities *event.Value[roles.Capabilities]
 	store        *event.Value[*consensusv1.StoreStatus]
+	// restart restarts a role, and release lets one run again that was stopped since it filled the disk.
+	restart func(ctx context.Context, role string, dryRun bool) (instanceID string, err error)
+	release func(role string) bool
+}
+
+// restartRole restarts a role for an operator, whatever keeps it from running.
+func (o operations) restartRole(ctx context.Context, role string, dryRun bool) (instanceID string, err error) {
+	instanceID, err = o.restart(ctx, role, dryRun)
+	if err == nil && !dryRun {
+		o.release(role)
+	}
+	return instanceID, err
 }
 
 // recoverTimeout is how long giving a store its room back may take: defragmenting rewrites all that is in it, which may be some gigabytes.

@@ -27,6 +27,8 @@ type reporter struct {
 	volume     string
 	isolation  clusterv1.Isolation
 	apiAddress string
+	// missing is what this node cannot enforce of the sandbox that every role has.
+	missing []*clusterv1.Missing
 
 	addresses  *event.Value[[]string]
 	instances  *event.Value[roles.Instances]
@@ -76,7 +78,7 @@ func (r reporter) run(ctx context.Context) error {
 func (r reporter) report(nodeID string, addresses []string, instances roles.Instances) *clusterv1.NodeStatus {
 	report := &clusterv1.NodeStatus{
 		NodeId: nodeID, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
-		Reported: timestamppb.Now(),
+		Reported: timestamppb.Now(), Missing: r.missing,
 	}
 	for _, instance := range instances {
 		report.Instances = append(report.Instances, instance.Status)

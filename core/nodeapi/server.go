@@ -72,6 +72,8 @@ type Config struct {
 
 	// Restart stops the instance of a role and has it started again; *roles.NotDesiredError if the node should not run the role.
 	Restart func(ctx context.Context, role string, dryRun bool) (instanceID string, err error)
+	// Role tells what a role runs as; *roles.NotDesiredError if the node should not run the role.
+	Role func(ctx context.Context, role string) (*nodev1.GetRoleResponse, error)
 	// Events is what WatchEvents reads.
 	Events *events.Journal
 	// Recorder takes the events of audited calls; nil: Events does, and if that is nil, too, they are not recorded.

@@ -126,6 +126,9 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if first, err = s.greet(ctx); err != nil {
 		return nil, nil, err
 	}
+	if err = s.takeGroup(); err != nil {
+		return nil, nil, err
+	}
 	if s.output, err = l.outputs.take(l.outputPath(remit.Name), true); err != nil {
 		return nil, nil, err
 	}
@@ -134,7 +137,7 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.log, err = follow(l.roleLog(remit), l.logPath(remit.Role), from, offset); err != nil {
+	if s.log, err = follow(l.roleLog(remit), l.logPath(remit.Role), from, offset, &l.watches); err != nil {
 		return nil, nil, err
 	}
 	return s, first, nil
@@ -161,24 +164,21 @@ func (l *Launcher) adoptable(r record) (*Remit, Spec, error) {
 	if digest, err := Digest(spec.Plugin); err != nil || digest != r.Digest {
 		return nil, Spec{}, errors.New("its record contradicts itself")
 	}
-	manifest := manifestOf(spec.Plugin, r.Role)
-	if manifest == nil {
+	if manifestOf(spec.Plugin, r.Role) == nil {
 		return nil, Spec{}, &UnknownRoleError{Role: r.Role, Plugin: spec.Plugin.GetName()}
 	}
-	if manifest.GetEndsWithCore() {
+	if manifestOf(spec.Plugin, r.Role).GetEndsWithCore() {
 		return nil, Spec{}, errors.New("its role ends with the core")
 	}
-	uid, gid, err := l.users.Of(r.Role)
+	remit, err := l.remit(spec)
 	if err != nil {
 		return nil, Spec{}, err
 	}
-	if uid != r.UID || r.SharedUID != l.users.shared {
-		return nil, Spec{}, fmt.Errorf("it runs as user %d, and its role has user %d now", r.UID, uid)
+	if remit.UID != r.UID || remit.SharedUID != r.SharedUID {
+		return nil, Spec{}, fmt.Errorf("it runs as user %d, and its role has user %d now", r.UID, remit.UID)
 	}
-	return &Remit{
-		InstanceID: r.InstanceID, Name: r.name(), Role: r.Role, UID: uid, GID: gid, SharedUID: r.SharedUID,
-		Manifest: manifest, Grants: grantsOf(spec.Plugin, r.Role),
-	}, spec, nil
+	remit.InstanceID, remit.Name, remit.digest = r.InstanceID, r.name(), r.Digest
+	return remit, spec, nil
 }
 
 // greet asks the process which instance it is and how it does. It returns nothing if that takes too long.

@@ -523,11 +523,11 @@ func TestAdoptionsLeakNothing(t *testing.T) {
 		}
 	}
 	turn()
-	before := descriptors(t)
+	before := entriesOf(t, "/proc/self/fd")
 	for range 10 {
 		turn()
 	}
-	until(t, fmt.Sprintf("%d file descriptors", before), func() bool { return descriptors(t) <= before })
+	until(t, fmt.Sprintf("%d file descriptors", before), func() bool { return entriesOf(t, "/proc/self/fd") <= before })
 	next.adopt(t)
 }
 

@@ -16,6 +16,9 @@ import (
 // no failure of the role's.
 func TestLaunchWaitsForWriters(t *testing.T) {
 	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("as an ordinary user a copy in memory is executed, which nobody writes")
+	}
 	node := newNode(t)
 	digest := node.add(t, everything)
 	path := filepath.Join(node.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))

@@ -9,36 +9,59 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// describeTimeout bounds Describe as a whole: a plugin that is not built for it is found out by then.
+// describeTimeout bounds each of the two times that a plugin is asked: a plugin that is not built for it is found out by then.
 const describeTimeout = 10 * time.Second
 
-// Describe asks the stored executable with a digest for its manifest, checks it, and ends the process. The process runs as a user that is no
-// role's, with a runtime directory and nothing else. One plugin is asked at a time.
+// Describe asks the stored executable with a digest for its manifest, checks it, and ends the process. It asks twice, in two processes: a manifest is what
+// people decide on, and has to be the same for everybody. The process runs in the strictest sandbox, as a user that is no role's, with a runtime
+// directory and nothing else. One plugin is asked at a time.
 //
-// A *MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin; a *VersionError that plugin
-// and core have no common protocol version; a *ManifestError what is wrong with the manifest. It takes 10 s at most.
+// A *MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin (ErrUnsteady: it answers differently
+// when it is asked again); a *VersionError that plugin and core have no common protocol version; a *ManifestError what is wrong with the manifest. It takes
+// 20 s at most.
 func (l *Launcher) Describe(ctx context.Context, digest string) (*rolev1.Manifest, error) {
 	l.describing.Lock()
 	defer l.describing.Unlock()
-	executable, err := l.store.Path(digest)
+	first, err := l.describe(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	second, err := l.describe(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	if err := same(first, second); err != nil {
+		return nil, &NotAPluginError{Digest: digest, Err: err}
+	}
+	return first, nil
+}
+
+// describe asks once.
+func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifest, error) {
+	executable, err := l.store.Open(digest)
 	if err != nil {
 		return nil, err
 	}
 	name, id, err := l.number(describeName)
 	if err != nil {
-		return nil, fmt.Errorf("plugin: describe %s: %w", short(digest), err)
+		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", short(digest), err), executable.Close())
 	}
-	remit := &Remit{InstanceID: id, Name: name, Role: describeName, SharedUID: l.users.shared}
+	remit := &Remit{
+		InstanceID: id, Name: name, Role: describeName, SharedUID: l.users.shared, Grants: &clusterv1.RoleGrants{}, Tier: clusterv1.Tier_TIER_CONFINED, digest: digest,
+	}
 	remit.UID, remit.GID = l.users.ofDescribe()
 	if err := l.prepareDirectories(remit, digest); err != nil {
-		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", short(digest), err), l.Discard(remit))
+		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", short(digest), err), l.Discard(remit), executable.Close())
 	}
 	manifest, lines, err := l.ask(ctx, remit, executable, digest)
 	discarded := l.Discard(remit)
 	var version *VersionError
+	var missing *MissingError
+	var invalid *ManifestError
 	switch {
 	case err == nil:
 		return manifest, discarded
@@ -49,15 +72,15 @@ func (l *Launcher) Describe(ctx context.Context, digest string) (*rolev1.Manifes
 		return nil, version
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("plugin: describe %s: %w", short(digest), ctx.Err())
-	}
-	var invalid *ManifestError
-	if errors.As(err, &invalid) {
+	case errors.As(err, &missing):
+		return nil, missing
+	case errors.As(err, &invalid):
 		return nil, invalid
 	}
 	return nil, &NotAPluginError{Digest: digest, Err: err, Lines: lines}
 }
 
-func (l *Launcher) ask(ctx context.Context, remit *Remit, executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
+func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, fmt.Errorf("did not answer within %s", describeTimeout))
 	defer cancel()
 	s, lines, err := l.open(ctx, remit, executable, digest, nil)

@@ -40,9 +40,10 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 		is      error
 		line    string
 	}{
-		"text":     {[]byte("just a text\n"), plugin.ErrExec, ""},
-		"bin true": {bin, plugin.ErrExited, ""},
-		"shell":    {[]byte("#!/bin/sh\necho this is no plugin >&2\nexit 3\n"), plugin.ErrExited, "this is no plugin"},
+		"text": {[]byte("just a text\n"), plugin.ErrExec, ""},
+		// What they need to run is not in the sandbox.
+		"bin true": {bin, plugin.ErrExec, ""},
+		"shell":    {[]byte("#!/bin/sh\necho this is no plugin >&2\nexit 3\n"), plugin.ErrExec, ""},
 		"no shell": {[]byte("#!/nonexistent\n"), plugin.ErrExec, ""},
 		"exit":     {nil, plugin.ErrExited, "cannot find my own feet"},
 		"garbage":  {nil, plugin.ErrHandshake, ""},

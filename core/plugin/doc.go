@@ -6,24 +6,31 @@
 //
 // The life of an instance:
 //
-//  1. Prepare verifies the executable against its digest, takes the role's next number, and makes the data directory of the role and the runtime
-//     directory of the instance, both the property of the role's user. Before anything can run it writes a record, run/instances/<name>.json.
+//  1. Prepare reads the grants, which must all be known, verifies the executable against its digest, takes the role's next number, and makes the data
+//     directory of the role and the runtime directory of the instance, both the property of the role's user. Before anything can run it writes a record,
+//     run/instances/<name>.json.
 //  2. The caller opens the instance's host socket, for which the Remit says who may come to it.
-//  3. Launch executes the file: in a process group of its own, as root under the role's user with no further groups, with an environment that holds
-//     go-plugin's variables and the instance's ID and nothing else, with an empty standard input, and with its log file as standard error. The file
-//     and not a pipe: so the role survives the core.
+//  3. Launch makes the instance's control group and starts the process in its sandbox (core/sandbox), which is built from the remit. What is executed is a
+//     descriptor of the bytes that were verified, whatever is under the path by now: as root the stored file, which nobody but root can change and roles
+//     cannot read, otherwise a sealed copy in memory. The process has a process group of its own, as root the role's user and no further groups, an
+//     environment that holds go-plugin's variables and the instance's ID and nothing else, an empty standard input, and its log file as standard
+//     error. The file and not a pipe: so the role survives the core. A privileged role has no sandbox, and the core's user.
 //  4. go-plugin performs its handshake on standard output, which is a file too, and has done its part: it never sees the log, one hostile line of
 //     which would panic it, and keeps no goroutine. What else comes on standard output is thrown away.
 //  5. The record is written again, now with the PID and its start time. The core dials the socket that the handshake named, which must be in the runtime
 //     directory; at every dial the kernel must confirm that the instance's user and process group listen there.
 //  6. RoleService.Start hands over the configuration, which the role may refuse. From then on the instance runs; its status stream is followed and
 //     checked, and the lines of its log appear in the core's own, with the role and the instance as fields.
-//  7. It ends, by itself or by Stop: the RPC first, then SIGTERM to the group, then SIGKILL. The end of its process is seen through a pidfd within
-//     milliseconds, whichever way it came.
-//  8. While the dead leader still holds the group's number, the rest of the group is killed. What had left the group is found by the user ID, or,
-//     where users are shared, by the instance ID in its environment. The runtime directory goes, then the record; data and log stay. Done is closed.
+//  7. It ends, by itself or by Stop: the RPC first, which tells the role why, then SIGTERM to the group, then SIGKILL. The end of its process is seen
+//     through a pidfd within milliseconds, whichever way it came; that it was for want of memory, in the control group.
+//  8. While the dead leader still holds the group's number, the rest of the group is killed. What had left the process group is in the control group,
+//     which is killed and removed. Where there is none, or a role might have left it (as root without a user of its own, or with capabilities), it is found by
+//     the user ID, or, where users are shared, by the instance ID in its environment. The runtime directory goes, then the record; data and log stay. Done
+//     is closed.
 //
 // A core that is killed, or leaves its instances, does none of the last two steps. The next one calls Adopt before it launches anything: what runs as its record
-// says goes on under the new core, and whatever else is left is found by records, users and environments, wherever in these steps the earlier
-// core had been, and ended. An adopted process is nobody's child here: it is held, signalled and waited for by pidfd.
+// says goes on under the new core, and whatever else is left is found by records, users, environments and control groups, wherever in these steps the
+// earlier core had been, and ended. An adopted process is nobody's child here: it is held, signalled and waited for by pidfd.
+//
+// Describe goes the same way, twice, in a sandbox in which nothing is granted.
 package plugin

@@ -20,6 +20,8 @@ var (
 	ErrHandshake = errors.New("made no valid handshake")
 	// ErrPeer says that somebody else than the instance listens on the socket that the instance named.
 	ErrPeer = errors.New("its socket is not its own")
+	// ErrUnsteady says that a plugin answered Describe differently when it was asked again.
+	ErrUnsteady = errors.New("its manifest is not always the same")
 	// ErrRangesFull says that no user IDs are left to reserve.
 	ErrRangesFull = errors.New("no user IDs are left")
 )
@@ -52,6 +54,22 @@ type UnknownRoleError struct {
 func (e *UnknownRoleError) Error() string {
 	return fmt.Sprintf("plugin: plugin %s offers no role %s; remove the role from the node or add a version of the plugin that offers it", e.Plugin, e.Role)
 }
+
+// GrantError says that a role was granted something that this core does not understand. The role does not run with less, and not with more either.
+type GrantError struct {
+	Role, Plugin string
+	// Grants are the names of the grants that are wrong, each once.
+	Grants []string
+	// Err joins a *remit.Error for each problem.
+	Err error
+}
+
+func (e *GrantError) Error() string {
+	return fmt.Sprintf("plugin: role %s of plugin %s was granted what this core does not understand (%s): %s; withdraw the grant (reeve plugin withdraw) or upgrade reeved "+
+		"on this node", e.Role, e.Plugin, strings.Join(e.Grants, ", "), strings.ReplaceAll(e.Err.Error(), "\n", "; "))
+}
+
+func (e *GrantError) Unwrap() error { return e.Err }
 
 // LaunchError says why an instance was not launched.
 type LaunchError struct {

@@ -17,6 +17,10 @@ type Exit struct {
 	Unknown bool
 	// Requested says that Stop was called before.
 	Requested bool
+	// OutOfMemory says that the kernel ended it since it used more memory than it may, or than the machine had, and Memory how much it may use, in bytes;
+	// 0: as much as there is.
+	OutOfMemory bool
+	Memory      int64
 	// Lines is what it last wrote to its log, at most 20 lines, oldest first. They hold no control characters.
 	Lines []string
 }
@@ -31,6 +35,12 @@ func (e Exit) String() string {
 }
 
 func (e Exit) status() string {
+	if e.OutOfMemory {
+		if e.Memory == 0 {
+			return "ran out of memory (it has no limit: the machine had none left)"
+		}
+		return fmt.Sprintf("ran out of memory (its limit is %s)", sizeText(e.Memory))
+	}
 	if e.Unknown {
 		return "ended; how is not known, since an earlier core launched it"
 	}
@@ -74,4 +84,17 @@ func exitOf(state *os.ProcessState, lines []string) Exit {
 		exit.Signal = status.Signal()
 	}
 	return exit
+}
+
+// sizeText is a number of bytes for people: whole numbers only, since it is a limit.
+func sizeText(bytes int64) string {
+	for _, unit := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if bytes >= unit.size && bytes%unit.size == 0 {
+			return fmt.Sprintf("%d %s", bytes/unit.size, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", bytes)
 }

@@ -203,10 +203,7 @@ func TestExecutableGoesWhileItRuns(t *testing.T) {
 			instance := node.launch(t, plugintest.Configuration{Do: "ready"})
 			waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
 			digest := node.add(t, everything)
-			path, err := node.store.Path(digest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			path := storedFile(filepath.Join(node.dir, "data", "plugins"), digest)
 			if err := spoil(path); err != nil {
 				t.Fatal(err)
 			}

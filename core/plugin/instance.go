@@ -111,7 +111,7 @@ func (i *Instance) supervise() {
 	defer close(i.done)
 	<-watched
 	i.problems = s.end(context.Background())
-	i.exit = s.process.exit(s.log.lines())
+	i.exit = s.exit(s.log.lines())
 	i.exit.Requested = i.requested.Load()
 	if i.problems == nil {
 		i.problems = s.launcher.Discard(s.remit)
@@ -157,12 +157,17 @@ func soonOver(ctx context.Context) bool {
 // process group, and SIGKILL 5 s later. When the context ends it does not wait any longer but kills at once. It returns when Done is closed; a
 // *SurvivorsError says that the process did not end all the same. Stopping an instance that has ended is no error.
 func (i *Instance) Stop(ctx context.Context, grace time.Duration) error {
+	return i.StopWith(ctx, grace, rolev1.StopReason_STOP_REASON_UNSPECIFIED)
+}
+
+// StopWith is Stop, and tells the role why: what it leaves on the machine may depend on it.
+func (i *Instance) StopWith(ctx context.Context, grace time.Duration, reason rolev1.StopReason) error {
 	if grace <= 0 {
 		grace = DefaultGrace
 	}
 	i.requested.Store(true)
 	s := i.session
-	if !i.ask(ctx, grace) {
+	if !i.ask(ctx, grace, reason) {
 		s.process.signalGroup(syscall.SIGTERM)
 		if !i.ended(ctx, termGrace) {
 			s.launcher.log.Warn("the instance does not stop and is killed", "instance", s.remit.InstanceID)
@@ -179,12 +184,13 @@ func (i *Instance) Stop(ctx context.Context, grace time.Duration) error {
 }
 
 // ask has the role stop, and reports whether the process has ended.
-func (i *Instance) ask(ctx context.Context, grace time.Duration) bool {
+func (i *Instance) ask(ctx context.Context, grace time.Duration, reason rolev1.StopReason) bool {
 	asking, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	_, err := rolev1.NewRoleServiceClient(i.session.conn).Stop(asking, &rolev1.StopRequest{
 		InstanceId: i.session.remit.InstanceID,
 		Grace:      durationpb.New(grace),
+		Reason:     reason,
 	})
 	if err != nil {
 		return i.ended(ctx, exitMargin)

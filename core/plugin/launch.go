@@ -64,6 +64,9 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 	if err != nil {
 		return nil, nil, err
 	}
+	if digest != remit.digest {
+		return nil, nil, fmt.Errorf("the instance was prepared for %s, and the catalog now has %s", short(remit.digest), short(digest))
+	}
 	executable, err := l.executable(spec.Plugin.GetName(), digest)
 	if err != nil {
 		return nil, nil, err

@@ -14,7 +14,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/rmtree"
+	"github.com/reeveproject/reeve/core/sandbox"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -31,7 +33,7 @@ const (
 // Platform is what this core executes: the key of a plugin's digest in its catalog record.
 const Platform = runtime.GOOS + "/" + runtime.GOARCH
 
-// Config is what a Launcher needs. All of it is required.
+// Config is what a Launcher needs. All of it is required but what says otherwise.
 type Config struct {
 	Log   hclog.Logger
 	Store *Store
@@ -42,6 +44,12 @@ type Config struct {
 	NodeID          string
 	// CoreStart is when this core started.
 	CoreStart time.Time
+	// Sandbox is what this machine can enforce; nil: NewLauncher finds out.
+	Sandbox *sandbox.Host
+	// Groups are the node's control groups; nil: there are none.
+	Groups *cgroup.Tree
+	// Defaults are the bounds of a role that was granted no others. The zero value bounds nothing.
+	Defaults sandbox.Defaults
 }
 
 // Launcher makes instances. It may be used by several goroutines at once.
@@ -55,6 +63,10 @@ type Launcher struct {
 	counters        *counters
 	outputs         outputs
 	describing      sync.Mutex
+	sandbox         *sandbox.Host
+	groups          *cgroup.Tree
+	defaults        sandbox.Defaults
+	watches         watches
 }
 
 // Spec is one role to run.
@@ -87,6 +99,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 	l := &Launcher{
 		log: c.Log, store: c.Store, users: c.Users,
 		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
+		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults,
 	}
 	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
 	passage := os.FileMode(0o711)
@@ -97,7 +110,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 		path string
 		mode os.FileMode
 	}{
-		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700},
+		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700}, {l.hostDir(), passage}, {l.accessDir(), passage},
 		{l.dataDir, passage}, {filepath.Join(l.dataDir, "roles"), passage}, {filepath.Join(l.dataDir, "logs"), 0o700},
 	} {
 		if err := makeDirectory(d.path, d.mode); err != nil {
@@ -111,11 +124,18 @@ func NewLauncher(c Config) (*Launcher, error) {
 	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json"), filepath.Join(l.runDir, "counters.json")); err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
+	if l.sandbox == nil {
+		if l.sandbox, err = sandbox.Probe(l.log, l.groups); err != nil {
+			return nil, fmt.Errorf("plugin: %w", err)
+		}
+	}
 	return l, nil
 }
 
 func (l *Launcher) pluginDir() string                { return filepath.Join(l.runDir, "plugin") }
 func (l *Launcher) instancesDir() string             { return filepath.Join(l.runDir, "instances") }
+func (l *Launcher) hostDir() string                  { return filepath.Join(l.runDir, "host") }
+func (l *Launcher) accessDir() string                { return filepath.Join(l.runDir, "access") }
 func (l *Launcher) runtimeDir(name string) string    { return filepath.Join(l.pluginDir(), name) }
 func (l *Launcher) roleDir(role string) string       { return filepath.Join(l.dataDir, "roles", role) }
 func (l *Launcher) logPath(role string) string       { return filepath.Join(l.dataDir, "logs", role+".log") }
@@ -133,36 +153,31 @@ func Digest(record *clusterv1.PluginRecord) (string, error) {
 // Prepare makes what an instance needs before it runs: its number, its user, its directories and its record. Nothing runs yet. Launch or
 // Discard must follow.
 //
-// A *MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role. Both stay until
-// the catalog or the store changes.
+// A *MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role; a *GrantError that the role
+// was granted something that this core does not know. All stay until the catalog or the store changes.
 func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
-	manifest := manifestOf(spec.Plugin, spec.Role)
-	if manifest == nil {
+	if manifestOf(spec.Plugin, spec.Role) == nil {
 		return nil, &UnknownRoleError{Role: spec.Role, Plugin: spec.Plugin.GetName()}
 	}
 	digest, err := Digest(spec.Plugin)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.executable(spec.Plugin.GetName(), digest); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	uid, gid, err := l.users.Of(spec.Role)
+	remit, err := l.remit(spec)
 	if err != nil {
 		return nil, err
 	}
-	name, id, err := l.number(spec.Role)
+	executable, err := l.executable(spec.Plugin.GetName(), digest)
 	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(executable.Close(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	if remit.Name, remit.InstanceID, err = l.number(spec.Role); err != nil {
 		return nil, fmt.Errorf("plugin: role %s: %w", spec.Role, err)
 	}
-	remit := &Remit{
-		InstanceID: id, Name: name, Role: spec.Role,
-		UID: uid, GID: gid, SharedUID: l.users.shared,
-		Manifest: manifest, Grants: grantsOf(spec.Plugin, spec.Role),
-	}
+	remit.digest = digest
 	if err := l.prepareDirectories(remit, digest); err != nil {
 		return nil, errors.Join(fmt.Errorf("plugin: role %s: %w", spec.Role, err), l.Discard(remit))
 	}
@@ -188,13 +203,26 @@ func (l *Launcher) Discard(remit *Remit) error {
 	return nil
 }
 
-func (l *Launcher) executable(plugin, digest string) (string, error) {
-	path, err := l.store.Path(digest)
+func (l *Launcher) executable(plugin, digest string) (*Executable, error) {
+	executable, err := l.store.Open(digest)
 	var missing *MissingError
 	if errors.As(err, &missing) {
 		missing.Plugin = plugin
 	}
-	return path, err
+	return executable, err
+}
+
+// Collect is the store's, and spares what the record of an instance names, whichever core launched it.
+func (l *Launcher) Collect(keep func(digest string) bool) (removed []string, err error) {
+	records, _, err := l.readRecords()
+	if err != nil {
+		return nil, fmt.Errorf("plugin: records of instances: %w", err)
+	}
+	recorded := make(map[string]bool)
+	for _, r := range records {
+		recorded[r.Digest] = true
+	}
+	return l.store.Collect(func(digest string) bool { return recorded[digest] || keep(digest) })
 }
 
 func (l *Launcher) number(role string) (name, id string, err error) {

@@ -2,13 +2,15 @@ package plugin_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Launches, failed or not, cost nothing that stays: goroutines are counted by TestMain, file descriptors and processes here. It runs alone.
+// Launches, failed or not, cost nothing that stays: goroutines are counted by TestMain; file descriptors, threads, mounts, control groups and processes
+// here. It runs alone.
 func TestLaunchesLeakNothing(t *testing.T) {
 	node := newNode(t)
 	broken := everything
@@ -30,22 +32,42 @@ func TestLaunchesLeakNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fail()
-	succeed()
-	before := descriptors(t)
-	for range 15 {
+	// The runtime makes some threads as they are needed, and keeps them.
+	const warm, launches, idleThreads = 3, 25, 6
+	for range warm {
 		fail()
 		succeed()
 	}
-	if after := descriptors(t); after > before {
+	before, threads, mounts := entriesOf(t, "/proc/self/fd"), entriesOf(t, "/proc/self/task"), countMounts(t)
+	for range launches {
+		fail()
+		succeed()
+	}
+	if after := entriesOf(t, "/proc/self/fd"); after > before {
 		t.Errorf("%d file descriptors before, %d after", before, after)
+	}
+	if after := entriesOf(t, "/proc/self/task"); after > threads+idleThreads {
+		t.Errorf("%d threads before, %d after", threads, after)
+	}
+	if after := countMounts(t); after != mounts {
+		t.Errorf("%d mounts before, %d after", mounts, after)
 	}
 	node.nothingLeft(t)
 }
 
-func descriptors(t *testing.T) int {
+// countMounts counts the mounts that the core sees.
+func countMounts(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(content), "\n")
+}
+
+func entriesOf(t *testing.T, directory string) int {
+	t.Helper()
+	entries, err := os.ReadDir(directory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package plugin
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -61,7 +60,8 @@ type follower struct {
 	log    hclog.Logger
 	path   string
 	file   *os.File
-	events *os.File // inotify; nil if there is none
+	events *watch // nil if there is none
+	idle   *watches
 	stop   chan struct{}
 	done   chan struct{}
 	offset *logOffset // of run's goroutine; nil: nobody needs it
@@ -76,7 +76,7 @@ type follower struct {
 
 // follow begins at the present end of the file, or at an offset if from is not negative. How far it has come it keeps in offset, which may be nil, and
 // which it closes in the end.
-func follow(log hclog.Logger, path string, from int64, offset *logOffset) (*follower, error) {
+func follow(log hclog.Logger, path string, from int64, offset *logOffset, idle *watches) (*follower, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		offset.close()
@@ -93,26 +93,14 @@ func follow(log hclog.Logger, path string, from int64, offset *logOffset) (*foll
 	}
 	offset.set(at)
 	f := &follower{
-		log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, share: share{began: time.Now()},
+		log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, idle: idle, share: share{began: time.Now()},
 	}
-	f.events, err = watchFile(path)
+	f.events, err = idle.watch(path)
 	if err != nil {
 		log.Warn("the log is read once a second, since the kernel does not tell of its changes", "file", path, "error", err)
 	}
 	go f.run()
 	return f, nil
-}
-
-func watchFile(path string) (*os.File, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("inotify (fs.inotify.max_user_instances?): %w", err)
-	}
-	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY); err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("inotify (fs.inotify.max_user_watches?): %w", err)
-	}
-	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
 // finish forwards what is in the file now, and returns when that is done. Nobody may write any more.
@@ -125,7 +113,7 @@ func (f *follower) finish() {
 	f.offset.close()
 	_ = f.file.Close()
 	if f.events != nil {
-		_ = f.events.Close()
+		f.idle.end(f.events)
 	}
 }
 

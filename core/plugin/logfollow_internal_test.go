@@ -84,7 +84,7 @@ func followFile(t *testing.T) *followed {
 	}
 	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: new(bytes.Buffer)})
 	log.RegisterSink(f.sink)
-	if f.follower, err = follow(log, f.path, -1, nil); err != nil {
+	if f.follower, err = follow(log, f.path, -1, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.role.Close() })
@@ -128,7 +128,7 @@ func TestAFloodIsLeftOutOfTheLog(t *testing.T) {
 func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
-	changes, err := watchFile(f.path)
+	changes, err := (*watches)(nil).watch(f.path)
 	if err != nil {
 		t.Fatal(err)
 	}

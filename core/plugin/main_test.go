@@ -14,8 +14,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
+	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/sandbox"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -70,6 +72,7 @@ type testNode struct {
 	launcher *plugin.Launcher
 	store    *plugin.Store
 	users    *plugin.Users
+	groups   *cgroup.Tree
 }
 
 func newNode(t testing.TB) *testNode {
@@ -84,6 +87,13 @@ func newNode(t testing.TB) *testNode {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		for _, group := range node.groupsLeft(t, "") {
+			if err := os.Remove(group); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	return node
 }
 
@@ -95,7 +105,7 @@ func openNode(dir string) (*testNode, error) {
 	if node.store, err = plugin.OpenStore(filepath.Join(data, "plugins")); err != nil {
 		return nil, err
 	}
-	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data); err != nil {
+	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data, nil); err != nil {
 		return nil, err
 	}
 	node.launcher, err = node.launcherIn(filepath.Join(dir, "run"))
@@ -105,10 +115,15 @@ func openNode(dir string) (*testNode, error) {
 func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
 	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: nowhere{}})
 	log.RegisterSink(n.log)
+	var err error
+	if n.groups, err = cgroup.Open("reeve-" + filepath.Base(n.dir)); err != nil {
+		return nil, err
+	}
 	return plugin.NewLauncher(plugin.Config{
 		Log: log, Store: n.store, Users: n.users,
 		RunDir: run, DataDir: filepath.Join(n.dir, "data"),
 		NodeID: "reeve-" + filepath.Base(n.dir), CoreStart: time.Now(),
+		Groups: n.groups, Defaults: sandbox.Defaults{MemoryBytes: 256 << 20, Processes: 128, OpenFiles: 1024, CPUWeight: 100},
 	})
 }
 

@@ -5,31 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/sandbox"
 )
 
-// command is what to execute, as whom.
+// command is what to execute, in what sandbox.
 type command struct {
-	path     string
-	env      []string
-	uid, gid uint32
-	// shared says that the process runs as the core's own user.
-	shared         bool
-	stdout, stderr *os.File
+	sandbox.Command
+	executable *Executable
+	host       *sandbox.Host
+	policy     sandbox.Policy
 }
 
 // process is the leader of a process group of its own: a child of the core, or adopted.
 type process struct {
 	Process
-	cmd *exec.Cmd // nil if it is adopted
-	uid uint32
-	fd  *handle
+	child *sandbox.Child // nil if it is adopted
+	uid   uint32
+	fd    *handle
 	// life ends when the process has ended, its group was killed and it was reaped. Only then may state be read.
 	life  context.Context
 	state *os.ProcessState
@@ -63,7 +62,7 @@ func startProcess(ctx context.Context, c command, log hclog.Logger) (*process, e
 		if !errors.Is(err, syscall.ETXTBSY) {
 			return p, err
 		}
-		log.Debug("the executable is open for writing; it is tried again", "path", c.path)
+		log.Debug("the executable is open for writing; it is tried again", "path", c.executable.path)
 		select {
 		case <-ctx.Done():
 			return nil, err
@@ -73,39 +72,32 @@ func startProcess(ctx context.Context, c command, log hclog.Logger) (*process, e
 }
 
 func tryProcess(c command) (*process, error) {
-	pidfd := -1
-	cmd := &exec.Cmd{
-		Path:        c.path,
-		Args:        []string{c.path},
-		Env:         c.env,
-		Dir:         "/", // the core's own is none of its business, and may be closed to its user
-		Stdin:       nil, // /dev/null
-		Stdout:      c.stdout,
-		Stderr:      c.stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	// What is executed is what was verified, from here until the kernel holds the file for the process.
+	let, err := c.executable.hold()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrExec, err)
 	}
-	if !c.shared {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: c.uid, Gid: c.gid, Groups: []uint32{}}
+	child, err := c.host.Start(c.policy, c.Command)
+	let()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrExec, explainExec(err))
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrExec, explainExec(err, c))
-	}
-	p, end := newProcess(cmd.Process.Pid, c.uid)
-	p.cmd = cmd
+	p, end := newProcess(child.Process.Pid, c.policy.UID)
+	p.child = child
 	// Until it is reaped, below, the PID is the child's, even if it has ended.
 	s, err := readStat(p.PID)
 	if err == nil {
 		p.Start = s.start
-		if pidfd < 0 {
+		if child.PIDFD == nil {
 			p.fd, err = openHandle(p.PID)
 		} else {
-			err = unix.SetNonblock(pidfd, true)
-			p.fd = &handle{pid: p.PID, file: os.NewFile(uintptr(pidfd), "pidfd")}
+			p.fd = &handle{pid: p.PID, file: child.PIDFD}
 		}
 	}
 	if err != nil {
 		_ = syscall.Kill(-p.PID, syscall.SIGKILL)
-		_ = cmd.Wait()
+		_, _ = child.Process.Wait()
+		child.Release()
 		end()
 		return nil, fmt.Errorf("%w: %w", ErrExec, err)
 	}
@@ -120,10 +112,10 @@ func newProcess(pid int, uid uint32) (p *process, end context.CancelFunc) {
 	return p, end
 }
 
-func explainExec(err error, c command) error {
+func explainExec(err error) error {
 	switch {
-	case errors.Is(err, syscall.EACCES) && !c.shared:
-		return fmt.Errorf("%w (user %d must be able to search every directory above it)", err, c.uid)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w (is the volume mounted with noexec?)", err)
 	case errors.Is(err, syscall.ENOEXEC):
 		return fmt.Errorf("%w (not an executable of this platform)", err)
 	}
@@ -145,7 +137,7 @@ func (p *process) wait(end context.CancelFunc) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
+	if p.child == nil {
 		// Its number may be another's by now, whose group is then not touched either.
 		_ = sweep(context.Background(), "the process group of an adopted instance", 0, p.member)
 		p.reaped = true
@@ -153,13 +145,13 @@ func (p *process) wait(end context.CancelFunc) {
 	}
 	// The dead leader holds the number of its group until it is reaped: whoever is killed here belongs to the group.
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
-	_ = p.cmd.Wait() // the state says what it was
-	p.state = p.cmd.ProcessState
+	p.state, _ = p.child.Process.Wait() // the state says what it was
 	p.reaped = true
+	p.child.Release()
 }
 
 func (p *process) waitOtherwise() {
-	if p.cmd != nil {
+	if p.child != nil {
 		_ = unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		return
 	}
@@ -176,7 +168,7 @@ func (p *process) leave() {
 
 // exit is how it ended, which it has.
 func (p *process) exit(lines []string) Exit {
-	if p.cmd == nil {
+	if p.child == nil {
 		return Exit{Code: -1, Unknown: true, Lines: lines}
 	}
 	return exitOf(p.state, lines)
@@ -189,7 +181,7 @@ func (p *process) signalGroup(signal syscall.Signal) {
 	if p.reaped {
 		return
 	}
-	if p.cmd == nil {
+	if p.child == nil {
 		p.signalMembers(signal)
 		return
 	}

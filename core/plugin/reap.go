@@ -17,7 +17,8 @@ import (
 //
 // What belongs to the node is known three ways, so that there is no moment at which a core may die without its instances being found
 // again: by the records, whose processes are known by PID and start time, with their process groups; as root by user ID, since the range
-// of the node is nobody else's; and as an ordinary user by the instance ID in their environment, or in that of their group's leader. Processes are
+// of the node is nobody else's; as an ordinary user, and for privileged roles, by the instance ID in their environment, or in that of their group's leader;
+// and, where there are control groups, by those. Processes are
 // held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
 //
 // A record that cannot be read is reported in the log and removed like the others. What cannot be removed is reported and left: no later
@@ -56,6 +57,12 @@ func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopt
 		}
 	}
 	names := kept.names()
+	// What is in the groups has escaped all of that, or there is nothing in them.
+	if l.groups != nil {
+		if err := l.groups.Sweep(func(name string) bool { return names[name] }); err != nil {
+			return fmt.Errorf("plugin: %w", err)
+		}
+	}
 	for _, dir := range []string{l.pluginDir(), filepath.Join(l.runDir, "host"), filepath.Join(l.runDir, "access"), l.instancesDir()} {
 		// What is below may have been written by roles.
 		if err := l.removeBut(ctx, dir, names); err != nil {
@@ -114,10 +121,14 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		leader, err := readStat(r.PID)
 		return err != nil || leader.start == r.Start
 	}
-	if !l.users.shared {
-		return func(pid int) bool { return hasUID(pid, l.users.ids.holds) || ofRecord(pid) }
-	}
 	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
+	if !l.users.shared {
+		isRoot := func(uid uint32) bool { return uid == 0 }
+		// Privileged roles run as root. Anybody may give a process of his own the mark, root's are nobody else's.
+		return func(pid int) bool {
+			return hasUID(pid, l.users.held) || ofRecord(pid) || hasUID(pid, isRoot) && marked(pid)
+		}
+	}
 	return func(pid int) bool {
 		if marked(pid) || ofRecord(pid) {
 			return true

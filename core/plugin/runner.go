@@ -139,7 +139,7 @@ func (r *roleRunner) prepare(_ hclog.Logger, cmd *exec.Cmd, tempDir string) (run
 			env = append(env, variable)
 		}
 	}
-	r.command.env = append(append(env, environmentDirectory+"="+r.socketDir), r.command.env...)
+	r.command.Env = append(append(env, environmentDirectory+"="+r.socketDir), r.command.Env...)
 	return r, nil
 }
 
@@ -151,7 +151,7 @@ func (r *roleRunner) Start(context.Context) error {
 	}
 	// Once the process has it nobody else does, so that the kernel tells when the process has closed it.
 	defer func() { _ = input.Close() }()
-	r.command.stdout = input
+	r.command.Stdout = input
 	process, err := startProcess(r.ctx, r.command, r.log)
 	if err != nil {
 		output.close()
@@ -202,7 +202,7 @@ func (r *roleRunner) Kill(context.Context) error {
 func (r *roleRunner) ID() string { return strconv.Itoa(r.process.PID) }
 
 // Name implements runner.Runner.
-func (r *roleRunner) Name() string { return r.command.path }
+func (r *roleRunner) Name() string { return r.command.Name }
 
 // Diagnose implements runner.Runner.
 func (r *roleRunner) Diagnose(context.Context) string { return "" }

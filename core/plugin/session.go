@@ -8,6 +8,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/sandbox"
 )
 
 // session is a plugin's process with its log and its connection: what an instance and the asking for a manifest have in common.
@@ -21,12 +24,25 @@ type session struct {
 	launched time.Time
 	log      *follower
 	conn     *grpc.ClientConn
+	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: its record has it spared.
+	executable *Executable
+	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
+	group   *cgroup.Group
+	starved bool
+	// starvedBefore is how many did before the instance was adopted.
+	starvedBefore uint64
 }
 
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
-// is returned; what Prepare made is still there. spec is for a core that adopts the instance; nil: none is to.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest string, spec *recordedSpec) (*session, []string, error) {
-	s := &session{launcher: l, remit: remit, launched: time.Now()}
+// is returned; what Prepare made is still there. The executable is closed in any case, when the session ends. spec is for a core that adopts the
+// instance; nil: none is to.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string, spec *recordedSpec) (opened *session, lines []string, err error) {
+	s := &session{launcher: l, remit: remit, executable: executable, launched: time.Now()}
+	defer func() {
+		if opened == nil {
+			_ = executable.Close()
+		}
+	}()
 	log, err := openLog(l.logPath(remit.Role))
 	if err != nil {
 		return nil, nil, err
@@ -36,17 +52,20 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable, digest st
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.log, err = follow(l.roleLog(remit), log.Name(), -1, offset); err != nil {
+	if s.log, err = follow(l.roleLog(remit), log.Name(), -1, offset, &l.watches); err != nil {
 		return nil, nil, err
 	}
-	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{
-		path: executable,
+	if err := s.makeGroup(); err != nil {
+		s.log.finish()
+		return nil, nil, err
+	}
+	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
+		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: log,
 		// go-plugin's own variables come to these, and nothing else.
-		env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
-		uid: remit.UID, gid: remit.GID, shared: remit.SharedUID, stderr: log,
-	}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
+		Env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
+	}}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
-		err = errors.Join(err, s.sweep(ctx))
+		err = errors.Join(s.explain(err), s.sweep(ctx))
 		s.log.finish()
 		return nil, s.log.lines(), err
 	}
@@ -77,7 +96,7 @@ func (s *session) whileAlive(ctx context.Context, step func(context.Context) err
 	// The connection breaks a moment before the kernel tells of the end.
 	select {
 	case <-s.process.life.Done():
-		return &exitedError{exitOf(s.process.state, nil)}
+		return &exitedError{s.exit(nil)}
 	case <-time.After(exitMargin):
 		return err
 	}
@@ -101,7 +120,7 @@ func (s *session) end(ctx context.Context) error {
 	}
 	s.output.close()
 	s.log.finish()
-	return err
+	return errors.Join(err, s.letGo())
 }
 
 // leave lets go of the process, which runs on.
@@ -110,7 +129,15 @@ func (s *session) leave() error {
 	err := s.conn.Close()
 	s.output.close()
 	s.log.leave()
-	return err
+	return errors.Join(err, s.letGo())
+}
+
+// letGo closes the executable, if this core holds it.
+func (s *session) letGo() error {
+	if s.executable == nil {
+		return nil
+	}
+	return s.executable.Close()
 }
 
 // roleLog is where the lines of an instance go.
@@ -118,11 +145,16 @@ func (l *Launcher) roleLog(remit *Remit) hclog.Logger {
 	return l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID)
 }
 
-// sweep kills what left the process group: as root whatever runs as the instance's user, otherwise what carries its ID in the environment.
+// sweep kills what left the process group: what is in the control group, and unless nothing can have left that, as root whatever runs as the
+// instance's user, otherwise what carries its ID in the environment.
 func (s *session) sweep(ctx context.Context) error {
+	killed := s.killGroup()
+	if killed == nil && s.fenced() && s.removeGroup() == nil {
+		return nil // it was empty, or it would not go; to look at every process of the machine takes 10 ms
+	}
 	match := func(pid int) bool { return instanceOf(pid) == s.remit.InstanceID }
 	if !s.remit.SharedUID {
 		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
 	}
-	return sweep(ctx, "instance "+s.remit.InstanceID, 0, match)
+	return errors.Join(killed, sweep(ctx, "instance "+s.remit.InstanceID, 0, match), s.removeGroup())
 }

@@ -1,19 +1,14 @@
 package plugin
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
+	"time"
 )
 
 // MaxExecutable is the size of the largest executable that the store takes, in bytes. Kubernetes in one executable has 140 MB.
@@ -22,31 +17,30 @@ const MaxExecutable = 1 << 30
 const (
 	digestPrefix = "sha256:"
 	importPrefix = ".import-"
+	filePrefix   = "sha256-"
+	// collectAge is how long an executable has to be of no use to anybody before it is removed: far longer than what was imported takes to become
+	// part of the catalog.
+	collectAge = time.Hour
 )
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// Store keeps the executables of plugins, each under its digest. What it hands out has been verified: a changed file is as good as none.
+// Store keeps the executables of plugins, each under its digest. What it hands out is not a path but the verified bytes: a changed file is as good
+// as none. It keeps a descriptor of each executable that was asked for, and as an ordinary user a copy in memory, until Collect or Close.
 type Store struct {
 	dir string
+	// root says that the files belong to root, so that no role can change them, or even read them.
+	root bool
 
-	mu       sync.Mutex
-	verified map[string]fingerprint
-}
-
-// fingerprint is what changes when a file is changed. Only the owner of the file, the core, could forge the rest of it, and nobody can
-// forge ctime.
-type fingerprint struct {
-	device, inode uint64
-	size          int64
-	mtime, ctime  syscall.Timespec
+	mu      sync.Mutex
+	entries map[string]*entry
 }
 
 // OpenStore opens the store in a directory, which is made if it is absent (its parent must exist). What an interrupted import left is
 // removed. One core at a time may use it.
 func OpenStore(dir string) (*Store, error) {
-	// Roles execute files in it under their own users, but have no business listing it.
-	if err := makeDirectory(dir, 0o711); err != nil {
+	// Roles are executed by descriptors: the directory is the core's alone.
+	if err := makeDirectory(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("plugin: store: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -60,119 +54,116 @@ func OpenStore(dir string) (*Store, error) {
 			}
 		}
 	}
-	return &Store{dir: dir, verified: make(map[string]fingerprint)}, nil
+	return &Store{dir: dir, root: os.Geteuid() == 0, entries: make(map[string]*entry)}, nil
 }
 
-// Import stores what r yields, at most MaxExecutable bytes, and returns its digest, "sha256:" and hex. The bytes are stored as a whole or
-// not at all; importing them again changes nothing.
-func (s *Store) Import(ctx context.Context, r io.Reader) (digest string, err error) {
-	temp, err := os.CreateTemp(s.dir, importPrefix)
-	if err != nil {
-		return "", fmt.Errorf("plugin: import: %w", err)
+// Close closes what the store keeps open. What was handed out stays valid until it is closed itself.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var problems []error
+	for digest, e := range s.entries {
+		problems = append(problems, e.close())
+		delete(s.entries, digest)
 	}
-	defer func() {
-		_ = temp.Close()
-		if err != nil {
-			_ = os.Remove(temp.Name())
-		}
-	}()
-	sum := sha256.New()
-	if err := copyBounded(ctx, temp, sum, r); err != nil {
-		return "", fmt.Errorf("plugin: import: %w", err)
-	}
-	digest = digestPrefix + hex.EncodeToString(sum.Sum(nil))
-	if _, err := s.Path(digest); err == nil {
-		return digest, os.Remove(temp.Name())
-	}
-	if err := errors.Join(temp.Chmod(0o555), temp.Sync(), temp.Close()); err != nil {
-		return "", fmt.Errorf("plugin: import: %w", err)
-	}
-	if err := os.Rename(temp.Name(), s.file(digest)); err != nil {
-		return "", fmt.Errorf("plugin: import: %w", err)
-	}
-	if err := syncDirectory(s.dir); err != nil {
-		return "", fmt.Errorf("plugin: import: %w", err)
-	}
-	return digest, nil
+	return errors.Join(problems...)
 }
 
-func copyBounded(ctx context.Context, file io.Writer, sum hash.Hash, r io.Reader) error {
-	both := io.MultiWriter(file, sum)
-	buffer := make([]byte, 256<<10)
-	for total := 0; ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := r.Read(buffer)
-		total += n
-		if total > MaxExecutable {
-			return fmt.Errorf("the executable is larger than %d MiB", MaxExecutable>>20)
-		}
-		if _, err := both.Write(buffer[:n]); err != nil {
-			return err
-		}
-		if errors.Is(err, io.EOF) {
-			if total == 0 {
-				return errors.New("the executable is empty")
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Path returns the path of the executable with a digest, after it has made sure that the file is what the digest says. A *MissingError if it is
-// not there, or is something else.
-func (s *Store) Path(digest string) (string, error) {
-	missing := func(reason string) error { return &MissingError{Digest: digest, Reason: reason} }
+// Open returns the executable with a digest, after it has made sure that it is what the digest says; a *MissingError if it is not there, or is
+// something else. Its bytes are read when it is opened for the first time, and again when the file was touched. The caller closes it: until then Collect
+// leaves it alone.
+func (s *Store) Open(digest string) (*Executable, error) {
 	if !digestPattern.MatchString(digest) {
-		return "", missing("not a digest (sha256: and 64 hex digits)")
+		return nil, &MissingError{Digest: digest, Reason: "not a digest (sha256: and 64 hex digits)"}
 	}
-	path := s.file(digest)
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", missing("is not stored on this node")
-	}
+	e := s.take(digest)
+	opened, err := e.open(s.file(digest), digest, s.root)
 	if err != nil {
-		return "", missing(err.Error())
+		s.leave(e)
+		return nil, err
 	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
+	opened.release = func() { s.leave(e) }
+	return opened, nil
+}
+
+// take returns the entry of a digest, which is then in use.
+func (s *Store) take(digest string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[digest]
+	if e == nil {
+		e = &entry{}
+		s.entries[digest] = e
+	}
+	e.users++
+	e.unused = time.Time{}
+	return e
+}
+
+func (s *Store) leave(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.users--
+}
+
+// Collect removes the executables that nobody has a use for, and returns their digests: those that keep does not name and that are not handed out.
+// Nobody may have had a use for them for an hour in which this store was open, so that it is to be called now and then: what was just imported, or given
+// up and taken again, is never removed, whatever the clock of the machine says. What it keeps open or in memory of an executable that is not kept is
+// given back at once.
+func (s *Store) Collect(keep func(digest string) bool) (removed []string, err error) {
+	files, err := os.ReadDir(s.dir)
 	if err != nil {
-		return "", missing(err.Error())
+		return nil, fmt.Errorf("plugin: store: %w", err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() {
-		return "", missing(path + " is not a regular file")
+	var problems []error
+	for _, file := range files {
+		digest := digestPrefix + strings.TrimPrefix(file.Name(), filePrefix)
+		if !strings.HasPrefix(file.Name(), filePrefix) || !digestPattern.MatchString(digest) {
+			continue
+		}
+		gone, err := s.collect(digest, keep(digest))
+		if err != nil {
+			problems = append(problems, err)
+		}
+		if gone {
+			removed = append(removed, digest)
+		}
 	}
-	if int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-		return "", missing(path + " can be written by others than the core")
+	if len(removed) > 0 {
+		problems = append(problems, syncDirectory(s.dir))
 	}
-	if info.Mode().Perm()&0o111 != 0o111 {
-		return "", missing(path + " is not executable")
+	if err := errors.Join(problems...); err != nil {
+		return removed, fmt.Errorf("plugin: collect executables that nobody uses: %w", err)
 	}
-	print := fingerprint{device: stat.Dev, inode: stat.Ino, size: stat.Size, mtime: stat.Mtim, ctime: stat.Ctim}
+	return removed, nil
+}
+
+// collect decides on one executable. Whoever imports or opens it does so before, and it is in use, or afterwards, and finds it gone.
+func (s *Store) collect(digest string, keep bool) (removed bool, err error) {
 	s.mu.Lock()
-	known, seen := s.verified[digest]
-	s.mu.Unlock()
-	if seen && known == print {
-		return path, nil
+	defer s.mu.Unlock()
+	e := s.entries[digest]
+	if e == nil {
+		e = &entry{}
+		s.entries[digest] = e
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
-		return "", missing(err.Error())
+	switch {
+	case keep || e.users > 0:
+		e.unused = time.Time{}
+		return false, nil
+	case e.unused.IsZero():
+		e.unused = time.Now()
+		return false, e.close()
+	case time.Since(e.unused) < collectAge:
+		return false, nil
 	}
-	if found := digestPrefix + hex.EncodeToString(sum.Sum(nil)); found != digest {
-		return "", missing(fmt.Sprintf("%s was changed: its content is %s", path, short(found)))
+	if err := os.Remove(s.file(digest)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
 	}
-	s.mu.Lock()
-	s.verified[digest] = print
-	s.mu.Unlock()
-	return path, nil
+	delete(s.entries, digest)
+	return true, nil
 }
 
 func (s *Store) file(digest string) string {
-	return filepath.Join(s.dir, "sha256-"+strings.TrimPrefix(digest, digestPrefix))
+	return filepath.Join(s.dir, filePrefix+strings.TrimPrefix(digest, digestPrefix))
 }

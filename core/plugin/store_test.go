@@ -22,6 +22,19 @@ func openStore(t *testing.T) (*plugin.Store, string) {
 	return store, dir
 }
 
+// storedFile is where the store in a directory keeps an executable.
+func storedFile(dir, digest string) string {
+	return filepath.Join(dir, strings.Replace(digest, ":", "-", 1))
+}
+
+func use(store *plugin.Store, digest string) error {
+	executable, err := store.Open(digest)
+	if err != nil {
+		return err
+	}
+	return executable.Close()
+}
+
 func TestStoreKeepsByDigest(t *testing.T) {
 	t.Parallel()
 	store, dir := openStore(t)
@@ -32,12 +45,20 @@ func TestStoreKeepsByDigest(t *testing.T) {
 			t.Fatalf("digest %s, %v", digest, err)
 		}
 	}
-	path, err := store.Path(want)
-	if err != nil || path != filepath.Join(dir, "sha256-"+strings.TrimPrefix(want, "sha256:")) {
-		t.Fatalf("path %s, %v", path, err)
+	stored, err := store.Open(want)
+	if err != nil || stored.Digest() != want {
+		t.Fatalf("%v, %v", stored, err)
 	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o555 {
+	defer func() { _ = stored.Close() }()
+	if bytes, err := io.ReadAll(stored.File()); err != nil || string(bytes) != content {
+		t.Errorf("content %q, %v", bytes, err)
+	}
+	mode := os.FileMode(0o555)
+	if os.Geteuid() == 0 {
+		mode = 0o511
+	}
+	info, err := os.Stat(storedFile(dir, want))
+	if err != nil || info.Mode().Perm() != mode {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
@@ -64,21 +85,20 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, _ := openStore(t)
+			store, dir := openStore(t)
 			digest, err := store.Import(t.Context(), strings.NewReader("hello"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, err := store.Path(digest)
-			if err != nil {
+			if err := use(store, digest); err != nil {
 				t.Fatal(err)
 			}
-			if err := change(path); err != nil {
+			if err := change(storedFile(dir, digest)); err != nil {
 				t.Fatal(err)
 			}
 			var missing *plugin.MissingError
-			if path, err := store.Path(digest); !errors.As(err, &missing) || missing.Digest != digest {
-				t.Errorf("path %s, error %v", path, err)
+			if err := use(store, digest); !errors.As(err, &missing) || missing.Digest != digest {
+				t.Errorf("error %v", err)
 			}
 			if name == "directory" {
 				return
@@ -86,7 +106,7 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 			if _, err := store.Import(t.Context(), strings.NewReader("hello")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.Path(digest); err != nil {
+			if err := use(store, digest); err != nil {
 				t.Errorf("imported again: %v", err)
 			}
 		})
@@ -134,12 +154,12 @@ func TestStoreRefusesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestStorePathIsNoPath(t *testing.T) {
+func TestStoreTakesNoPaths(t *testing.T) {
 	t.Parallel()
 	store, _ := openStore(t)
 	for _, digest := range []string{"", "sha256:", "sha256:../../../../etc/passwd", "md5:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 63) + "/"} {
 		var missing *plugin.MissingError
-		if _, err := store.Path(digest); !errors.As(err, &missing) {
+		if err := use(store, digest); !errors.As(err, &missing) {
 			t.Errorf("%q: %v", digest, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // patience is far more than anything takes; it only bounds a test that fails.
@@ -25,6 +26,14 @@ func context() gocontext.Context { return gocontext.Background() }
 
 func timeout(t testing.TB) (gocontext.Context, gocontext.CancelFunc) {
 	return gocontext.WithTimeout(t.Context(), patience)
+}
+
+// granted are grants without parameters.
+func granted(names ...string) (list []*rolev1.Grant) {
+	for _, name := range names {
+		list = append(list, &rolev1.Grant{Name: name})
+	}
+	return list
 }
 
 func reader(content []byte) io.Reader { return bytes.NewReader(content) }
@@ -113,7 +122,7 @@ func (n *testNode) processes(t testing.TB) []string {
 		environment, _ := os.ReadFile(filepath.Join(name, "environ"))
 		marked := bytes.Contains(environment, []byte(plugin.InstanceVariable+"=reeve-"+filepath.Base(n.dir)+"/"))
 		executable, _ := os.Readlink(filepath.Join(name, "exe"))
-		marked = marked || strings.HasPrefix(executable, n.dir+"/")
+		marked = marked || strings.HasPrefix(strings.TrimPrefix(executable, "/memfd:"), n.dir+"/")
 		var uid string
 		for line := range strings.Lines(string(status)) {
 			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
@@ -141,11 +150,32 @@ func (n *testNode) entries(t testing.TB, path ...string) []string {
 	return names
 }
 
+// groupsLeft are the control groups of the node below its own, or its own.
+func (n *testNode) groupsLeft(t testing.TB, below string) []string {
+	t.Helper()
+	var left []string
+	for _, depth := range []string{"", "*/", "*/*/", "*/*/*/"} {
+		found, err := filepath.Glob("/sys/fs/cgroup/" + depth + "reeve-" + filepath.Base(n.dir) + below)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
+				left = append(left, path)
+			}
+		}
+	}
+	return left
+}
+
 // nothingLeft fails the test unless the node runs nothing and its run directory is empty but for its parts.
 func (n *testNode) nothingLeft(t testing.TB) {
 	t.Helper()
 	if left := n.processes(t); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
+	}
+	if left := n.groupsLeft(t, "/*"); len(left) > 0 {
+		t.Errorf("control groups are left: %v", left)
 	}
 	for _, part := range []string{"plugin", "instances", "host", "access"} {
 		if left := n.entries(t, "run", part); len(left) > 0 {

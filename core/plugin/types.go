@@ -3,6 +3,7 @@ package plugin
 import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // Remit is who an instance is and what it may: everything that the rest of the core needs to know of it. It does not change while the
@@ -13,7 +14,7 @@ type Remit struct {
 	// Name is "<role>.<counter>", under which the directories of the instance are kept.
 	Name string
 	Role string
-	// UID and GID are the instance's own where the core is root, and the core's otherwise.
+	// UID and GID are the instance's own where the core is root, and the core's otherwise and where the role is privileged.
 	UID, GID uint32
 	// SharedUID says that UID is not the instance's own.
 	SharedUID bool
@@ -21,6 +22,12 @@ type Remit struct {
 	Manifest *rolev1.RoleManifest
 	// Grants is what the owner granted to the role; never nil.
 	Grants *clusterv1.RoleGrants
+	// Powers is what the grants allow, and Tier how far that opens the sandbox.
+	Powers remit.Remit
+	Tier   clusterv1.Tier
+
+	// digest is the executable that Prepare found.
+	digest string
 }
 
 // Process is the process of an instance, which is also the leader of the instance's process group.

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // Users says under which user ID each role runs. Where the core is root every role has an ID of its own, which no other role, node or
@@ -12,6 +15,8 @@ import (
 type Users struct {
 	shared bool
 	ids    uidRange
+	// former are the ranges that the node had before: an earlier core may have left processes there.
+	former []uidRange
 	path   string
 
 	mu       sync.Mutex
@@ -29,7 +34,10 @@ type assignmentsFile struct {
 // range of 1024 IDs in rangesFile, which all nodes of the host share (by convention /var/lib/reeve/uid-ranges); the same owner always
 // gets the same range, and the range of an owner whose directory is gone is given to another only once no process uses it. Which role has which
 // ID is kept in assignmentsFile, on the volume. As an ordinary user it touches no file.
-func ReserveUsers(rangesFile, assignmentsFile, owner string) (*Users, error) {
+//
+// wanted is the range that the node is to have; nil: 1024 that nobody has. A *RangeError says that another node, or an account of the host, has an
+// ID of it: it is asked every time, since accounts come.
+func ReserveUsers(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange) (*Users, error) {
 	if os.Geteuid() != 0 {
 		return &Users{shared: true}, nil
 	}
@@ -40,12 +48,17 @@ func ReserveUsers(rangesFile, assignmentsFile, owner string) (*Users, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
-	ids, err := reserveRange(rangesFile, real)
+	if wanted != nil {
+		if err := freeOfAccounts(uidRange{Start: wanted.GetFirst(), Count: wanted.GetCount()}); err != nil {
+			return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
+		}
+	}
+	ids, former, err := reserveRange(rangesFile, real, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
 	removeInterrupted(assignmentsFile)
-	users := &Users{ids: ids, path: assignmentsFile}
+	users := &Users{ids: ids, former: former, path: assignmentsFile}
 	users.assigned.Version = formatVersion
 	if _, err := readJSON(assignmentsFile, &users.assigned); err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of roles: %w", err)
@@ -73,9 +86,12 @@ func (u *Users) Of(role string) (uid, gid uint32, err error) {
 			offset = max(offset, used)
 		}
 		offset++
-		if offset >= rangeSize {
-			return 0, 0, fmt.Errorf("plugin: user ID of role %s: %w: this node has run %d roles", role, ErrRangesFull, rangeSize-1)
-		}
+	}
+	if offset >= u.ids.count() {
+		return 0, 0, fmt.Errorf("plugin: user ID of role %s: %w: this node has %d and needs one for each role that it has ever run, and one more; "+
+			"give it more (sandbox.users in its parameters)", role, ErrRangesFull, u.ids.count())
+	}
+	if !ok {
 		u.assigned.Roles[role] = offset
 		if err := writeJSON(u.path, u.assigned, 0o600); err != nil {
 			delete(u.assigned.Roles, role)
@@ -91,4 +107,9 @@ func (u *Users) ofDescribe() (uid, gid uint32) {
 		return uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	return u.ids.Start, u.ids.Start
+}
+
+// held reports whether a user ID belongs to the node, or did before it was given others.
+func (u *Users) held(uid uint32) bool {
+	return u.ids.holds(uid) || slices.ContainsFunc(u.former, func(r uidRange) bool { return r.holds(uid) })
 }

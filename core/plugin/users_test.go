@@ -29,7 +29,7 @@ func reserve(t *testing.T, file, dir, name string) *plugin.Users {
 	if err := os.MkdirAll(owner, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	users, err := plugin.ReserveUsers(file, filepath.Join(owner, "uids.json"), owner)
+	users, err := plugin.ReserveUsers(file, filepath.Join(owner, "uids.json"), owner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestRangesAreReservedOneAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Go(func() {
-			users, err := plugin.ReserveUsers(file, filepath.Join(dir, name, "uids.json"), filepath.Join(dir, name))
+			users, err := plugin.ReserveUsers(file, filepath.Join(dir, name, "uids.json"), filepath.Join(dir, name), nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -131,7 +131,7 @@ func TestRangesFileIsNotGuessedAt(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plugin.ReserveUsers(file, filepath.Join(dir, "a", "uids.json"), filepath.Join(dir, "a")); err == nil {
+		if _, err := plugin.ReserveUsers(file, filepath.Join(dir, "a", "uids.json"), filepath.Join(dir, "a"), nil); err == nil {
 			t.Errorf("%q was accepted", content)
 		}
 		if now, err := os.ReadFile(file); err != nil || string(now) != content {
@@ -145,7 +145,7 @@ func TestOrdinaryUsersShare(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("this is root")
 	}
-	users, err := plugin.ReserveUsers("/nonexistent/ranges", "/nonexistent/uids", "/nonexistent")
+	users, err := plugin.ReserveUsers("/nonexistent/ranges", "/nonexistent/uids", "/nonexistent", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

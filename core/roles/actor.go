@@ -42,6 +42,8 @@ type actor struct {
 	failing *failing
 	// left says that the last instance was left running.
 	left bool
+	// trial is not nil while what is launched, or runs, is a version on trial.
+	trial *trial
 
 	backoff  *expbackoff.ExponentialBackOff
 	fallen   string // the fingerprint of what ended by itself and is to be started again; "": nothing is
@@ -126,7 +128,9 @@ func (a *actor) look() {
 	case <-a.ordered.Changed():
 		_, _ = a.ordered.Latest()
 		a.hopeless, a.fallen = "", ""
-		a.history.clear() // again: it may have failed once more in between
+		if a.history.clear() { // again: it may have failed once more in between
+			a.r.replan()
+		}
 		a.backoff.Reset()
 		a.renew = a.instance != nil
 	default:
@@ -188,7 +192,8 @@ func (a *actor) start() {
 		defer close(guarded)
 		a.guard(ctx, cancel, a.seen)
 	}()
-	a.begun = time.Now()
+	a.begun, a.trial = time.Now(), nil
+	a.beginTrial(a.seen)
 	id, err := a.launch(ctx, spec)
 	overtaken := ctx.Err() != nil
 	cancel()

@@ -29,6 +29,9 @@ func (a *actor) attend() {
 		return
 	}
 	unwanted := a.unwanted()
+	if !unwanted {
+		a.beginTrial(a.seen)
+	}
 	statuses := a.instance.Status().Watch()
 	var steady <-chan time.Time
 	var isReady bool
@@ -54,6 +57,7 @@ func (a *actor) attend() {
 			a.stop()
 			return
 		}
+		probation := a.followTrial(status.GetState(), unwanted)
 		a.showStatus(status, note)
 		later := a.tell()
 		if now := status.GetState() == rolev1.RoleState_ROLE_STATE_READY; now != isReady {
@@ -79,6 +83,10 @@ func (a *actor) attend() {
 		case <-statuses.Changed(): // read above
 		case <-order:
 		case <-later:
+		case <-probation:
+			if a.probationOver() {
+				return
+			}
 		case <-steady:
 			a.backoff.Reset()
 		}
@@ -163,7 +171,7 @@ func (a *actor) end() error {
 		defer cancel()
 		grace = lostAsked
 	}
-	return a.instance.Stop(ctx, grace)
+	return stopWith(ctx, a.instance, grace, a.stopReason())
 }
 
 // release ends what belonged to the instance.

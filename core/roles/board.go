@@ -13,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -37,6 +38,7 @@ type entry struct {
 	status  *clusterv1.InstanceStatus
 	remit   *plugin.Remit
 	process *plugin.Process
+	sandbox *nodev1.Sandbox
 	conn    grpc.ClientConnInterface
 	// idle is the generation of the newest plan that the role's actor has seen while it had no instance.
 	idle uint64
@@ -106,7 +108,7 @@ func instancesOf(entries map[string]entry) Instances {
 	instances := make(Instances, 0, len(entries))
 	for _, role := range slices.Sorted(maps.Keys(entries)) {
 		e := entries[role]
-		instances = append(instances, Instance{Status: e.status, Remit: e.remit, Process: e.process})
+		instances = append(instances, Instance{Status: e.status, Remit: e.remit, Process: e.process, Sandbox: e.sandbox})
 	}
 	return instances
 }

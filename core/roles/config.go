@@ -25,6 +25,11 @@ const (
 	DefaultBudgetFailures = 10
 	DefaultBudgetWindow   = 10 * time.Minute
 
+	// DefaultProbation is how long a version that is new on the node must be well to be kept: what is wrong with a version mostly shows at once.
+	DefaultProbation = 30 * time.Second
+	// DefaultTrialPatience is how long such a version may take to be Ready or Degraded at all: what has to convert much data takes minutes.
+	DefaultTrialPatience = 5 * time.Minute
+
 	// DefaultLivenessInterval is how often a role is asked whether it is well: often enough to be found out within half a minute, and too seldom to
 	// be noticed.
 	DefaultLivenessInterval = 5 * time.Second
@@ -66,6 +71,12 @@ type Config struct {
 	// again however often it fails: its crash budget is not for what is the node's fault. nil: the node never has.
 	Shortage func() string
 
+	// Probation is how long a version of a plugin must be Ready or Degraded without a failure, where there is one to go back to, before it is what the
+	// node stays with; TrialPatience how long it may take to be Ready or Degraded. Zero values mean the defaults.
+	Probation, TrialPatience time.Duration
+	// Stored says whether the executable with a digest is on this node; nil: every one is. It is asked often and must be quick.
+	Stored func(digest string) bool
+
 	// Events is told what happens to the roles; nil: nobody is. docs/reference/events.md lists the events.
 	Events Recorder
 	// Launched is told how long it took from the beginning of a launch until the role was Ready for the first time; nil: nobody is. It must not block.
@@ -98,6 +109,8 @@ func (c *Config) defaults() {
 		{&c.BackoffMax, DefaultBackoffMax},
 		{&c.BackoffReset, DefaultBackoffReset},
 		{&c.Grace, plugin.DefaultGrace},
+		{&c.Probation, DefaultProbation},
+		{&c.TrialPatience, DefaultTrialPatience},
 		{&c.Liveness.Interval, DefaultLivenessInterval},
 		{&c.Liveness.Timeout, DefaultLivenessTimeout},
 	} {
@@ -116,6 +129,9 @@ func (c *Config) defaults() {
 	}
 	if c.Shortage == nil {
 		c.Shortage = func() string { return "" }
+	}
+	if c.Stored == nil {
+		c.Stored = func(string) bool { return true }
 	}
 	if c.Launched == nil {
 		c.Launched = func(string, time.Duration) {}

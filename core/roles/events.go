@@ -32,6 +32,7 @@ const (
 	eventUnresponsive = "RoleUnresponsive"
 	eventNotLaunched  = "RoleNotLaunched"
 	eventFailed       = "RoleFailed"
+	eventRolledBack   = "RoleRolledBack"
 )
 
 const (
@@ -69,7 +70,11 @@ func (a *actor) recordFailure(severity nodev1.Severity, kind, message string, f 
 	if f.ExitCode != nil {
 		code = strconv.Itoa(int(f.GetExitCode()))
 	}
-	a.record(severity, kind, f.GetInstanceId(), message,
+	oom := ""
+	if f.GetOutOfMemory() {
+		oom = "true"
+	}
+	a.record(severity, kind, f.GetInstanceId(), message, "out_of_memory", oom,
 		"cause", f.GetCause(), "exit_code", code, "signal", f.GetSignal(),
 		"failures", strconv.FormatUint(uint64(f.GetFailures()), 10), "budget", strconv.FormatUint(uint64(f.GetBudget()), 10),
 		"window", spell(f.GetWindow().AsDuration()))

@@ -32,6 +32,7 @@ func (a *actor) failure(instanceID, cause string, exit *plugin.Exit, lines []str
 	f := &clusterv1.Failure{
 		Time: timestamppb.New(time.Now()), Cause: cause, InstanceId: instanceID, Lines: plugin.LastLines(lines, maxLines, maxLine),
 	}
+	f.OutOfMemory = exit != nil && exit.OutOfMemory
 	switch {
 	case exit == nil:
 	case exit.Signal != 0:
@@ -56,6 +57,9 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 		a.recordFailure(warning, kind, message+": "+f.GetCause(), f)
 		delay := a.retry(fingerprint)
 		a.log.Warn("ended by itself and is started again; it is not the role's fault", "reason", a.cause, "after", delay)
+		return
+	}
+	if a.goBack(kind, f) {
 		return
 	}
 	a.cause = f.GetCause()
@@ -110,6 +114,7 @@ func (a *actor) notLaunched(instanceID string, err error) {
 	}
 	f := a.failure(instanceID, cause, exit, lines)
 	switch {
+	case forGood(err) && a.goBack(eventNotLaunched, f):
 	case forGood(err):
 		a.hopeless, a.cause = a.seen.retry, cause
 		f = a.history.mention(f, a.r.config.budget(a.role))

@@ -58,11 +58,16 @@ type fakes struct {
 	launchTime, readyTime, stopTime time.Duration
 	// refuse, if it returns an error, is what a launch fails with.
 	refuse func(role string, configuration string) error
+	// refuseVersion, if it returns an error, is what the launch of a version of a plugin fails with.
+	refuseVersion func(version string) error
+	reasons       map[string]rolev1.StopReason // why a role was last stopped
 	// prepareError is what Prepare fails with, openError what Open does.
 	prepareError, openError error
 }
 
-func newFakes() *fakes { return &fakes{running: make(map[string]*fake)} }
+func newFakes() *fakes {
+	return &fakes{running: make(map[string]*fake), reasons: make(map[string]rolev1.StopReason)}
+}
 
 func (f *fakes) Prepare(ctx context.Context, spec plugin.Spec) (*plugin.Remit, error) {
 	f.mu.Lock()
@@ -125,10 +130,15 @@ func (f *fakes) Launch(ctx context.Context, remit *plugin.Remit, spec plugin.Spe
 			return nil, err
 		}
 	}
+	if f.refuseVersion != nil {
+		if err := f.refuseVersion(spec.Plugin.GetVersion()); err != nil {
+			return nil, err
+		}
+	}
 	if f.running[remit.Role] != nil {
 		panic("two instances of role " + remit.Role)
 	}
-	i := &fake{owner: f, remit: remit, spec: spec, pid: f.next, status: event.New(&rolev1.WatchResponse{State: rolev1.RoleState_ROLE_STATE_STARTING}), done: make(chan struct{})}
+	i := &fake{owner: f, remit: remit, spec: spec, version: spec.Plugin.GetVersion(), pid: f.next, status: event.New(&rolev1.WatchResponse{State: rolev1.RoleState_ROLE_STATE_STARTING}), done: make(chan struct{})}
 	f.launches++
 	f.running[remit.Role] = i
 	f.begun = append(f.begun, remit.Role)
@@ -163,12 +173,14 @@ func (f *fakes) leaks() error {
 
 // fake is an instance.
 type fake struct {
-	owner  *fakes
-	remit  *plugin.Remit
-	pid    int
-	status *event.Value[*rolev1.WatchResponse]
-	exit   plugin.Exit
-	done   chan struct{}
+	owner *fakes
+	remit *plugin.Remit
+	pid   int
+	// version is that of the plugin.
+	version string
+	status  *event.Value[*rolev1.WatchResponse]
+	exit    plugin.Exit
+	done    chan struct{}
 
 	asked  atomic.Int32 // how often it was asked whether it is well
 	asking atomic.Int32 // how often it is being asked at present
@@ -235,6 +247,13 @@ func (i *fake) Stop(ctx context.Context, _ time.Duration) error {
 	time.Sleep(i.owner.stopTime)
 	i.end(plugin.Exit{Requested: true})
 	return nil
+}
+
+func (i *fake) StopWith(ctx context.Context, grace time.Duration, reason rolev1.StopReason) error {
+	i.owner.mu.Lock()
+	i.owner.reasons[i.remit.Role] = reason
+	i.owner.mu.Unlock()
+	return i.Stop(ctx, grace)
 }
 
 // crash ends the instance as SIGKILL would.

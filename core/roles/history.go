@@ -66,6 +66,8 @@ type historyState struct {
 	givenUp bool
 	// last is nil if the role never failed. It is never changed.
 	last *clusterv1.Failure
+	// versions is what the versions of the plugin came to on this node; it outlasts the machine's boots.
+	versions versions
 }
 
 // openHistory reads what is kept of a role. What cannot be read is reported, and is as if it were not there.
@@ -114,6 +116,10 @@ type historyFile struct {
 	GivenUp bool        `json:"givenUp,omitempty"`
 	// Last is a reeve.cluster.v1.Failure in the JSON of protobuf.
 	Last json.RawMessage `json:"last,omitempty"`
+	// Good, Back and Past are as in versions; Back is a reeve.cluster.v1.RolledBack in the JSON of protobuf.
+	Good string          `json:"good,omitempty"`
+	Back json.RawMessage `json:"back,omitempty"`
+	Past bool            `json:"past,omitempty"`
 }
 
 // parseHistory reads a history of a boot of the machine. Of one of another boot only the last failure counts.
@@ -139,6 +145,10 @@ func parseHistory(content []byte, boot string, now time.Time) (historyState, err
 		}
 		s.last = bounded(last)
 	}
+	var err error
+	if s.versions, err = parseVersions(file); err != nil {
+		return historyState{}, err
+	}
 	if file.BootID != boot || len(file.Counted) > maxCounted {
 		return s, nil
 	}
@@ -157,13 +167,12 @@ func parseHistory(content []byte, boot string, now time.Time) (historyState, err
 
 // bounded returns a failure as it may be shown.
 func bounded(f *clusterv1.Failure) *clusterv1.Failure {
-	text := func(text string, size int) string { return limits.Cut(limits.Clean(limits.Cut(text, size)), size) }
 	f = proto.CloneOf(f)
-	f.Cause = text(strings.ReplaceAll(f.GetCause(), "\n", "; "), maxCause) // joined errors have lines
-	f.Signal, f.InstanceId = text(f.GetSignal(), limits.Name), text(f.GetInstanceId(), maxLine)
+	f.Cause = shownText(f.GetCause(), maxCause)
+	f.Signal, f.InstanceId = cleanText(f.GetSignal(), limits.Name), cleanText(f.GetInstanceId(), maxLine)
 	f.Lines = f.GetLines()[:min(len(f.GetLines()), maxLines)]
 	for n, line := range f.GetLines() {
-		f.Lines[n] = text(line, maxLine)
+		f.Lines[n] = cleanText(line, maxLine)
 	}
 	if f.GetTime().CheckValid() != nil {
 		f.Time = nil
@@ -172,6 +181,15 @@ func bounded(f *clusterv1.Failure) *clusterv1.Failure {
 		f.Window = nil
 	}
 	return f
+}
+
+// shownText is a reason of at most so many bytes as it may be shown. Joined errors have lines.
+func shownText(text string, size int) string {
+	return cleanText(strings.ReplaceAll(text, "\n", "; "), size)
+}
+
+func cleanText(text string, size int) string {
+	return limits.Cut(limits.Clean(limits.Cut(text, size)), size)
 }
 
 func printOf(fingerprint string) string {
@@ -240,11 +258,16 @@ func (h *history) note(failure *clusterv1.Failure, budget Budget) {
 	h.write()
 }
 
-// clear gives the role its whole budget back.
-func (h *history) clear() {
+// clear gives the role its whole budget back, and has a version tried again that the node went back from; it reports whether there is such a one.
+func (h *history) clear() (tryAgain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if tryAgain = h.versions.gone(); tryAgain {
+		h.versions.back = nil
+		h.write()
+	}
 	h.forget()
+	return tryAgain
 }
 
 func (h *history) forget() {
@@ -284,6 +307,9 @@ func (h *history) write() {
 
 func (h *history) keep() error {
 	file := historyFile{Version: historyVersion, BootID: h.boot, Print: h.print, Counted: h.counted, GivenUp: h.givenUp}
+	if err := h.versions.keep(&file); err != nil {
+		return err
+	}
 	if h.last != nil {
 		var err error
 		if file.Last, err = protojson.Marshal(h.last); err != nil {

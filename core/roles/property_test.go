@@ -45,6 +45,8 @@ type choice struct {
 	generation uint64
 	refused    bool
 	held       bool
+	// version is that of its plugin, and previous the one before; 0: there is none.
+	version, previous int
 }
 
 func (c choice) role() roles.DesiredRole {
@@ -52,9 +54,18 @@ func (c choice) role() roles.DesiredRole {
 	if c.refused {
 		configuration = "bad"
 	}
-	d := configured(providing(role(c.name, c.requires...), "x."+c.name), configuration, c.generation)
+	in := func(version int) roles.DesiredRole {
+		return configured(providing(of(role(c.name, c.requires...), fmt.Sprint(version)), "x."+c.name), configuration, c.generation)
+	}
+	d := in(c.version)
+	if c.previous != 0 {
+		d = after(d, in(c.previous))
+	}
 	if c.held {
 		d = held(d, "held")
+		if d.Previous != nil {
+			d.Previous.Hold = d.Hold
+		}
 	}
 	return d
 }
@@ -72,6 +83,7 @@ func steps(rt *rapid.T) []step {
 		}
 		c.refused = rapid.IntRange(0, 5).Draw(rt, "refused") == 0
 		c.held = rapid.IntRange(0, 7).Draw(rt, "held") == 0
+		c.version, c.previous = rapid.IntRange(1, 3).Draw(rt, "version"), rapid.IntRange(0, 3).Draw(rt, "previous")
 		return c
 	})
 	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
@@ -99,16 +111,21 @@ func steps(rt *rapid.T) []step {
 }
 
 // Whatever is desired, whatever ends or hangs and whatever operators restart: when nothing happens any more, exactly what may run runs, as it was
-// last desired, but for what failed more often than its budget allows; and a shutdown leaves nothing.
+// last desired, but for what failed more often than its budget allows, and in the version before where the present one did not come to work; and a
+// shutdown leaves nothing.
 func TestEverythingConverges(t *testing.T) {
-	givenUp := 0
+	var ends ends
 	for range 20 { // each is a hundred sequences
-		rapid.Check(t, func(rt *rapid.T) { givenUp += checkSequence(t, rt) })
+		rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt, &ends) })
 	}
-	if givenUp < 20 { // a hundred or so
-		t.Errorf("%d roles were given up in the end: the sequences do not do what they should", givenUp)
+	if !testing.Short() && (ends.givenUp < 20 || ends.back < 20 || ends.kept < 20) { // a hundred or so of each
+		t.Errorf("%+v: the sequences do not do what they should", ends)
 	}
+	t.Logf("%+v", ends)
 }
+
+// ends counts in what state roles ended: given up, gone back to the version before, or with one that stood its trial.
+type ends struct{ givenUp, back, kept int }
 
 // allowed is the crash budget of the property test's roles. Its window is longer than a sequence.
 const allowed = 2
@@ -116,7 +133,10 @@ const allowed = 2
 // patience is how long a role may not answer, asked how often it is asked.
 const patience, asked = 20 * time.Second, time.Minute
 
-func checkSequence(t *testing.T, rt *rapid.T) (givenUp int) {
+// probation of the property test's roles ends before one that hangs is found out, or after.
+const probation = asked + patience/2
+
+func checkSequence(t *testing.T, rt *rapid.T, ends *ends) {
 	f := newFakes()
 	f.launchTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "launch")) * time.Millisecond
 	f.readyTime = time.Duration(rapid.IntRange(0, 100).Draw(rt, "ready")) * time.Millisecond
@@ -129,6 +149,7 @@ func checkSequence(t *testing.T, rt *rapid.T) (givenUp int) {
 	}
 	settings := []func(*roles.Config){budget(allowed, 1000*time.Hour), func(c *roles.Config) {
 		c.Liveness = roles.Liveness{Interval: asked, Timeout: patience}
+		c.Probation = probation
 	}}
 	keeps := rapid.IntRange(0, 9).Draw(rt, "kept") == 0
 	if keeps {
@@ -157,17 +178,24 @@ func checkSequence(t *testing.T, rt *rapid.T) (givenUp int) {
 			m.settled(x)
 		}
 		pass(time.Hour)
+		m.settled(x)
 		result = errors.Join(result, x.converged(m), x.end())
 		for _, gaveUp := range m.gaveUp {
 			if gaveUp {
-				givenUp++
+				ends.givenUp++
+			}
+		}
+		for name, c := range m.desired {
+			if v := m.versions[name]; v.inForce(c) != c.version {
+				ends.back++
+			} else if v.good == c.version {
+				ends.kept++
 			}
 		}
 	})
 	if result != nil {
 		rt.Fatal(result)
 	}
-	return givenUp
 }
 
 // model counts the failures of roles as they happen to them.
@@ -176,13 +204,70 @@ type model struct {
 	counted map[string]int
 	print   map[string]string // of what failed
 	gaveUp  map[string]bool
+	// versions is what the versions of the roles' plugins came to.
+	versions map[string]*tried
+	problems []error
+}
+
+// tried is what is known of the versions of a plugin: the last one that stood its trial, and the last one that did not. past says that the catalog has had
+// another one since.
+type tried struct {
+	good, back int
+	past       bool
 }
 
 func newModel() *model {
-	return &model{counted: make(map[string]int), print: make(map[string]string), gaveUp: make(map[string]bool)}
+	m := &model{counted: make(map[string]int), print: make(map[string]string), gaveUp: make(map[string]bool), versions: make(map[string]*tried)}
+	for _, name := range names {
+		m.versions[name] = &tried{}
+	}
+	return m
 }
 
-func (c choice) print() string { return fmt.Sprint(c.requires, c.generation, c.refused) }
+func (v *tried) inForce(c choice) int {
+	if c.hasBefore() && v.back == c.version && !v.past {
+		return c.previous
+	}
+	return c.version
+}
+
+func (v *tried) onTrial(c choice) bool {
+	return c.hasBefore() && v.inForce(c) == c.version && v.good != c.version && v.back != c.previous
+}
+
+func (c choice) hasBefore() bool { return c.previous != 0 && c.previous != c.version }
+
+func (m *model) printOf(name string) string {
+	c := m.desired[name]
+	return fmt.Sprint(c.requires, c.generation, c.refused, m.versions[name].inForce(c))
+}
+
+// look takes note of what time alone does to versions.
+func (m *model) look(x *fixture, name string) {
+	status, v := x.of(name), m.versions[name]
+	c, desired := m.desired[name]
+	if status == nil {
+		*v = tried{}
+	}
+	if !desired {
+		return
+	}
+	if v.back != c.version {
+		v.past = v.back != 0
+	}
+	if status.GetRolledBack() != nil && v.inForce(c) == c.version {
+		if !c.refused || !v.onTrial(c) {
+			m.problems = append(m.problems, fmt.Errorf("role %s went back: %v, %+v, %+v", name, status, c, *v))
+		}
+		v.back, v.past = c.version, false
+	}
+	trial := strings.Contains(status.GetReason(), "on trial") || strings.HasPrefix(status.GetReason(), "stops after")
+	if v.onTrial(c) && x.runs(name) == fmt.Sprint(c.version) && status.GetState() == ready && !trial {
+		if v.good = c.version; v.back == v.good {
+			v.back, v.past = 0, false
+		}
+	}
+}
 
 // failed counts a failure of what runs.
 func (m *model) failed(name, print string) {
@@ -199,9 +284,10 @@ func (m *model) reset(name string) { m.counted[name], m.gaveUp[name] = 0, false 
 // something else may run.
 func (m *model) settled(x *fixture) {
 	for _, name := range names {
+		m.look(x, name)
 		status := x.of(name)
 		mayRun := status.GetState() != blocked || strings.HasPrefix(status.GetReason(), "waits for")
-		if status == nil || m.gaveUp[name] && mayRun && m.desired[name].print() != m.print[name] {
+		if status == nil || m.gaveUp[name] && mayRun && m.printOf(name) != m.print[name] {
 			m.reset(name)
 		}
 	}
@@ -228,11 +314,11 @@ func rolesOf(desired map[string]choice) (all []roles.DesiredRole) {
 
 // hurt does to an instance what the step says.
 func (x *fixture) hurt(s step, m *model) {
-	for _, name := range []string{s.crash, s.fail, s.hang} {
-		if x.blames(name) {
-			m.failed(name, m.desired[name].print())
-		}
+	name := s.crash + s.fail + s.hang
+	if name == "" {
+		return
 	}
+	blamed := x.blames(name)
 	if instance := x.get(s.crash); instance != nil {
 		instance.crash()
 	}
@@ -242,6 +328,20 @@ func (x *fixture) hurt(s step, m *model) {
 	if instance := x.get(s.hang); instance != nil {
 		instance.feel(errSilent)
 		pass(asked + patience)
+	}
+	c, v := m.desired[name], m.versions[name]
+	if s.hang != "" && blamed && v.onTrial(c) && x.of(name).GetRolledBack() == nil {
+		// It has stood its trial before it was found out.
+		if v.good = c.version; v.back == v.good {
+			v.back, v.past = 0, false
+		}
+	}
+	switch {
+	case !blamed:
+	case v.onTrial(c):
+		v.back, v.past = c.version, false
+	default:
+		m.failed(name, m.printOf(name))
 	}
 }
 
@@ -275,6 +375,9 @@ func (x *fixture) take(s step, m *model) error {
 	}
 	if err == nil {
 		m.reset(s.restart)
+		if v := m.versions[s.restart]; !v.past {
+			v.back = 0
+		}
 	}
 	return nil
 }
@@ -298,7 +401,7 @@ func (x *fixture) converged(m *model) error {
 			}
 		}
 	}
-	var problems []error
+	problems := m.problems
 	for _, name := range names {
 		status, instance := x.of(name), x.get(name)
 		c, desired := may[name]
@@ -309,6 +412,10 @@ func (x *fixture) converged(m *model) error {
 			problems = append(problems, fmt.Errorf("role %s is desired: %v, and shown: %v", name, desired, status != nil))
 		case desired && instance != nil && status.GetConfigurationGeneration() != c.generation:
 			problems = append(problems, fmt.Errorf("role %s runs with an old configuration", name))
+		case desired && instance != nil && instance.version != fmt.Sprint(m.versions[name].inForce(c)):
+			problems = append(problems, fmt.Errorf("role %s runs version %s: %+v, %+v", name, instance.version, c, *m.versions[name]))
+		case desired && (status.GetRolledBack() != nil) != (m.versions[name].inForce(c) != c.version):
+			problems = append(problems, fmt.Errorf("role %s has gone back: %v, %+v, %+v", name, status.GetRolledBack(), c, *m.versions[name]))
 		case runs[name] && instance == nil:
 			problems = append(problems, fmt.Errorf("role %s may run, and is %s (%s)", name, status.GetState(), status.GetReason()))
 		case !runs[name] && instance != nil && !x.outlives(name, may, runs):

@@ -61,7 +61,7 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 	if err != nil {
 		return nil, err
 	}
-	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data)
+	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
 	if err != nil {
 		return nil, err
 	}

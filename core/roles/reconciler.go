@@ -16,18 +16,21 @@ type Reconciler struct {
 	group  sync.WaitGroup
 
 	mu         sync.Mutex
+	desired    Desired // as it was last said
 	generation uint64
 	actors     map[string]*actor
 	begun      bool
 	closing    bool
 	leaving    bool
 	problems   []error
+	// barred are roles that must not run whatever is desired, and why; see Bar.
+	barred map[string]string
 }
 
 // New returns a reconciler that has done nothing yet, and shows the instances that it begins with.
 func New(config Config) *Reconciler {
 	config.defaults()
-	r := &Reconciler{config: config, board: newBoard(), actors: make(map[string]*actor)}
+	r := &Reconciler{config: config, board: newBoard(), actors: make(map[string]*actor), barred: make(map[string]string)}
 	r.adopt()
 	return r
 }
@@ -58,25 +61,37 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return errors.Join(r.problems...)
 }
 
-// apply gives every actor its part of a new plan, and makes the actors that are missing.
+// apply makes a plan of what is desired from now on.
 func (r *Reconciler) apply(desired Desired, closing bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation++
+	r.desired = desired
 	r.closing = r.closing || closing
-	r.begin(desired)
+	r.plan()
+}
+
+// replan makes another plan of the same, since something else has changed of which a plan depends: which version of a plugin is in force, or what is
+// barred.
+func (r *Reconciler) replan() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begun && !r.closing {
+		r.plan()
+	}
+}
+
+// plan gives every actor its part of a new plan, and makes the actors that are missing.
+func (r *Reconciler) plan() {
+	r.generation++
+	r.begin(r.desired)
 	present := make(map[string]*rolev1.RoleManifest)
 	for role, a := range r.actors {
 		present[role] = a.manifest
 	}
-	plan := makePlan(r.generation, desired, present)
+	plan := makePlan(r.generation, r.inForce(), present)
 	r.board.plan(plan)
 	for role, v := range plan {
-		a, ok := r.actors[role]
-		if !ok {
-			a = newActor(r, role)
-			r.actors[role] = a
-		}
+		a := r.actors[role]
 		if v.manifest != nil {
 			a.manifest = v.manifest
 		}

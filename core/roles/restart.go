@@ -46,7 +46,9 @@ func (r *Reconciler) Restart(ctx context.Context, role string, dryRun bool) (ins
 	if dryRun {
 		return instanceID, nil
 	}
-	a.history.clear()
+	if a.history.clear() {
+		r.replan()
+	}
 	a.record(info, eventRestarted, instanceID, "is restarted by an operator")
 	a.log.Info("restarted by an operator", "instance", instanceID)
 	a.orders.Update(func(n uint64) uint64 { return n + 1 })

@@ -43,7 +43,7 @@ func (a *actor) show(s shown) {
 	if a.instance != nil {
 		of = a.launched
 		process := a.instance.Process()
-		e.remit, e.process, e.conn = a.instance.Remit(), &process, a.instance.Conn()
+		e.remit, e.process, e.conn, e.sandbox = a.instance.Remit(), &process, a.instance.Conn(), sandboxOf(a.instance)
 		status.InstanceId, status.Pid, status.Started = e.remit.InstanceID, int64(process.PID), timestamppb.New(a.started)
 	} else if s.state != starting { // when an instance is being made
 		e.idle = a.seen.generation
@@ -53,6 +53,10 @@ func (a *actor) show(s shown) {
 		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
 		status.Digest = record.GetDigests()[plugin.Platform]
 		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
+	}
+	status.Tier = tierOf(e.remit, of.desired, a.role)
+	if a.seen.desired != nil {
+		status.RolledBack = a.seen.desired.back
 	}
 	a.last = e
 	a.r.board.put(a.role, e)
@@ -68,6 +72,9 @@ func (a *actor) showStatus(status *rolev1.WatchResponse, note string) {
 		s.state = degraded
 	case rolev1.RoleState_ROLE_STATE_STOPPING, rolev1.RoleState_ROLE_STATE_STOPPED:
 		s.state = stopping
+	}
+	if s.state != stopping {
+		s.reason = a.withTrial(s.reason)
 	}
 	if note != "" {
 		s.reason = note

@@ -6,6 +6,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -25,6 +26,14 @@ type DesiredRole struct {
 	Gate string
 	// Failed, if not empty, says why starting the role is pointless: it is stopped and Failed with this reason.
 	Failed string
+	// Previous is the role as the version of the plugin that ran before offers it: what runs if the present one does not come to work here
+	// (versions.go). Its own Previous is not looked at. nil: there is nothing to go back to.
+	Previous *DesiredRole
+
+	// onTrial says that the version has not come to work here yet, and that there is one to go back to. back, if not nil, says that this is the version
+	// before, and why it runs.
+	onTrial bool
+	back    *clusterv1.RolledBack
 }
 
 // Instances is the state of every role of this node, sorted by role.
@@ -37,6 +46,8 @@ type Instance struct {
 	// Remit and Process are nil while no process runs.
 	Remit   *plugin.Remit
 	Process *plugin.Process
+	// Sandbox is what confines the process; nil while none runs, or if that is not known.
+	Sandbox *nodev1.Sandbox
 }
 
 // Capabilities is who provides which capability on this node: capability (or role name) to provider. Only roles whose process has been

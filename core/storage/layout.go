@@ -45,6 +45,18 @@ func (l Layout) Identity() string { return filepath.Join(l.Data, "identity") }
 // Assignment is the file of the roles that the cluster last assigned to the node.
 func (l Layout) Assignment() string { return filepath.Join(l.Data, "cache", "assignment.json") }
 
+// Roles is the directory in which every role has a directory of its own.
+func (l Layout) Roles() string { return filepath.Join(l.Data, "roles") }
+
+// Reserve is the file that takes room on the volume for when it is full.
+func (l Layout) Reserve() string { return filepath.Join(l.Data, "reserve") }
+
+// Full is the file that says which roles must not run since they filled the volume.
+func (l Layout) Full() string { return filepath.Join(l.Data, "cache", "full.json") }
+
+// Executables is the file that says when the executables of plugins were last of use.
+func (l Layout) Executables() string { return filepath.Join(l.Data, "cache", "executables.json") }
+
 // Log is the file to which the instances of a role write their standard error.
 func (l Layout) Log(role string) string { return filepath.Join(l.Data, "logs", role+".log") }
 

@@ -32,6 +32,10 @@ func main() {
 			Summary:             "Holds a part of the cluster's consensus store (etcd)",
 			Provides:            []string{capability},
 			ConfigurationSchema: configurationSchema,
+			// Twice the quota of a store by default: etcd's index and what it sends to a member that is behind are in memory, besides the pages of the database.
+			Grants: []role.Grant{role.GrantLimit(map[string]string{"memory": "4Gi"})},
+			// It runs no program, and its members and users are reached through Unix sockets.
+			GivesUp: []string{role.GiveUpProcesses, role.GiveUpNetwork},
 			// The cluster API needs the store, and the store needs nothing of the cluster: it must be there first, and last.
 			StartsFromCache: true,
 			InSplit:         role.Continue,
@@ -41,7 +45,7 @@ func main() {
 			},
 			Register:    consensus.Register,
 			CheckHealth: consensus.CheckHealth,
-			Metrics:     service.WriteMetrics,
+			Metrics:     consensus.WriteMetrics,
 			Run: func(ctx context.Context, host *role.Host) error {
 				settings, err := parseConfiguration(host.Configuration())
 				if err != nil {

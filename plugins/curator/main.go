@@ -35,11 +35,14 @@ func plugin() role.Plugin {
 	return role.Plugin{
 		Name: pluginName, Version: version,
 		Roles: []role.Role{{
-			Name:                roleName,
-			Summary:             "Serves the cluster API: nodes, their roles, the catalog, certificates.",
-			ConsensusUser:       consensusUser,
-			Requires:            []string{store.CapabilityConsensus},
-			Provides:            []string{rules.CapabilityCluster},
+			Name:          roleName,
+			Summary:       "Serves the cluster API: nodes, their roles, the catalog, certificates.",
+			ConsensusUser: consensusUser,
+			Requires:      []string{store.CapabilityConsensus},
+			Provides:      []string{rules.CapabilityCluster},
+			// The port is configured, so it may be any.
+			Grants:              []role.Grant{role.GrantListen(role.AnyPort)},
+			GivesUp:             []string{role.GiveUpProcesses},
 			ConfigurationSchema: configuration.Schema,
 			StartsFromCache:     true,
 			InSplit:             role.Continue,

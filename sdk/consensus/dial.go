@@ -112,6 +112,7 @@ func connect(open *hostv1.ConsensusOpen) (*Client, error) {
 		// The errors that it would log are returned to the caller.
 		Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(tellOverQuota),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				return dialer.DialContext(ctx, "unix", socket)
 			}),

@@ -9,5 +9,9 @@
 // A Client works again by itself when the store was restarted. While it is away, calls wait or fail with an error of gRPC's, watches are
 // silent and leases run on: give every call a context with a deadline.
 //
+// A ConsensusUser may have so many bytes and leases in the store, as the cluster's owner grants it. A role that has used them up is told ErrOverQuota; it
+// can still read and delete. Status of the Client's Maintenance answers as if the role had a store of its own: DbSize is what it has, DbSizeQuota what it may
+// have. A lease is its user's alone: etcd's client does not notice, as long as it lets the store choose the ID.
+//
 // The package owns the connections of its clients and watches the host's OpenConsensus. It publishes nothing.
 package consensus

@@ -35,6 +35,7 @@ func main() {
 		Stdout:           os.Stdout,
 		Stderr:           os.Stderr,
 		StdoutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		Interactive:      term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd())),
 		Width:            width,
 		Now:              time.Now,
 		Name:             os.Args[0],

@@ -56,6 +56,7 @@ type Cluster struct {
 	curatorOn string
 	nodes     []*clusterv1.Node
 	plugins   []*clusterv1.PluginRecord
+	policy    *clusterv1.ClusterPolicy
 	member    *hostv1.Membership
 	// watchers is how many watch a node.
 	watchers int

@@ -2,20 +2,15 @@ package fakecluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // management is the cluster API.
@@ -68,6 +63,9 @@ func (m *management) known(role string) bool {
 
 func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
 	if !m.known(request.GetRole()) {
+		if plugin := m.waiting(request.GetRole()); plugin != "" {
+			return nil, status.Errorf(codes.FailedPrecondition, "plugin %s waits for approval: `reeve plugin approve %s`", plugin, plugin)
+		}
 		return nil, status.Errorf(codes.NotFound, "no plugin of the catalog offers role %s", request.GetRole())
 	}
 	if strings.Contains(request.GetConfiguration(), "wrong") {
@@ -118,6 +116,9 @@ func (m *management) RemoveRole(_ context.Context, request *clusterv1.RemoveRole
 			}
 		}
 		if err == nil && !request.GetDryRun() {
+			if request.GetWipe() {
+				record.WipedRoles = append(record.WipedRoles, request.GetRole())
+			}
 			node.Record = record
 		}
 	})
@@ -128,26 +129,6 @@ func (m *management) RemoveRole(_ context.Context, request *clusterv1.RemoveRole
 		return &clusterv1.RemoveRoleResponse{Node: record}, nil
 	}
 	return &clusterv1.RemoveRoleResponse{Node: record}, m.cluster.Report(request.GetNodeId(), request.GetRole(), nil)
-}
-
-func (m *management) AddPlugin(_ context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
-	plugin := &clusterv1.PluginRecord{
-		Name: request.GetManifest().GetName(), Version: request.GetManifest().GetVersion(), Digests: request.GetDigests(),
-		Manifest: request.GetManifest(), Generation: 1, Added: timestamppb.New(Began),
-	}
-	for _, role := range request.GetManifest().GetRoles() {
-		grants := &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()}
-		for _, asked := range request.GetGrants() {
-			if asked.GetRole() == role.GetName() {
-				grants.Grants = asked.GetGrants()
-			}
-		}
-		plugin.Grants = append(plugin.Grants, grants)
-	}
-	if !request.GetDryRun() {
-		m.cluster.AddPlugin(plugin)
-	}
-	return &clusterv1.AddPluginResponse{Plugin: plugin}, nil
 }
 
 func (m *management) ListPlugins(context.Context, *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
@@ -195,34 +176,5 @@ func (n *node) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.Get
 func (n *node) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStreamingServer[nodev1.WatchStatusResponse]) error {
 	return n.cluster.watch(stream.Context(), func() error {
 		return stream.Send(&nodev1.WatchStatusResponse{Status: n.status()})
-	})
-}
-
-// ImportPlugin takes everything that begins with "plugin " for one of the name that follows.
-func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPluginRequest, nodev1.ImportPluginResponse]) error {
-	var data []byte
-	for {
-		request, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		data = append(data, request.GetData()...)
-	}
-	fields := strings.Fields(string(data[:min(len(data), 100)]))
-	if len(fields) < 2 || fields[0] != "plugin" {
-		return status.Error(codes.InvalidArgument, "it is not a plugin: it ended before the handshake")
-	}
-	return stream.SendAndClose(&nodev1.ImportPluginResponse{
-		Digest: fmt.Sprintf("sha256:%06d", len(data)), Platform: "linux/amd64",
-		Manifest: &rolev1.Manifest{
-			Name: fields[1], Version: "0.1.0", Protocols: []string{"reeve.role.v1"},
-			Roles: []*rolev1.RoleManifest{{
-				Name: fields[1], Summary: "A role for tests", ConsensusUser: fields[1],
-				Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/" + fields[1]}}},
-			}},
-		},
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,13 +20,14 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Variant makes one test plugin another plugin: it is written behind the executable's bytes, which changes the digest and not the program.
+// Variant makes one test plugin another plugin: it is written into a variable of the executable, which changes the digest and not the program. A role may
+// execute its executable and not read it, so that it has to be where the kernel loads it.
 type Variant struct {
 	Name  string `json:"name"`
 	Roles []Role `json:"roles"`
-	// Before is what it does instead of a handshake; empty: it is a plugin.
+	// Before is what it does instead of a handshake, or before it ("reach", "unsteady", "greedy"); empty: it is a plugin.
 	Before string `json:"before,omitempty"`
-	// Path is a socket, for the variant "foreign".
+	// Path is a socket, for the variant "foreign", and a file, for the variant "reach".
 	Path string `json:"path,omitempty"`
 	// Line is the handshake line of the variant "line".
 	Line string `json:"line,omitempty"`
@@ -93,6 +93,12 @@ type Configuration struct {
 	LogAlways int `json:"logAlways,omitempty"`
 	// Write is the content of a file "written" in its data directory.
 	Write string `json:"write,omitempty"`
+	// Try is what to try and to publish as values, "ok" or the error: "read executable", "write executable", "replace executable", "mark".
+	Try []string `json:"try,omitempty"`
+	// Memory is how many MiB it takes and uses once it is ready, and Forks how many children in sessions of their own it starts; it publishes how many
+	// came to be as "forks".
+	Memory int `json:"memory,omitempty"`
+	Forks  int `json:"forks,omitempty"`
 }
 
 // String is the configuration as a JSON document.
@@ -104,8 +110,19 @@ func (c Configuration) String() string {
 	return string(encoded)
 }
 
-// Mark separates the program from the variant. It is put together here so that the program itself does not hold it.
-func Mark() string { return strings.Join([]string{"", "test plugin", "variant", ""}, "\n") }
+// SlotSize is how large a variant may be when it is encoded, in bytes.
+const SlotSize = 4 << 10
+
+// slotMark is what the variable begins with in the executable as it was built; zeros follow it.
+const slotMark = "<variant>"
+
+// InSlot is the variant that was written into the variable; nil if none was.
+func InSlot(slot []byte) []byte {
+	if bytes.HasPrefix(slot, []byte(slotMark)) {
+		return nil
+	}
+	return bytes.TrimRight(slot, "\x00")
+}
 
 // Executable is a built test plugin.
 type Executable struct{ path string }
@@ -147,7 +164,14 @@ func (e *Executable) Bytes(t testing.TB, variant Variant) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(bytes.Clone(program), append([]byte(Mark()), encoded...)...)
+	empty := append([]byte(slotMark), make([]byte, SlotSize-len(slotMark))...)
+	at := bytes.Index(program, empty)
+	if len(encoded) > SlotSize || at < 0 || at != bytes.LastIndex(program, empty) {
+		t.Fatalf("a variant of %d bytes has no place in the executable (at %d)", len(encoded), at)
+	}
+	clear(program[at : at+SlotSize])
+	copy(program[at:], encoded)
+	return program
 }
 
 // Dir makes a directory for a test, with a path so short that sockets fit below it and which every user may search.

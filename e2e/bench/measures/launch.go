@@ -71,7 +71,7 @@ func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data)
+	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -5,5 +5,8 @@
 // and e2e last, and writes what `go test -json` said to var/test. Its last line is "N passed, N failed, N skipped".
 //
 // Beside a test that fails it counts as failed: a package that fails without a failed test, a module of which no test was run, a check that
-// fails, and a test that is skipped without saying why.
+// fails, a test that is skipped without saying why, and a table (see below) of which a row is not as it must be.
+//
+// Tests that have more to show than whether they passed leave a table in var/test/tables, as JSON: {"title", "columns", "rows", "failed"}. All tables of
+// the run are printed before the last line.
 package main

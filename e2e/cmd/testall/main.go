@@ -38,6 +38,9 @@ func testAll(ctx context.Context, dir string, race bool, out io.Writer) (bool, e
 	if err := os.MkdirAll(results, 0o755); err != nil {
 		return false, err
 	}
+	if err := forgetTables(results); err != nil {
+		return false, err
+	}
 	var total tally
 	for _, m := range w.modules {
 		say(out, "check  %s", m.name)
@@ -56,6 +59,7 @@ func testAll(ctx context.Context, dir string, race bool, out io.Writer) (bool, e
 	if ctx.Err() != nil {
 		total.problem("interrupted: %v", context.Cause(ctx))
 	}
+	printTables(results, &total, out)
 	return total.print(out), nil
 }
 

@@ -1,9 +1,8 @@
-// Command testplugin is a plugin for tests: what it does is said by the last line of its own executable (before the handshake) and by its
+// Command testplugin is a plugin for tests: what it does is said by a variable that was written into its executable (before the handshake) and by its
 // configuration (afterwards). It misbehaves in every way that the tests of a core need.
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,13 +20,14 @@ import (
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
+// slot is overwritten in the executable: plugintest.Executable.Bytes.
+var slot = [plugintest.SlotSize]byte{'<', 'v', 'a', 'r', 'i', 'a', 'n', 't', '>'}
+
 func main() {
 	variant := plugintest.Variant{}
-	if content, err := os.ReadFile("/proc/self/exe"); err == nil {
-		if _, encoded, ok := bytes.Cut(content, []byte(plugintest.Mark())); ok {
-			if err := json.Unmarshal(encoded, &variant); err != nil {
-				fail("variant: %v", err)
-			}
+	if encoded := plugintest.InSlot(slot[:]); encoded != nil {
+		if err := json.Unmarshal(encoded, &variant); err != nil {
+			fail("variant: %v", err)
 		}
 	}
 	if len(os.Args) == 2 && os.Args[1] == "child" {
@@ -56,7 +56,12 @@ func fail(format string, arguments ...any) {
 func misbehave(variant plugintest.Variant) {
 	directory := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
 	switch variant.Before {
-	case "":
+	case "", "unsteady":
+	case "reach":
+		reach(variant.Path)
+	case "greedy":
+		take(1 << 10)
+		fail("there was memory enough")
 	case "exit":
 		fmt.Fprintln(os.Stderr, "cannot find my own feet")
 		os.Exit(7)
@@ -127,8 +132,12 @@ func misbehave(variant plugintest.Variant) {
 func serve(variant plugintest.Variant) {
 	p := role.Plugin{Name: variant.Name, Version: "0.1.0"}
 	for _, r := range variant.Roles {
+		summary := ""
+		if variant.Before == "unsteady" {
+			summary = fmt.Sprintf("I am %d", os.Getpid())
+		}
 		p.Roles = append(p.Roles, role.Role{
-			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
+			Name: r.Name, Summary: summary, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
 			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
 			Run:                run,
 		})
@@ -174,6 +183,12 @@ func run(ctx context.Context, host *role.Host) error {
 			}
 		}()
 	}
+	for _, what := range c.Try {
+		host.SetValue(strings.ReplaceAll(what, " ", "-"), try(what))
+	}
+	if c.Forks > 0 {
+		host.SetValue("forks", fmt.Sprint(fork(c.Forks)))
+	}
 	switch c.Do {
 	case "ready":
 		host.SetEndpoint("test", "127.0.0.1:1")
@@ -197,6 +212,7 @@ func run(ctx context.Context, host *role.Host) error {
 	default:
 		return fmt.Errorf("no such thing to do: %q", c.Do)
 	}
+	take(c.Memory)
 	if c.After > 0 {
 		select {
 		case <-ctx.Done():

@@ -150,7 +150,8 @@ func (r *raw) Watch(_ *rolev1.WatchRequest, stream grpc.ServerStreamingServer[ro
 	return nil
 }
 
-func (r *raw) Stop(context.Context, *rolev1.StopRequest) (*rolev1.StopResponse, error) {
+func (r *raw) Stop(_ context.Context, request *rolev1.StopRequest) (*rolev1.StopResponse, error) {
+	fmt.Fprintln(os.Stderr, "stopped:", request.GetReason())
 	if err := r.act("Stop"); err != nil {
 		return nil, err
 	}

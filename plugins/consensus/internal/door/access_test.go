@@ -13,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/door"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
@@ -257,32 +259,53 @@ func TestClientWorksAgain(t *testing.T) {
 	}
 }
 
-// TestGoroutinesStayFlat opens and closes many times, with connections.
-func TestGoroutinesStayFlat(t *testing.T) {
+// TestOpeningsLeaveNothing opens and closes a thousand times, with connections, watches and calls.
+func TestOpeningsLeaveNothing(t *testing.T) {
 	n := start(t, storetest.Directory(t))
 	n.ensure(t, "ant", "bee")
 	instances := []*consensusv1.AccessInstance{n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")}
 	keys := []string{ownKey, foreignKey}
+	ctx := storetest.Context(t)
 	cycle := func() {
 		n.open(t, instances...)
 		for i, instance := range instances {
-			client := storetest.Dial(t, instance.Socket)
-			if _, err := client.Put(storetest.Context(t), keys[i], "v"); err != nil {
+			connection, err := grpc.NewClient("unix:"+instance.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
 				t.Fatal(err)
 			}
-			client.Close()
+			if _, err := pb.NewKVClient(connection).Put(ctx, &pb.PutRequest{Key: []byte(keys[i]), Value: []byte("v")}); err != nil {
+				t.Fatal(err)
+			}
+			if stream, err := pb.NewWatchClient(connection).Watch(ctx); err != nil {
+				t.Error(err)
+			} else if err := stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte(keys[i])}}}); err != nil {
+				t.Error(err)
+			}
+			defer connection.Close()
 		}
-		n.set(t)
+		n.set(t) // with the connections open
 	}
-	for range 5 {
+	for range 10 {
 		cycle()
 	}
-	before := runtime.NumGoroutine()
-	const cycles = 200
+	goroutines, descriptors := runtime.NumGoroutine(), descriptorsOf(t)
+	const cycles = 500
 	for range cycles {
 		cycle()
 	}
 	const slack = 10 // etcd's own, which come and go
-	storetest.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before+slack })
-	t.Logf("%d goroutines before, %d after %d cycles", before, runtime.NumGoroutine(), cycles)
+	storetest.Eventually(t, "as many goroutines and descriptors as before", func() bool {
+		return runtime.NumGoroutine() <= goroutines+slack && descriptorsOf(t) <= descriptors+slack/2
+	})
+	t.Logf("%d goroutines and %d descriptors before, %d and %d after %d openings",
+		goroutines, descriptors, runtime.NumGoroutine(), descriptorsOf(t), cycles*len(instances))
+}
+
+func descriptorsOf(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("the descriptors of this process cannot be counted: %v", err)
+	}
+	return len(entries)
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -32,12 +33,17 @@ type api struct {
 	pb.AuthClient
 	pb.ClusterClient
 	pb.MaintenanceClient
+	health
 }
+
+// health keeps its methods' names apart from etcd's.
+type health struct{ healthpb.HealthClient }
 
 func apiOf(connection grpc.ClientConnInterface) api {
 	return api{
 		pb.NewKVClient(connection), pb.NewWatchClient(connection), pb.NewLeaseClient(connection),
 		pb.NewAuthClient(connection), pb.NewClusterClient(connection), pb.NewMaintenanceClient(connection),
+		health{healthpb.NewHealthClient(connection)},
 	}
 }
 
@@ -46,13 +52,9 @@ type outcome string
 
 const (
 	// own: allowed, since it concerns what is the user's own.
-	own outcome = "own"
-	// open: etcd leaves it to everybody that has a connection.
-	open outcome = "open"
-	// denied: etcd's own permission denied.
-	denied outcome = "denied"
-	// refused: another refusal of etcd's, whoever calls.
-	refused outcome = "refused"
+	own outcome = "allowed"
+	// denied: etcd's own permission denied, by etcd or by the door.
+	denied outcome = "refused"
 )
 
 // TestConfinement calls every method of etcd's API, through the socket of an instance and without any namespace, and then the same as root in
@@ -64,7 +66,8 @@ func TestConfinement(t *testing.T) {
 	n.open(t, instance)
 	root := apiOf(dialRoot(t, n.store))
 	confined := apiOf(storetest.Dial(t, instance.Socket).ActiveConnection())
-	rows := confinement(root)
+	ids := leasesOf(n)
+	rows := confinement(root, ids)
 
 	tested := make(map[string]bool)
 	var printed strings.Builder
@@ -72,24 +75,20 @@ func TestConfinement(t *testing.T) {
 	fmt.Fprintln(table, "METHOD\tCALL\tCONFINED USER\tROOT")
 	run := func(row row, who api) error {
 		ctx := storetest.Context(t)
-		prepare(t, root)
+		prepare(t, n, root, ids)
 		return row.call(ctx, who)
 	}
 	for _, row := range rows {
-		tested["etcdserverpb."+row.method] = true
+		tested[full(row.method)] = true
 		t.Run(row.method+"/"+row.name, func(t *testing.T) {
 			got := run(row, confined)
 			switch {
-			case row.want == own || row.want == open:
+			case row.want == own:
 				if got != nil {
 					t.Errorf("the confined user got %v, want that it is allowed", got)
 				}
-			case row.want == denied:
-				if !isStatus(got, rpctypes.ErrGRPCPermissionDenied) {
-					t.Errorf("the confined user got %v, want etcd's %v", got, rpctypes.ErrGRPCPermissionDenied)
-				}
-			case !isStatus(got, row.root):
-				t.Errorf("the confined user got %v, want %v", got, row.root)
+			case !isStatus(got, rpctypes.ErrGRPCPermissionDenied):
+				t.Errorf("the confined user got %v, want etcd's %v", got, rpctypes.ErrGRPCPermissionDenied)
 			}
 			asRoot := run(row, root)
 			if row.root == nil && asRoot != nil || row.root != nil && !isStatus(asRoot, row.root) {
@@ -105,15 +104,20 @@ func TestConfinement(t *testing.T) {
 	server := v3rpc.Server(n.store.Server(), nil, nil)
 	defer server.Stop()
 	for name, service := range server.GetServiceInfo() {
-		if name == "grpc.health.v1.Health" { // says that the server runs, and nothing else
-			continue
-		}
 		for _, method := range service.Methods {
-			if full := name + "/" + method.Name; !tested[full] {
-				t.Errorf("method %s is not in the table", full)
+			if method := name + "/" + method.Name; !tested[method] {
+				t.Errorf("method %s is not in the table", method)
 			}
 		}
 	}
+}
+
+// full is the whole name of a method of the table.
+func full(method string) string {
+	if strings.HasPrefix(method, "grpc.") {
+		return method
+	}
+	return "etcdserverpb." + method
 }
 
 // isStatus compares as etcd's clients do: by code and text.

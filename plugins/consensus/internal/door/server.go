@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // maxStreams is how many calls a connection may have under way. etcd sets no bound, so that one instance could have its millions of watches, each a few
@@ -25,14 +28,22 @@ const maxStreams = 10_000
 type Store interface {
 	Server() *etcdserver.EtcdServer
 	// Admit asks for room for a request of a user before etcd sees it; the returned function is called when etcd has answered.
-	Admit(user string, request any) (answered func(), err error)
+	Admit(ctx context.Context, user string, request any) (usage.Settle, error)
+	// Number is that of a user, which its leases carry; 0: there is none.
+	Number(user string) uint32
+	// Leases are the IDs of a user's leases.
+	Leases(user string) (*pb.LeaseLeasesResponse, error)
+	// Revoked is told of a lease that a user has given back.
+	Revoked(user string)
+	// UsageOf is what a user has.
+	UsageOf(user string) *consensusv1.UserUsage
 }
 
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
 func newServer(served Store) *grpc.Server {
 	return v3rpc.Server(served.Server(), nil, unary(served),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ChainStreamInterceptor(stream),
+		grpc.ChainStreamInterceptor(stream(served)),
 		grpc.Creds(transport{}),
 		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
@@ -46,18 +57,55 @@ func newServer(served Store) *grpc.Server {
 }
 
 func unary(served Store) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		answered, err := served.Admit(store.UserOf(ctx), request)
-		if err != nil {
-			return nil, err
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if !mayCall(info.FullMethod) {
+			return nil, errDenied
 		}
-		defer answered()
-		return askAgain(withoutToken(ctx), request, handle)
+		user := store.UserOf(ctx)
+		ctx = withoutToken(ctx)
+		switch request := request.(type) {
+		case *pb.RangeRequest:
+			return askAgain(ctx, request, handle)
+		case *pb.LeaseGrantRequest:
+			return grantLease(ctx, served, user, request, handle)
+		case *pb.LeaseLeasesRequest:
+			return served.Leases(user)
+		case *pb.StatusRequest:
+			return statusFor(ctx, served, user, request, handle)
+		}
+		if !ownLeases(served, user, request) {
+			return nil, errDenied
+		}
+		return admitted(ctx, served, user, request, handle)
 	}
 }
 
-func stream(server any, call grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(server, tokenless{ServerStream: call, ctx: withoutToken(call.Context())})
+// admitted carries out what there is room for.
+func admitted(ctx context.Context, served Store, user string, request any, handle grpc.UnaryHandler) (any, error) {
+	settle, err := served.Admit(ctx, user, request)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := askAgain(ctx, request, handle)
+	settle(answer, err)
+	if _, ok := request.(*pb.LeaseRevokeRequest); ok && err == nil {
+		served.Revoked(user)
+	}
+	return answer, err
+}
+
+func stream(served Store) grpc.StreamServerInterceptor {
+	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if !mayCall(info.FullMethod) {
+			return errDenied
+		}
+		user := store.UserOf(call.Context())
+		call = tokenless{ServerStream: call, ctx: withoutToken(call.Context())}
+		if info.FullMethod == pb.Lease_LeaseKeepAlive_FullMethodName {
+			call = keepingAlive{ServerStream: call, served: served, user: user}
+		}
+		return handle(server, call)
+	}
 }
 
 // tokenless is a streaming call in whose context there is no token.

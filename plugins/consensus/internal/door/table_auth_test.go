@@ -12,14 +12,14 @@ import (
 
 func authRows(root api) []row {
 	rows := []row{
-		{"Auth/AuthStatus", "", open, nil, func(ctx context.Context, a api) error { return drop(a.AuthStatus(ctx, &pb.AuthStatusRequest{})) }},
-		{"Auth/Authenticate", "as root, without password", refused, status.Error(codes.Unknown, auth.ErrNoPasswordUser.Error()), func(ctx context.Context, a api) error {
+		{"Auth/AuthStatus", "", denied, nil, func(ctx context.Context, a api) error { return drop(a.AuthStatus(ctx, &pb.AuthStatusRequest{})) }},
+		{"Auth/Authenticate", "as root, without password", denied, status.Error(codes.Unknown, auth.ErrNoPasswordUser.Error()), func(ctx context.Context, a api) error {
 			return drop(a.Authenticate(ctx, &pb.AuthenticateRequest{Name: "root"}))
 		}},
-		{"Auth/UserGet", "itself", own, nil, func(ctx context.Context, a api) error {
+		{"Auth/UserGet", "itself", denied, nil, func(ctx context.Context, a api) error {
 			return drop(a.UserGet(ctx, &pb.AuthUserGetRequest{Name: "ant"}))
 		}},
-		{"Auth/RoleGet", "its own", own, nil, func(ctx context.Context, a api) error {
+		{"Auth/RoleGet", "its own", denied, nil, func(ctx context.Context, a api) error {
 			return drop(a.RoleGet(ctx, &pb.AuthRoleGetRequest{Role: "ant"}))
 		}},
 	}

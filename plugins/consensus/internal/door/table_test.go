@@ -8,7 +8,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 )
 
@@ -27,34 +29,61 @@ const (
 	foreignPrefix, foreignEnd = "/reeve/users/bee/", "/reeve/users/bee0"
 	foreignKey                = "/reeve/users/bee/key"
 	siblingKey                = "/reeve/users/ants/key"
-	ownLease, foreignLease    = 101, 102
-	emptyLease                = 103
 )
 
+// leases are those of the table, by whose they are; empty ones have no keys.
+type leases struct{ own, empty, foreign, foreignEmpty, nobody int64 }
+
+func leasesOf(n *node) leases {
+	lease := func(user string, random int64) int64 { return int64(n.store.Number(user))<<40 | random }
+	return leases{own: lease("ant", 1), empty: lease("ant", 2), foreign: lease("bee", 1), foreignEmpty: lease("bee", 2), nobody: 101}
+}
+
 // prepare puts back what an earlier call took away.
-func prepare(t *testing.T, root api) {
+func prepare(t *testing.T, n *node, root api, ids leases) {
 	t.Helper()
 	ctx := storetest.Context(t)
-	for _, lease := range []int64{ownLease, foreignLease, emptyLease} {
+	if leasesOf(n) != ids || missing(t, root) {
+		// Root has deleted everything, the numbers of the users among it.
+		for user, id := range map[string]int64{"ant": ids.own, "bee": ids.foreign} {
+			for _, key := range []string{numbers.Key(user), numbers.LastKey} {
+				if _, err := root.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(numbers.Format(numbers.OfLease(id)))}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		storetest.Eventually(t, "the numbers of the users", func() bool { return leasesOf(n) == ids })
+	}
+	for _, lease := range []int64{ids.own, ids.empty, ids.foreign, ids.foreignEmpty, ids.nobody} {
 		if _, err := root.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: lease, TTL: 3600}); err != nil && !isStatus(err, rpctypes.ErrGRPCDuplicateKey) && !isStatus(err, rpctypes.ErrGRPCLeaseExist) {
 			t.Fatal(err)
 		}
 	}
-	for key, lease := range map[string]int64{ownKey: ownLease, foreignKey: foreignLease, siblingKey: 0} {
+	for key, lease := range map[string]int64{ownKey: ids.own, foreignKey: ids.foreign, siblingKey: 0} {
 		if _, err := root.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte("v"), Lease: lease}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func confinement(root api) []row {
-	rows := append(readRows(), writeRows()...)
-	rows = append(rows, txnRows()...)
+func missing(t *testing.T, root api) bool {
+	t.Helper()
+	answer, err := root.Range(storetest.Context(t), &pb.RangeRequest{Key: []byte(numbers.Key("ant"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.GetCount() == 0
+}
+
+func confinement(root api, ids leases) []row {
+	rows := append(readRows(), writeRows(root, ids)...)
+	rows = append(rows, txnRows(ids)...)
 	rows = append(rows, watchRows()...)
-	rows = append(rows, leaseRows()...)
+	rows = append(rows, leaseRows(ids)...)
 	rows = append(rows, authRows(root)...)
 	rows = append(rows, clusterRows()...)
-	return append(rows, maintenanceRows()...)
+	rows = append(rows, maintenanceRows()...)
+	return append(rows, healthRows()...)
 }
 
 func drop[T any](_ T, err error) error { return err }
@@ -107,7 +136,7 @@ func drain[T any](stream interface{ Recv() (T, error) }, err error) error {
 	return err
 }
 
-func writeRows() []row {
+func writeRows(root api, ids leases) []row {
 	put := func(name string, want outcome, request *pb.PutRequest) row {
 		return row{"KV/Put", name, want, nil, func(ctx context.Context, a api) error { return drop(a.Put(ctx, request)) }}
 	}
@@ -118,9 +147,11 @@ func writeRows() []row {
 	}
 	return []row{
 		put("own key", own, &pb.PutRequest{Key: []byte(ownKey), Value: []byte("v")}),
-		put("own key, own lease", own, &pb.PutRequest{Key: []byte(ownKey), Lease: ownLease}),
+		put("own key, own lease", own, &pb.PutRequest{Key: []byte(ownKey), Lease: ids.own}),
 		put("own key, previous value", own, &pb.PutRequest{Key: []byte(ownKey), PrevKv: true}),
-		put("own key, foreign lease", denied, &pb.PutRequest{Key: []byte(ownKey), Lease: foreignLease}),
+		put("own key, foreign lease", denied, &pb.PutRequest{Key: []byte(ownKey), Lease: ids.foreign}),
+		put("own key, foreign lease without keys", denied, &pb.PutRequest{Key: []byte(ownKey), Lease: ids.foreignEmpty}),
+		put("own key, nobody's lease", denied, &pb.PutRequest{Key: []byte(ownKey), Lease: ids.nobody}),
 		put("foreign key", denied, &pb.PutRequest{Key: []byte(foreignKey), Value: []byte("v")}),
 		put("foreign key, previous value", denied, &pb.PutRequest{Key: []byte(foreignKey), PrevKv: true}),
 		put("longer name, same beginning", denied, &pb.PutRequest{Key: []byte(siblingKey)}),
@@ -133,8 +164,7 @@ func writeRows() []row {
 		remove("own prefix and more", denied, ownPrefix, foreignEnd),
 		remove("everything", denied, "\x00", "\x00"),
 		{"KV/Compact", "present revision", denied, nil, func(ctx context.Context, a api) error {
-			// The revision is read from the header of a call that everybody may make.
-			status, err := a.Status(ctx, &pb.StatusRequest{})
+			status, err := root.Status(ctx, &pb.StatusRequest{})
 			if err != nil {
 				return err
 			}
@@ -143,7 +173,7 @@ func writeRows() []row {
 	}
 }
 
-func txnRows() []row {
+func txnRows(ids leases) []row {
 	get := func(key string) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(key)}}}
 	}
@@ -156,6 +186,9 @@ func txnRows() []row {
 	nested := func(op *pb.RequestOp) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: &pb.TxnRequest{Success: []*pb.RequestOp{op}}}}
 	}
+	leased := func(lease int64) *pb.RequestOp {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(ownKey), Lease: lease}}}
+	}
 	exists := func(key string) *pb.Compare {
 		return &pb.Compare{Key: []byte(key), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: 0}}
 	}
@@ -167,7 +200,7 @@ func txnRows() []row {
 		request *pb.TxnRequest
 	}{
 		{"own keys", own, &pb.TxnRequest{Compare: []*pb.Compare{exists(ownKey)}, Success: ops(get(ownKey), put(ownKey)), Failure: ops(remove(ownKey))}},
-		{"nothing", open, &pb.TxnRequest{}},
+		{"nothing", own, &pb.TxnRequest{}},
 		{"compare a foreign key", denied, &pb.TxnRequest{Compare: []*pb.Compare{exists(foreignKey)}, Success: ops(get(ownKey))}},
 		{"compare a foreign range", denied, &pb.TxnRequest{Compare: []*pb.Compare{{
 			Key: []byte(ownPrefix), RangeEnd: []byte(foreignEnd), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{},
@@ -179,9 +212,12 @@ func txnRows() []row {
 		{"put a foreign key in the branch not taken", denied, &pb.TxnRequest{Failure: ops(put(foreignKey))}},
 		{"get a foreign key, nested", denied, &pb.TxnRequest{Success: ops(nested(get(foreignKey)))}},
 		{"put a foreign key, nested twice", denied, &pb.TxnRequest{Success: ops(nested(nested(put(foreignKey))))}},
-		{"own key with a foreign lease", denied, &pb.TxnRequest{Success: ops(&pb.RequestOp{Request: &pb.RequestOp_RequestPut{
-			RequestPut: &pb.PutRequest{Key: []byte(ownKey), Lease: foreignLease},
-		}})}},
+		{"own key with its lease", own, &pb.TxnRequest{Success: ops(leased(ids.own)), Failure: ops(nested(leased(ids.empty)))}},
+		{"own key with a foreign lease", denied, &pb.TxnRequest{Success: ops(leased(ids.foreign))}},
+		{"own key with a foreign lease without keys", denied, &pb.TxnRequest{Success: ops(leased(ids.foreignEmpty))}},
+		{"own key with a foreign lease, in the branch not taken", denied, &pb.TxnRequest{Failure: ops(leased(ids.foreignEmpty))}},
+		{"own key with a foreign lease, nested twice", denied, &pb.TxnRequest{Success: ops(nested(nested(leased(ids.foreignEmpty))))}},
+		{"own key with nobody's lease", denied, &pb.TxnRequest{Success: ops(leased(ids.nobody))}},
 	} {
 		rows = append(rows, row{"KV/Txn", c.name, c.want, nil, func(ctx context.Context, a api) error { return drop(a.Txn(ctx, c.request)) }})
 	}
@@ -226,7 +262,7 @@ func watchRows() []row {
 	}
 }
 
-func leaseRows() []row {
+func leaseRows(ids leases) []row {
 	keepAlive := func(name string, want outcome, id int64) row {
 		return row{"Lease/LeaseKeepAlive", name, want, nil, func(ctx context.Context, a api) error {
 			ctx, cancel := context.WithCancel(ctx)
@@ -251,20 +287,33 @@ func leaseRows() []row {
 			return drop(a.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: keys}))
 		}}
 	}
+	grant := func(name string, want outcome, id int64) row {
+		return row{"Lease/LeaseGrant", name, want, nil, func(ctx context.Context, a api) error {
+			return drop(a.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: 3600}))
+		}}
+	}
 	return []row{
-		{"Lease/LeaseGrant", "any", open, nil, func(ctx context.Context, a api) error {
-			return drop(a.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 3600}))
-		}},
-		keepAlive("own lease", own, ownLease),
-		keepAlive("foreign lease", denied, foreignLease),
-		keepAlive("lease without keys", open, emptyLease),
-		timeToLive("own lease, with keys", own, ownLease, true),
-		timeToLive("foreign lease, with keys", denied, foreignLease, true),
-		timeToLive("foreign lease, without keys", open, foreignLease, false),
-		revoke("own lease", own, ownLease),
-		revoke("foreign lease", denied, foreignLease),
-		revoke("lease without keys", open, emptyLease),
-		{"Lease/LeaseLeases", "while others have leases", denied, nil, func(ctx context.Context, a api) error {
+		grant("any", own, 0),
+		grant("an ID of another", denied, ids.foreign+1000),
+		grant("an ID of nobody", denied, 1000),
+		grant("an ID below zero", denied, -1),
+		keepAlive("own lease", own, ids.own),
+		keepAlive("own lease without keys", own, ids.empty),
+		keepAlive("foreign lease", denied, ids.foreign),
+		keepAlive("foreign lease without keys", denied, ids.foreignEmpty),
+		keepAlive("nobody's lease", denied, ids.nobody),
+		timeToLive("own lease, with keys", own, ids.own, true),
+		timeToLive("own lease, without keys", own, ids.own, false),
+		timeToLive("foreign lease, with keys", denied, ids.foreign, true),
+		timeToLive("foreign lease, without keys", denied, ids.foreign, false),
+		timeToLive("foreign lease that has none", denied, ids.foreignEmpty, true),
+		timeToLive("nobody's lease", denied, ids.nobody, false),
+		revoke("own lease", own, ids.own),
+		revoke("own lease without keys", own, ids.empty),
+		revoke("foreign lease", denied, ids.foreign),
+		revoke("foreign lease without keys", denied, ids.foreignEmpty),
+		revoke("nobody's lease", denied, ids.nobody),
+		{"Lease/LeaseLeases", "its own", own, nil, func(ctx context.Context, a api) error {
 			return drop(a.LeaseLeases(ctx, &pb.LeaseLeasesRequest{}))
 		}},
 	}
@@ -273,7 +322,7 @@ func leaseRows() []row {
 func clusterRows() []row {
 	var learner uint64 // what root's MemberAdd made
 	return []row{
-		{"Cluster/MemberList", "", open, nil, func(ctx context.Context, a api) error {
+		{"Cluster/MemberList", "", denied, nil, func(ctx context.Context, a api) error {
 			return drop(a.MemberList(ctx, &pb.MemberListRequest{Linearizable: true}))
 		}},
 		{"Cluster/MemberAdd", "a learner", denied, nil, func(ctx context.Context, a api) error {
@@ -308,8 +357,8 @@ func maintenanceRows() []row {
 		}}
 	}
 	return []row{
-		{"Maintenance/Status", "", open, nil, func(ctx context.Context, a api) error { return drop(a.Status(ctx, &pb.StatusRequest{})) }},
-		alarm("list", open, pb.AlarmRequest_GET),
+		{"Maintenance/Status", "", own, nil, func(ctx context.Context, a api) error { return drop(a.Status(ctx, &pb.StatusRequest{})) }},
+		alarm("list", denied, pb.AlarmRequest_GET),
 		alarm("disarm", denied, pb.AlarmRequest_DEACTIVATE),
 		{"Maintenance/Alarm", "raise", denied, nil, func(ctx context.Context, a api) error {
 			if err := drop(a.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE})); err != nil {
@@ -328,5 +377,28 @@ func maintenanceRows() []row {
 		downgrade("validate", pb.DowngradeRequest_VALIDATE),
 		downgrade("enable", pb.DowngradeRequest_ENABLE),
 		downgrade("cancel", pb.DowngradeRequest_CANCEL),
+	}
+}
+
+func healthRows() []row {
+	check := func(method string, call func(context.Context, healthpb.HealthClient) error) row {
+		return row{"grpc.health.v1.Health/" + method, "", denied, nil, func(ctx context.Context, a api) error { return call(ctx, a.HealthClient) }}
+	}
+	return []row{
+		check("Check", func(ctx context.Context, a healthpb.HealthClient) error {
+			return drop(a.Check(ctx, &healthpb.HealthCheckRequest{}))
+		}),
+		check("List", func(ctx context.Context, a healthpb.HealthClient) error {
+			return drop(a.List(ctx, &healthpb.HealthListRequest{}))
+		}),
+		check("Watch", func(ctx context.Context, a healthpb.HealthClient) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			stream, err := a.Watch(ctx, &healthpb.HealthCheckRequest{})
+			if err != nil {
+				return err
+			}
+			return drop(stream.Recv())
+		}),
 	}
 }

@@ -1,8 +1,8 @@
 // Package reconcile makes true what the cluster API asks of the store: that the granted ConsensusUsers are there, each confined to its prefix, and that
-// no others are.
+// no others are. What a user has stored stays when it is withdrawn, unless the cluster API asks that it be wiped, too.
 //
 // It owns no state. It watches the document in which the cluster API keeps its wish, in the store itself, and acts while the local member is the
 // store's leader. A wish is acted upon only as it was read from a quorum; without a document, or with one that cannot be read, nothing is ever
-// taken away. Every step can be repeated, so a run that was cut off is completed by the next, here or on another member. Two members that
+// taken away; and a wipe compares, with every batch of keys, whether the document is still the one that asked for it. Every step can be repeated, so a run that was cut off is completed by the next, here or on another member. Two members that
 // for a moment both take themselves for the leader may undo each other's step; the periodic look mends that.
 package reconcile

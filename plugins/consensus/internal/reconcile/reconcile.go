@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -21,7 +22,7 @@ const (
 	// firstRetry and lastRetry bound the pause after a round that failed: the first is about an election, the last as long as a look's.
 	firstRetry = time.Second
 	lastRetry  = lookInterval
-	// roundBound is how long one round may take. It is long, since each new user takes a few writes.
+	// roundBound is how long one round may take. It is long, since each new user takes a few writes, and a wipe as many as it has keys.
 	roundBound = time.Minute
 )
 
@@ -34,6 +35,10 @@ type Store interface {
 	Accounts() ([]string, error)
 	EnsureUser(ctx context.Context, user string) error
 	RemoveUser(ctx context.Context, user string) error
+	// Wipe removes what a user that was removed has stored, as long as the key document is as it was at a revision: store.ErrChanged.
+	Wipe(ctx context.Context, user, document string, revision int64) (removed int64, err error)
+	// RevokeOrphans revokes the leases of users that were wiped.
+	RevokeOrphans(ctx context.Context) error
 }
 
 // Reconciler keeps the users of the store.
@@ -42,8 +47,14 @@ type Reconciler struct {
 	store       Store
 	clusterUser string
 	key         string
-	last        *consensusv1.DesiredState // the last good document; nil: none was read
-	malformed   int64                     // the revision of the malformed document that was logged last
+	last        document // the last good one
+	malformed   int64    // the revision of the malformed document that was logged last
+}
+
+// document is what the cluster API wishes.
+type document struct {
+	desired  *consensusv1.DesiredState // nil: none was read
+	modified int64                     // the revision at which it was written
 }
 
 // New returns a Reconciler that follows the document of the cluster user, which is never removed.
@@ -52,7 +63,7 @@ func New(log hclog.Logger, store Store, clusterUser string) *Reconciler {
 		log:         log,
 		store:       store,
 		clusterUser: clusterUser,
-		key:         consensusv1.UserPrefix(clusterUser) + consensusv1.DesiredStateKey,
+		key:         desired.Key(clusterUser),
 	}
 }
 
@@ -109,22 +120,48 @@ func (r *Reconciler) Run(ctx context.Context) error {
 func (r *Reconciler) round(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundBound)
 	defer cancel()
-	desired, revision, err := r.read(ctx)
+	wish, revision, err := r.read(ctx)
 	if err != nil {
 		return 0, err
 	}
 	wanted := []string{r.clusterUser}
-	for _, user := range desired.GetUsers() {
+	for _, user := range wish.desired.GetUsers() {
 		wanted = append(wanted, user.ConsensusUser)
 	}
 	var problems []error
 	for _, user := range wanted {
 		problems = append(problems, r.store.EnsureUser(ctx, user))
 	}
-	if desired != nil {
-		problems = append(problems, r.withdraw(ctx, wanted))
+	if wish.desired != nil {
+		problems = append(problems, r.withdraw(ctx, wanted), r.wipe(ctx, wish, wanted), r.store.RevokeOrphans(ctx))
 	}
 	return revision, errors.Join(problems...)
+}
+
+// wipe removes what users have stored that are to be wiped. One that is wanted all the same keeps everything; one that is still there is wiped when it is gone.
+func (r *Reconciler) wipe(ctx context.Context, wish document, wanted []string) error {
+	if len(wish.desired.WipedUsers) == 0 {
+		return nil
+	}
+	accounts, err := r.store.Accounts()
+	if err != nil {
+		return err
+	}
+	var problems []error
+	for _, user := range wish.desired.WipedUsers {
+		if slices.Contains(wanted, user) || slices.Contains(accounts, user) {
+			continue
+		}
+		removed, err := r.store.Wipe(ctx, user, r.key, wish.modified)
+		if removed > 0 {
+			r.log.Info("removed what a user has stored, as the cluster's owner wishes", "user", user, "keys", removed)
+		}
+		if errors.Is(err, store.ErrChanged) {
+			break // the watch tells of the new document
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
 }
 
 // withdraw removes the users that are not wanted.
@@ -147,24 +184,26 @@ func (r *Reconciler) withdraw(ctx context.Context, wanted []string) error {
 	return errors.Join(problems...)
 }
 
-// read returns the document as a quorum has it. If there is none it returns nil; if it is malformed it returns the last good one.
-func (r *Reconciler) read(ctx context.Context) (*consensusv1.DesiredState, int64, error) {
+// read returns the document as a quorum has it, and the revision of the store. If there is none it returns an empty one; if it is malformed it returns the
+// last good one.
+func (r *Reconciler) read(ctx context.Context) (document, int64, error) {
 	answer, err := r.store.Client().Get(store.Root(ctx), r.key)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", r.key, err)
+		return document{}, 0, fmt.Errorf("read %s: %w", r.key, err)
 	}
 	revision := answer.Header.Revision
 	if len(answer.Kvs) == 0 {
-		return nil, revision, nil
+		return document{}, revision, nil
 	}
-	desired, err := Parse(answer.Kvs[0].Value)
+	modified := answer.Kvs[0].ModRevision
+	parsed, err := desired.Parse(answer.Kvs[0].Value)
 	if err != nil {
-		if modified := answer.Kvs[0].ModRevision; modified != r.malformed {
+		if modified != r.malformed {
 			r.malformed = modified
 			r.log.Error("the document of desired users cannot be used; going on with the last good one", "key", r.key, "revision", modified, "error", err)
 		}
 		return r.last, revision, nil
 	}
-	r.last = desired
-	return desired, revision, nil
+	r.last = document{desired: parsed, modified: modified}
+	return r.last, revision, nil
 }

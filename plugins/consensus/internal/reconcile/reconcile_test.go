@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/reconcile"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
-	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -173,47 +171,5 @@ func TestUnfinishedStepsAreFinished(t *testing.T) {
 	storetest.Eventually(t, "nothing left of the withdrawn users", func() bool {
 		accounts, err := s.Accounts()
 		return err == nil && slices.Equal(accounts, []string{"bare", "curator", "granted", "loose"})
-	})
-}
-
-func TestParse(t *testing.T) {
-	for name, c := range map[string]struct {
-		content []byte
-		problem string
-	}{
-		"good":          {document(t, "a", "b"), ""},
-		"no users":      {document(t), ""},
-		"empty":         {nil, "empty"},
-		"not proto":     {[]byte("\xff"), "not a DesiredState"},
-		"root":          {document(t, "root"), `"root"`},
-		"not a name":    {document(t, "a/b"), `"a/b"`},
-		"without name":  {document(t, ""), `""`},
-		"twice":         {document(t, "a", "b", "a"), "the user a"},
-		"far too many":  {document(t, slices.Repeat([]string{"a"}, 10_001)...), "10001 users"},
-		"later version": {append(document(t, "a"), 0xfa, 0x07, 0x01, 'x'), ""}, // an unknown field
-	} {
-		_, err := reconcile.Parse(c.content)
-		if c.problem == "" && err != nil || c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem)) {
-			t.Errorf("%s: %v, want %q", name, err, c.problem)
-		}
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(nil))
-	f.Add([]byte("\x0a\x03\x0a\x01a"))
-	f.Add([]byte("\x0a\x06\x0a\x04root"))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		desired, err := reconcile.Parse(content)
-		if err != nil {
-			return
-		}
-		seen := make(map[string]bool)
-		for _, user := range desired.Users {
-			if !identity.ValidConsensusUser(user.ConsensusUser) || seen[user.ConsensusUser] {
-				t.Fatalf("accepted the user %q", user.ConsensusUser)
-			}
-			seen[user.ConsensusUser] = true
-		}
 	})
 }

@@ -45,9 +45,10 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 	if err != nil {
 		return err
 	}
-	stores, doors := r.status.Watch(), r.door.State().Watch()
+	stores, doors, users := r.status.Watch(), r.door.State().Watch(), r.usage.Watch()
 	var current *store.Status
 	var access door.State
+	var usage []*consensusv1.UserUsage
 	var sent *consensusv1.StoreStatus
 	for {
 		select {
@@ -55,6 +56,8 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 			current, err = stores.Next(ctx)
 		case <-doors.Changed():
 			access, err = doors.Next(ctx)
+		case <-users.Changed():
+			usage, err = users.Next(ctx)
 		case <-r.attempts.ended:
 			return status.Error(codes.Unavailable, "consensus: the role is stopping")
 		case <-ctx.Done():
@@ -63,7 +66,7 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 		if err != nil {
 			return status.FromContextError(err).Err()
 		}
-		next := message(current, access)
+		next := message(current, access, usage)
 		if sent != nil && proto.Equal(next, sent) {
 			continue
 		}
@@ -74,8 +77,8 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 	}
 }
 
-func message(current *store.Status, access door.State) *consensusv1.StoreStatus {
-	m := &consensusv1.StoreStatus{CoreStart: access.CoreStart, AccessNumber: access.Number, Access: access.Access}
+func message(current *store.Status, access door.State, usage []*consensusv1.UserUsage) *consensusv1.StoreStatus {
+	m := &consensusv1.StoreStatus{CoreStart: access.CoreStart, AccessNumber: access.Number, Access: access.Access, Usage: usage}
 	if current == nil {
 		return m
 	}

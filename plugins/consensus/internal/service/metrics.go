@@ -22,9 +22,16 @@ import (
 // role's own user and root.
 const MetricsSocket = "metrics.sock"
 
-// WriteMetrics writes the metrics of etcd, which keeps them in the library's default registry, and of this process.
-func WriteMetrics(_ context.Context, to io.Writer) error {
-	families, err := prometheus.DefaultGatherer.Gather()
+// gatherer gathers the metrics of etcd, which keeps them in the library's default registry, of this process, and of what the users have in the store.
+func (s *Service) gatherer() prometheus.Gatherer {
+	users := prometheus.NewPedanticRegistry()
+	users.MustRegister(usersOf{s})
+	return prometheus.Gatherers{prometheus.DefaultGatherer, users}
+}
+
+// WriteMetrics writes the role's metrics.
+func (s *Service) WriteMetrics(_ context.Context, to io.Writer) error {
+	families, err := s.gatherer().Gather()
 	if err != nil {
 		return fmt.Errorf("consensus: gather etcd's metrics: %w", err)
 	}
@@ -48,9 +55,9 @@ type metricsServer struct {
 }
 
 // serveMetrics serves until close. Without the socket the store is still a store: what goes wrong is in the log.
-func serveMetrics(log hclog.Logger, directory string) *metricsServer {
+func serveMetrics(log hclog.Logger, directory string, metrics prometheus.Gatherer) *metricsServer {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.DefaultGatherer, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 1}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 1}))
 	m := &metricsServer{log: log, server: &http.Server{Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, ErrorLog: log.StandardLogger(nil)}}
 	listener, err := listenPrivate(filepath.Join(directory, MetricsSocket))
 	if err != nil {

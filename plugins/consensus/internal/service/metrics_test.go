@@ -27,7 +27,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	var written bytes.Buffer
-	if err := service.WriteMetrics(storetest.Context(t), &written); err != nil {
+	if err := p.service.WriteMetrics(storetest.Context(t), &written); err != nil {
 		t.Fatal(err)
 	}
 	checkMetrics(t, written.Bytes())

@@ -52,7 +52,8 @@ type running struct {
 	door     *door.Door
 	forms    chan *formation
 	attempts formations
-	status   event.Value[*store.Status]  // nil: not formed
+	status   event.Value[*store.Status] // nil: not formed
+	usage    event.Value[[]*consensusv1.UserUsage]
 	store    atomic.Pointer[store.Store] // nil: not formed
 }
 
@@ -74,9 +75,10 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	}
 	r.attempts.ended = ctx.Done()
 	r.status.Set(nil)
+	r.usage.Set(nil)
 	s.running.Set(r)
 
-	metrics := serveMetrics(config.Log.Named("metrics"), config.RuntimeDirectory)
+	metrics := serveMetrics(config.Log.Named("metrics"), config.RuntimeDirectory, s.gatherer())
 	defer metrics.close()
 
 	formed, err := r.form(ctx, config)
@@ -92,6 +94,7 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 		return reconcile.New(config.Log.Named("reconcile"), formed, r.attempts.clusterUser()).Run(ctx)
 	})
 	group.Go(func() error { return r.report(ctx, formed.Status(), config.Reporter) })
+	group.Go(func() error { return r.passUsage(ctx, formed.Usage()) })
 	return group.Wait()
 }
 
@@ -149,5 +152,17 @@ func (r *running) report(ctx context.Context, status *event.Value[store.Status],
 		} else {
 			reporter.Degraded(problem)
 		}
+	}
+}
+
+// passUsage passes on what the users have, to the calls of WatchStore.
+func (r *running) passUsage(ctx context.Context, usage *event.Value[[]*consensusv1.UserUsage]) error {
+	watcher := usage.Watch()
+	for {
+		current, err := watcher.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		r.usage.Set(current)
 	}
 }

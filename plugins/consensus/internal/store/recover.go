@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 )
 
 // Recovered is what an attempt to make room has done.
@@ -112,7 +112,7 @@ func (r *recovery) carryOut(s *Store) {
 	if status.Room == RoomForAll {
 		return
 	}
-	usage, err := s.usage()
+	usage, err := s.contents()
 	if err != nil {
 		r.err = fmt.Errorf("look whose data the store is full of: %w", err)
 		return
@@ -120,18 +120,15 @@ func (r *recovery) carryOut(s *Store) {
 	r.err = &NoRoomError{Status: status, Usage: usage}
 }
 
-// usersPrefix is what the keys of all users begin with.
-var usersPrefix = strings.TrimSuffix(consensusv1.UserPrefix(""), "/")
-
-// usage adds up what the database holds, by user, the most first. It reads all of the database.
-func (s *Store) usage() ([]Usage, error) {
+// contents adds up what the database holds, by user, the most first. It reads all of the database.
+func (s *Store) contents() ([]Usage, error) {
 	// This way of reading holds nobody up.
 	tx := s.etcd.Server.Backend().ConcurrentReadTx()
 	tx.RLock()
 	defer tx.RUnlock()
 	users := make(map[string]*Usage)
 	err := tx.UnsafeForEach(schema.Key, func(revision, record []byte) error {
-		user := userOf(keyOf(record))
+		user := string(usage.UserOf(keyOf(record)))
 		if users[user] == nil {
 			users[user] = &Usage{User: user}
 		}
@@ -171,17 +168,4 @@ func keyOf(record []byte) []byte {
 		record = record[size:]
 	}
 	return nil
-}
-
-// userOf returns whose prefix a key is in; empty: nobody's.
-func userOf(key []byte) string {
-	rest, ok := strings.CutPrefix(string(key), usersPrefix)
-	if !ok {
-		return ""
-	}
-	user, _, ok := strings.Cut(rest, "/")
-	if !ok {
-		return ""
-	}
-	return user
 }

@@ -42,7 +42,10 @@ func UserOf(ctx context.Context) string {
 }
 
 // Root returns a context whose calls on Client are root's.
-func Root(ctx context.Context) context.Context {
+func Root(ctx context.Context) context.Context { return As(ctx, RootUser) }
+
+// As returns a context whose calls on Client and Server are a user's.
+func As(ctx context.Context, user string) context.Context {
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD{})
-	return peer.NewContext(ctx, &peer.Peer{AuthInfo: Identity(RootUser)})
+	return peer.NewContext(ctx, &peer.Peer{AuthInfo: Identity(user)})
 }

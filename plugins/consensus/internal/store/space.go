@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/storage"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 )
 
 // How much room there is. etcd refuses everybody, for good, once its database reaches its quota: the cluster API, too, by which an operator would do
@@ -103,30 +106,41 @@ func hasAlarm(alarms []*pb.AlarmMember, kind pb.AlarmType) bool {
 	return slices.ContainsFunc(alarms, func(alarm *pb.AlarmMember) bool { return alarm.Alarm == kind })
 }
 
-// Admit asks for room for a request of a user, before etcd sees it, and refuses it with ErrFull. What does not make the store grow, a delete above
-// all, and what the cluster user asks for is always let in. The returned function is to be called when etcd has answered.
-func (s *Store) Admit(user string, request any) (answered func(), err error) {
-	nothing := func() {}
+// Admit asks for room for a request of a user, before etcd sees it. It refuses with *usage.OverQuotaError what the user may not have, and with ErrFull what
+// does not fit. What does not make the store grow, a delete above all, and what the cluster user asks for is always let in. The returned function is to be
+// called when etcd has answered.
+func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Settle, error) {
 	switch request.(type) {
 	case *pb.PutRequest, *pb.TxnRequest, *pb.LeaseGrantRequest:
 	default:
 		return nothing, nil
 	}
-	cost := int64(s.space.costs.Cost(request))
-	if cost == 0 || user == s.plan.ClusterUser {
+	if user == s.plan.ClusterUser {
 		return nothing, nil
+	}
+	settle, err := s.usage.Admit(ctx, user, s.Number(user), request)
+	if err != nil {
+		return nil, err
+	}
+	cost := int64(s.space.costs.Cost(request))
+	if cost == 0 {
+		return settle, nil
 	}
 	if !s.admit(cost) {
 		s.noteRefusal()
+		settle(nil, ErrFull)
 		return nil, ErrFull
 	}
-	return func() {
+	return func(answer any, err error) {
 		s.space.mu.Lock()
-		defer s.space.mu.Unlock()
 		s.space.underway -= cost
 		s.space.answered += cost
+		s.space.mu.Unlock()
+		settle(answer, err)
 	}, nil
 }
+
+func nothing(any, error) {}
 
 func (s *Store) admit(cost int64) bool {
 	backend := s.etcd.Server.Backend()

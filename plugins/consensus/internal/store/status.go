@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -60,6 +61,7 @@ func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
 	defer s.feel(ctx)()
+	defer s.attend(ctx)()
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(ctx)
@@ -77,6 +79,33 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// usersInterval is how often it is looked whether another member has changed the users, by the number of the last change: a withdrawn user loses its
+// connections within that time on every member.
+const usersInterval = 200 * time.Millisecond
+
+// attend keeps the users and what they have, beside everything else, until the returned function is called.
+func (s *Store) attend(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var attending sync.WaitGroup
+	attending.Go(func() { _ = s.usage.Run(ctx) })
+	attending.Go(func() {
+		ticker := time.NewTicker(usersInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				s.refreshUsers()
+			}
+		}
+	})
+	return func() {
+		cancel()
+		attending.Wait()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -18,6 +19,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -64,12 +67,15 @@ type Store struct {
 	recoveries chan *recovery
 	pulse      pulse
 	leaders    leaders
+	usage      *usage.Counter
 
 	accounts struct {
 		sync.Mutex
 		revision uint64 // of etcd's authorization, that known reflects
+		numbered int64  // the revision of the store that numbers reflects
 		known    map[string]uint64
 		last     uint64 // the largest number in known so far
+		numbers  atomic.Pointer[map[string]uint32]
 	}
 }
 
@@ -130,6 +136,17 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 	}
 	if err := s.awaitVersion(ctx); err != nil {
 		return err
+	}
+	s.refreshUsers()
+	if s.usage, err = usage.Open(ctx, usage.Config{
+		Log:         s.log.Named("usage"),
+		KV:          s.etcd.Server.Watchable(),
+		ClusterUser: s.plan.ClusterUser,
+		Numbers:     s.Numbers,
+		Leases:      s.countLeases,
+		LateBound:   2 * s.etcd.Server.Cfg.ReqTimeout(),
+	}); err != nil {
+		return fmt.Errorf("count what the users have stored: %w", err)
 	}
 	if found.Phase == forming {
 		if err := finish(config.Directory, found, member); err != nil {
@@ -195,6 +212,15 @@ func (s *Store) Server() *etcdserver.EtcdServer { return s.etcd.Server }
 
 // Client reaches the store in process. Its calls need a context of Root. It ends with the Store.
 func (s *Store) Client() *clientv3.Client { return s.client }
+
+// Usage is what the users have in the store.
+func (s *Store) Usage() *event.Value[[]*consensusv1.UserUsage] { return s.usage.Usage() }
+
+// UsageNow is what the users have at this moment.
+func (s *Store) UsageNow() []*consensusv1.UserUsage { return s.usage.Now() }
+
+// Counted is the revision of the store to which the bytes of the users are counted.
+func (s *Store) Counted() int64 { return s.usage.Revision() }
 
 // MemberID is etcd's ID of the local member: 1 to 16 hexadecimal digits.
 func (s *Store) MemberID() string { return s.etcd.Server.MemberID().String() }

@@ -16,7 +16,7 @@ import (
 )
 
 // Of the user u etcd knows two things: the role u, which may read and write the prefix of u, and the user u, which has that role and no
-// other. Reading goes to the local member's tables, which costs nothing; changes go through raft.
+// other. Before both there is its number (numbers.go). Reading goes to the local member's tables, which costs nothing; changes go through raft.
 
 // enableAuthorization makes root and turns authorization on. It can be run again at any point.
 func (s *Store) enableAuthorization(ctx context.Context) error {
@@ -57,6 +57,11 @@ func (s *Store) EnsureUser(ctx context.Context, user string) error {
 	}
 	defer s.refreshUsers()
 	root := Root(ctx)
+	// First, so that every member that knows the user knows its number. A store without any room cannot take one: the user gets it later, and has no leases
+	// until then.
+	if err := s.ensureNumber(root, user); err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
+		return fmt.Errorf("give the user %s a number: %w", user, err)
+	}
 	if err := s.ensureRole(root, user); err != nil {
 		return fmt.Errorf("make etcd's role %s: %w", user, err)
 	}
@@ -109,7 +114,7 @@ func (s *Store) ensureRole(root context.Context, user string) error {
 	return err
 }
 
-// RemoveUser takes a user's permissions and then what is left of it. Its keys stay. A user that is not there is no error.
+// RemoveUser takes a user's permissions and then what is left of it. Its keys stay, and its number: see Wipe. A user that is not there is no error.
 func (s *Store) RemoveUser(ctx context.Context, user string) error {
 	if !identity.ValidConsensusUser(user) || user == s.plan.ClusterUser {
 		return fmt.Errorf("the user %q is not to be removed", user)
@@ -173,12 +178,12 @@ func (s *Store) confined(user string) bool {
 	return slices.Equal(roles, []string{user}) && len(permissions) == 1 && isPrefix(permissions[0], user)
 }
 
-// refreshUsers publishes the users, if etcd's authorization has changed since it last did.
+// refreshUsers publishes the users, if etcd's authorization or their numbers have changed since it last did.
 func (s *Store) refreshUsers() {
 	s.accounts.Lock()
 	defer s.accounts.Unlock()
-	revision := s.etcd.Server.AuthStore().Revision()
-	if s.accounts.known != nil && s.accounts.revision == revision {
+	revision, numbered := s.etcd.Server.AuthStore().Revision(), s.numbersRevision()
+	if s.accounts.known != nil && s.accounts.revision == revision && s.accounts.numbered == numbered {
 		return
 	}
 	names, err := s.Accounts()
@@ -186,17 +191,24 @@ func (s *Store) refreshUsers() {
 		s.log.Error("cannot list the users of the store; going on with those that were known", "error", err)
 		return
 	}
+	given, err := s.readNumbers() // after the users, each of which was given its number before
+	if err != nil {
+		s.log.Error("cannot read the numbers of the store's users; going on with those that were known", "error", err)
+		return
+	}
+	before := s.Numbers()
 	known := make(map[string]uint64, len(names))
 	for _, name := range names {
 		if !s.confined(name) {
 			continue
 		}
-		if known[name] = s.accounts.known[name]; known[name] == 0 {
+		if known[name] = s.accounts.known[name]; known[name] == 0 || given[name] != before[name] && before[name] != 0 {
 			s.accounts.last++
 			known[name] = s.accounts.last
 		}
 	}
-	s.accounts.revision, s.accounts.known = revision, known
+	s.accounts.revision, s.accounts.numbered, s.accounts.known = revision, numbered, known
+	s.accounts.numbers.Store(&given)
 	s.status.Update(func(status Status) Status {
 		status.Users = known
 		return status

@@ -29,13 +29,14 @@ func Error(err error) error {
 	var (
 		unavailable *store.UnavailableError
 		tooLarge    *store.TooLargeError
+		tooMany     *store.TooManyError
 		format      *store.FormatError
 		record      *store.RecordError
 	)
 	switch {
 	case errors.As(err, &unavailable):
 		return Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
-	case errors.As(err, &tooLarge):
+	case errors.As(err, &tooLarge), errors.As(err, &tooMany):
 		return Errorf(codes.ResourceExhausted, "%v", err)
 	case errors.As(err, &format):
 		return Errorf(codes.FailedPrecondition, "%v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // genesis makes the first state of a cluster, without its CA, or an InvalidArgument with all that is wrong with the request.
@@ -48,7 +49,8 @@ func (s *Service) genesis(request *clusterv1.BootstrapRequest) (store.Genesis, e
 	}
 	for _, plugin := range request.GetPlugins() {
 		record := proto.CloneOf(plugin)
-		record.Generation, record.Added = 1, now
+		record.Generation, record.Added, record.Genesis = 1, now, true
+		record.Decided = remit.Wanted(record.GetManifest())
 		slices.SortFunc(record.Grants, func(a, b *clusterv1.RoleGrants) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
 		genesis.Plugins = append(genesis.Plugins, record)
 	}

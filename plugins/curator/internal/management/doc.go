@@ -8,6 +8,9 @@
 // A write is made for its call (internal/audit): the entry of the call is part of the transaction. It is also made only while whoever calls is still who
 // was let in: an operator who is revoked in this very moment changes nothing any more.
 //
+// A plugin's record is made by internal/catalog, and held against the rules of the whole cluster before it is written. What nodes report decides nothing
+// but to which of two approved versions they go back.
+//
 // Login begins or renews a session: internal/auth says what its certificates are worth.
 //
 // A role is a name, a configuration and a generation. The generation of an assignment is that of the node's record at the time of the

@@ -3,6 +3,8 @@ package management
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -10,102 +12,239 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/catalog"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // AddPlugin implements clusterv1.ManagementServiceServer.
 func (s *Service) AddPlugin(ctx context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
-	record := &clusterv1.PluginRecord{
-		Name:     request.GetManifest().GetName(),
-		Version:  request.GetManifest().GetVersion(),
-		Digests:  request.GetDigests(),
-		Manifest: request.GetManifest(),
-	}
-	problems := rules.Manifest("manifest", request.GetManifest())
+	manifest := request.GetManifest()
+	problems := rules.Manifest("manifest", manifest)
 	problems = append(problems, rules.Digests("digests", request.GetDigests())...)
-	problems = append(problems, rules.Grants("grants", request.GetManifest(), request.GetGrants())...)
+	problems = append(problems, rules.Grants("grants", manifest, request.GetGrants())...)
+	if !request.GetApprove() && len(request.GetGrants()) > 0 {
+		problems = append(problems, rules.Problem{Field: "grants", Message: "they are what is granted when a version is approved, and this call does not approve it: " +
+			"set approve, or leave them out"})
+	}
 	if err := answer.Invalid(problems); err != nil {
 		return nil, err
 	}
-	record.Grants = granted(request)
-	if size := proto.Size(record); size > rules.MaxPlugin {
-		return nil, answer.Veiled(codes.InvalidArgument, fmt.Sprintf("the record would have %d bytes, at most %d fit", size, rules.MaxPlugin),
-			"the record of plugin %s would have %d bytes, at most %d fit: make its schemas smaller", record.GetName(), size, rules.MaxPlugin)
+	offered := &clusterv1.PluginVersion{
+		Version: manifest.GetVersion(), Digests: request.GetDigests(), Manifest: manifest, Added: timestamppb.New(s.config.Now()),
 	}
-	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
-		return s.addPlugin(state, record)
+	next := s.catalog()
+	plugin, err := s.changePlugin(ctx, request.GetDryRun(), manifest.GetName(), func(_ *store.State, before *clusterv1.PluginRecord) (*clusterv1.PluginRecord, *rolev1.Manifest, error) {
+		if request.GetApprove() {
+			return next.Approve(before, offered, withUsers(manifest, request.GetGrants())), manifest, nil
+		}
+		return next.Offer(before, offered), manifest, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	added := state.Plugins[record.GetName()]
-	s.made(ctx, request.GetDryRun(), "plugin added", "plugin", added.GetName(), "version", added.GetVersion(), "generation", added.GetGeneration())
-	return &clusterv1.AddPluginResponse{Plugin: added}, nil
+	s.made(ctx, request.GetDryRun(), "plugin added", "plugin", plugin.GetName(), "version", manifest.GetVersion(),
+		"waits", catalog.Same(plugin.GetWaiting(), offered), "generation", plugin.GetGeneration())
+	return &clusterv1.AddPluginResponse{Plugin: plugin}, nil
 }
 
-func (s *Service) addPlugin(state *store.State, record *clusterv1.PluginRecord) (*store.Change, error) {
-	if conflicts := rules.Conflicts(state.Catalog(), record.GetManifest()); len(conflicts) > 0 {
-		var sentences []string
-		for _, conflict := range conflicts {
-			sentences = append(sentences, conflict.String())
-		}
-		return nil, answer.Veiled(codes.AlreadyExists, strings.Join(sentences, "; "), "plugin %q cannot be added: %s; build it with other names", record.GetName(), strings.Join(sentences, "; "))
+// ListPlugins implements clusterv1.ManagementServiceServer.
+func (s *Service) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if usurpations := rules.Usurpations(state.Catalog(), record.GetManifest()); len(usurpations) > 0 {
-		var sentences []string
-		for _, usurpation := range usurpations {
-			sentences = append(sentences, usurpation.String())
+	return &clusterv1.ListPluginsResponse{Plugins: state.Catalog()}, nil
+}
+
+// catalog makes records by what the nodes say of the versions that they run. What they say decides nothing about what may run: only to which of two
+// versions, both of which the owner approved, nodes go back.
+func (s *Service) catalog() catalog.Catalog {
+	return catalog.Catalog{Failed: func(plugin *clusterv1.PluginRecord) bool {
+		snapshot, ok := s.config.Snapshots.Get()
+		if !ok {
+			return false
 		}
-		return nil, answer.Veiled(codes.FailedPrecondition, "the plugin claims a capability that only plugins which the cluster was made with may provide",
+		isOf := func(digest string) bool {
+			return digest != "" && slices.Contains(slices.Collect(maps.Values(plugin.GetDigests())), digest)
+		}
+		failed := false
+		for _, status := range snapshot.Statuses {
+			for _, instance := range status.GetInstances() {
+				if instance.GetPlugin() != plugin.GetName() {
+					continue
+				}
+				if works(instance.GetState()) && isOf(instance.GetDigest()) {
+					return false
+				}
+				failed = failed || isOf(instance.GetRolledBack().GetDigest())
+			}
+		}
+		return failed
+	}}
+}
+
+func works(state hostv1.InstanceState) bool {
+	return state == hostv1.InstanceState_INSTANCE_STATE_READY || state == hostv1.InstanceState_INSTANCE_STATE_DEGRADED
+}
+
+// changePlugin makes one management write that puts another record in the place of a plugin's, under the rules that every change of the catalog is
+// under. The record before is nil if there is none. decide returns the record, without its generation, and the manifest that it brings in, whether that then runs
+// or waits; nil: none. It returns the record as it then is.
+func (s *Service) changePlugin(
+	ctx context.Context, dryRun bool, name string,
+	decide func(state *store.State, before *clusterv1.PluginRecord) (after *clusterv1.PluginRecord, manifest *rolev1.Manifest, err error),
+) (*clusterv1.PluginRecord, error) {
+	state, err := s.change(ctx, dryRun, func(state *store.State) (*store.Change, error) {
+		before := state.Plugins[name]
+		after, manifest, err := decide(state, before)
+		if err != nil {
+			return nil, err
+		}
+		if before != nil && proto.Equal(before, after) {
+			return nil, nil
+		}
+		after.Generation++
+		if manifest != nil {
+			if err := mayOffer(state, manifest); err != nil {
+				return nil, err
+			}
+		}
+		if after, err = fitting(state, after); err != nil {
+			return nil, err
+		}
+		return &store.Change{Plugins: []*clusterv1.PluginRecord{after}}, mayTakePlace(state, after, manifest)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return state.Plugins[name], nil
+}
+
+// mayOffer checks that the names and capabilities of a manifest are its plugin's to have.
+func mayOffer(state *store.State, manifest *rolev1.Manifest) error {
+	if conflicts := rules.Conflicts(state.Catalog(), manifest); len(conflicts) > 0 {
+		all := joined(conflicts)
+		return answer.Veiled(codes.AlreadyExists, all, "plugin %q cannot be added: %s; build it with other names", manifest.GetName(), all)
+	}
+	if usurpations := rules.Usurpations(state.Catalog(), manifest); len(usurpations) > 0 {
+		return answer.Veiled(codes.FailedPrecondition, "the plugin claims a capability that only plugins which the cluster was made with may provide",
 			"plugin %q cannot be added: %s; only a plugin that the cluster was made with may, or a new version of it: "+
-				"build it without that capability", record.GetName(), strings.Join(sentences, "; "))
+				"build it without that capability", manifest.GetName(), joined(usurpations))
 	}
-	before := state.Plugins[record.GetName()]
-	if before == nil && len(state.Plugins) >= rules.MaxPlugins {
+	return nil
+}
+
+// fitting returns the record as it fits into the catalog. To have something to go back to is worth less than to go on.
+func fitting(state *store.State, after *clusterv1.PluginRecord) (*clusterv1.PluginRecord, error) {
+	if state.Plugins[after.GetName()] == nil && len(state.Plugins) >= rules.MaxPlugins {
 		return nil, answer.Errorf(codes.ResourceExhausted, "the catalog holds %d plugins already, which is all that fit", rules.MaxPlugins)
 	}
-	after := proto.CloneOf(record)
-	after.Generation, after.Added = before.GetGeneration(), before.GetAdded()
-	if before != nil && proto.Equal(before, after) {
-		return nil, nil
+	if err := answer.Invalid(digests(after)); err != nil {
+		return nil, err
 	}
-	after.Generation++
-	after.Added = timestamppb.New(s.config.Now())
-	change := &store.Change{Plugins: []*clusterv1.PluginRecord{after}}
-	next := state.With(change)
-	what := fmt.Sprintf("version %s of plugin %q cannot take the place of version %s", after.GetVersion(), after.GetName(), before.GetVersion())
+	if proto.Size(after) > rules.MaxPlugin && !proto.Equal(after.GetPrevious(), state.Plugins[after.GetName()].GetPrevious()) {
+		after.Previous = nil
+	}
+	if size := proto.Size(after); size > rules.MaxPlugin {
+		return nil, answer.Veiled(codes.InvalidArgument, fmt.Sprintf("the record would have %d bytes, at most %d fit", size, rules.MaxPlugin),
+			"the record of plugin %s would have %d bytes, at most %d fit: approve the version at once, or make its schemas smaller", after.GetName(), size, rules.MaxPlugin)
+	}
+	all := proto.Size(after)
+	for name, plugin := range state.Plugins {
+		if name != after.GetName() {
+			all += proto.Size(plugin)
+		}
+	}
+	if all > rules.MaxCatalog {
+		return nil, answer.Errorf(codes.ResourceExhausted, "the catalog would have %d bytes, at most %d fit: remove plugins that nobody needs (`reeve plugin remove NAME`)",
+			all, rules.MaxCatalog)
+	}
+	return after, nil
+}
+
+// digests checks those of a record that are made of several requests.
+func digests(plugin *clusterv1.PluginRecord) (problems rules.Problems) {
+	if catalog.Running(plugin) != nil {
+		problems = rules.Digests("digests", plugin.GetDigests())
+	}
+	if plugin.GetWaiting() != nil {
+		problems = append(problems, rules.Digests("digests", plugin.GetWaiting().GetDigests())...)
+	}
+	return problems
+}
+
+// mayTakePlace checks that the nodes and the cluster can go on with a record: with the version that runs, or with the one that a manifest brings in, which
+// is not to wait for an approval that would be refused.
+func mayTakePlace(state *store.State, after *clusterv1.PluginRecord, manifest *rolev1.Manifest) error {
+	known := rules.WithheldOf(state.Plugins[after.GetName()])
+	withheld := slices.DeleteFunc(rules.WithheldOf(after), func(w rules.Withheld) bool { return slices.Contains(known, w) })
+	if len(withheld) > 0 {
+		return answer.Veiled(codes.FailedPrecondition, "a role without which the cluster cannot be managed must be granted all that it asks for",
+			"%s: grant it, or nobody could set it right again", joined(withheld))
+	}
+	trial := proto.CloneOf(after)
+	if manifest != nil {
+		trial.Version, trial.Manifest = manifest.GetVersion(), manifest
+	}
+	next := state.With(&store.Change{Plugins: []*clusterv1.PluginRecord{trial}})
+	what := fmt.Sprintf("version %s of plugin %q cannot take the place of version %s", trial.GetVersion(), trial.GetName(), state.Plugins[trial.GetName()].GetVersion())
 	if lost := rules.Lost(state, next); len(lost) > 0 {
-		return nil, answer.Veiled(codes.FailedPrecondition, "no role that is assigned to a node would provide "+strings.Join(lost, " and "),
+		return answer.Veiled(codes.FailedPrecondition, "no role that is assigned to a node would provide "+strings.Join(lost, " and "),
 			"%s: no role that is assigned to a node would provide %s, without which the cluster cannot be managed",
 			what, strings.Join(lost, " and "))
 	}
 	if violations := rules.Introduced(state, next); len(violations) > 0 {
-		var sentences []string
-		for _, violation := range violations {
-			sentences = append(sentences, violation.String())
-		}
-		return nil, answer.Veiled(codes.FailedPrecondition, "roles that are assigned to nodes could not run with that version of the plugin",
-			"%s: %s; take the role from the node first (`reeve node role remove NODE ROLE`)", what, strings.Join(sentences, "; "))
+		return answer.Veiled(codes.FailedPrecondition, "roles that are assigned to nodes could not run with that version of the plugin",
+			"%s: %s; take the role from the node first (`reeve node role remove NODE ROLE`)", what, joined(violations))
 	}
-	return change, nil
+	return nil
 }
 
-// granted is what the owner's call grants to the roles of a plugin, in the order of its manifest: the ConsensusUsers that they declare, and what
-// the request lists.
-func granted(request *clusterv1.AddPluginRequest) []*clusterv1.RoleGrants {
+// withUsers is what is granted to the roles of a manifest when its version is added and approved at once: the ConsensusUsers that they declare, and
+// what is listed.
+func withUsers(manifest *rolev1.Manifest, listed []*clusterv1.RoleGrants) []*clusterv1.RoleGrants {
 	var all []*clusterv1.RoleGrants
-	for _, role := range request.GetManifest().GetRoles() {
+	for _, role := range manifest.GetRoles() {
 		grants := &clusterv1.RoleGrants{Role: role.GetName(), ConsensusUser: role.GetConsensusUser()}
-		for _, listed := range request.GetGrants() {
-			if listed.GetRole() == role.GetName() {
-				grants.Grants = listed.GetGrants()
+		for _, of := range listed {
+			if of.GetRole() == role.GetName() {
+				grants.Grants = of.GetGrants()
 			}
 		}
-		if grants.GetConsensusUser() != "" || len(grants.GetGrants()) > 0 {
-			all = append(all, grants)
-		}
+		all = append(all, grants)
 	}
 	return all
+}
+
+// noPlugin says that the catalog does not know a plugin.
+func noPlugin(state *store.State, name string) error {
+	known := "the catalog is empty"
+	if names := state.PluginNames(); len(names) > 0 {
+		known = "its plugins are " + strings.Join(names, ", ")
+	}
+	return answer.Errorf(codes.NotFound, "the catalog has no plugin %s; %s", quote(name), known)
+}
+
+func joined[T fmt.Stringer](items []T) string {
+	var texts []string
+	for _, item := range items {
+		texts = append(texts, item.String())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// quoted is the digests of a request for a message.
+func quoted(digests map[string]string) string { return quote(spelled(digests)) }
+
+// spelled is the digests of a version for a message.
+func spelled(digests map[string]string) string {
+	var texts []string
+	for _, platform := range slices.Sorted(maps.Keys(digests)) {
+		texts = append(texts, platform+" "+digests[platform])
+	}
+	return strings.Join(texts, ", ")
 }

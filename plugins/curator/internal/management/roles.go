@@ -40,9 +40,9 @@ func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest
 
 // RemoveRole implements clusterv1.ManagementServiceServer.
 func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
-	node, err := s.changeRoles(ctx, request, "", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+	node, err := s.changeRoles(ctx, request, "", func(state *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
 		remaining := without(node.GetRoles(), request.GetRole())
-		if len(remaining) == len(node.GetRoles()) {
+		if gone := len(remaining) == len(node.GetRoles()); gone && !(request.GetWipe() && mayBeWiped(state, node, request.GetRole())) {
 			return nil, answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
 				quote(request.GetRole()), node.GetId(), names(node.GetRoles()))
 		}
@@ -51,8 +51,15 @@ func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleR
 	if err != nil {
 		return nil, err
 	}
-	s.made(ctx, request.GetDryRun(), "role removed", "node", node.GetId(), "role", request.GetRole(), "generation", node.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "role removed", "node", node.GetId(), "role", request.GetRole(), "wipe", request.GetWipe(), "generation", node.GetGeneration())
 	return &clusterv1.RemoveRoleResponse{Node: node}, nil
+}
+
+// mayBeWiped reports whether the data of a role that is not assigned to a node may be left there: somebody took the role from it before, and did not say
+// then that its data should go, or the answer was lost. A role of which nobody knows is more likely a slip of the pen.
+func mayBeWiped(state *store.State, node *clusterv1.NodeRecord, role string) bool {
+	return slices.Contains(node.GetWipedRoles(), role) ||
+		slices.ContainsFunc(state.Catalog(), func(plugin *clusterv1.PluginRecord) bool { return slices.Contains(rules.RolesOf(plugin), role) })
 }
 
 // SetRoles implements clusterv1.ManagementServiceServer.
@@ -97,7 +104,7 @@ func (s *Service) changeRoles(
 		if err != nil {
 			return nil, err
 		}
-		after := assign(before, wanted)
+		after := assign(before, wanted, wiping(request))
 		if after == nil {
 			return nil, nil
 		}
@@ -112,8 +119,16 @@ func (s *Service) changeRoles(
 	return state.Nodes[id], nil
 }
 
-// assign returns the record with the wanted roles, or nil if they are what it has.
-func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment) *clusterv1.NodeRecord {
+// wiping is the roles whose data a request has the node remove.
+func wiping(request roleChange) []string {
+	if removal, ok := request.(*clusterv1.RemoveRoleRequest); ok && removal.GetWipe() {
+		return []string{removal.GetRole()}
+	}
+	return nil
+}
+
+// assign returns the record with the wanted roles, and with those whose data the node removes, or nil if all that is what it has.
+func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment, wipe []string) *clusterv1.NodeRecord {
 	after := proto.CloneOf(before)
 	after.Generation++
 	after.Roles = nil
@@ -129,7 +144,8 @@ func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment) *c
 			Role: assignment.GetRole(), Configuration: assignment.GetConfiguration(), Generation: after.Generation,
 		})
 	}
-	if !changed {
+	after.WipedRoles = wiped(after, wipe...)
+	if !changed && slices.Equal(after.WipedRoles, before.GetWipedRoles()) {
 		return nil
 	}
 	slices.SortFunc(after.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
@@ -213,6 +229,10 @@ func sentences(state *store.State, violations []rules.Violation) []string {
 }
 
 func unknownRole(state *store.State, role string) error {
+	if plugin := rules.Waiting(state, role); plugin != nil {
+		return answer.Errorf(codes.FailedPrecondition, "the role %q is offered by version %s of plugin %q, which waits for the owner's approval: `reeve plugin approve %s`",
+			role, plugin.GetWaiting().GetVersion(), plugin.GetName(), plugin.GetName())
+	}
 	known := "the catalog is empty"
 	if names := rules.RoleNames(state); len(names) > 0 {
 		known = "the roles of the catalog are " + strings.Join(names, ", ")

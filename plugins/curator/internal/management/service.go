@@ -136,15 +136,6 @@ func (s *Service) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.Ser
 	}
 }
 
-// ListPlugins implements clusterv1.ManagementServiceServer.
-func (s *Service) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
-	state, err := s.config.Store.ReadRecords(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &clusterv1.ListPluginsResponse{Plugins: state.Catalog()}, nil
-}
-
 // find returns the ID of the node that a caller means by its ID or the beginning of it.
 func find(state *store.State, beginning string) (string, error) {
 	if _, exact := state.Nodes[beginning]; exact {

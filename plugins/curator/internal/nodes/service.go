@@ -117,14 +117,26 @@ func view(snapshot *cache.Snapshot, id string) (*clusterv1.WatchResponse, error)
 		CaCertificates: snapshot.CA,
 		OwnerPublicKey: snapshot.Cluster.GetOwnerPublicKey(),
 		Operators:      snapshot.OperatorList(),
+		Policy:         snapshot.Demands(),
 	}
+	// Only plugins that run: what waits offers no role yet.
+	var plugins []*clusterv1.PluginRecord
 	for _, assignment := range node.GetRoles() {
-		if _, plugin := snapshot.Role(assignment.GetRole()); plugin != nil && !slices.Contains(response.Plugins, plugin) {
-			response.Plugins = append(response.Plugins, plugin)
+		if _, plugin := snapshot.Role(assignment.GetRole()); plugin != nil && !slices.Contains(plugins, plugin) {
+			plugins = append(plugins, plugin)
+			response.Plugins = append(response.Plugins, forNodes(plugin))
 		}
 	}
 	slices.SortFunc(response.Plugins, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return response, nil
+}
+
+// forNodes is what nodes are given of a plugin: all that they may run, and nothing that was not approved.
+func forNodes(plugin *clusterv1.PluginRecord) *clusterv1.PluginRecord {
+	return &clusterv1.PluginRecord{
+		Name: plugin.GetName(), Version: plugin.GetVersion(), Digests: plugin.GetDigests(), Manifest: plugin.GetManifest(), Grants: plugin.GetGrants(),
+		Generation: plugin.GetGeneration(), Added: plugin.GetAdded(), Previous: plugin.GetPrevious(), Genesis: plugin.GetGenesis(),
+	}
 }
 
 // ReportStatus implements clusterv1.NodeServiceServer.

@@ -12,6 +12,9 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
+// mostMissing is how many parts of a sandbox a node may say that it cannot enforce: more than there are.
+const mostMissing = 64
+
 // checkStatus returns what is wrong with a status. All of it is shown to every node of the cluster.
 func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Problems) {
 	add := func(field, format string, args ...any) {
@@ -41,6 +44,16 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 	bounded(field+".api_address", status.GetApiAddress())
 	bounded(field+".volume", status.GetVolume())
 	bounded(field+".version", status.GetVersion())
+	if n := len(status.GetMissing()); n > mostMissing {
+		add(field+".missing", "there are %d parts of a sandbox, at most %d fit", n, mostMissing)
+		return problems
+	}
+	for i, missing := range status.GetMissing() {
+		if name := missing.GetName(); name == "" || len(name) > limits.Name || !limits.Line(name) {
+			add(fmt.Sprintf("%s.missing[%d].name", field, i), "it has %d bytes, want one line of 1 to %d", len(name), limits.Name)
+		}
+		bounded(fmt.Sprintf("%s.missing[%d].reason", field, i), missing.GetReason())
+	}
 	if n := len(status.GetInstances()); n > limits.ReportedInstances {
 		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, limits.ReportedInstances)
 		return problems
@@ -57,6 +70,12 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 			add(at+".state", "%d is not a state of an instance", instance.GetState())
 		}
 		bounded(at+".reason", instance.GetReason())
+		if _, known := clusterv1.Tier_name[int32(instance.GetTier())]; !known {
+			add(at+".tier", "%d is not a tier of a sandbox", instance.GetTier())
+		}
+		bounded(at+".rolled_back.version", instance.GetRolledBack().GetVersion())
+		bounded(at+".rolled_back.digest", instance.GetRolledBack().GetDigest())
+		bounded(at+".rolled_back.reason", instance.GetRolledBack().GetReason())
 		if n := len(instance.GetEndpoints()); n > limits.Endpoints {
 			add(at+".endpoints", "there are %d endpoints, at most %d fit", n, limits.Endpoints)
 		}

@@ -27,7 +27,9 @@ func FuzzPlugin(f *testing.F) {
 	}
 	f.Add(encoded)
 	f.Add([]byte{})
-	catalog := []*clusterv1.PluginRecord{seed}
+	other := proto.CloneOf(seed)
+	other.Name, other.Waiting, other.Previous = "candle", &clusterv1.PluginVersion{Manifest: seed.Manifest}, &clusterv1.PluginVersion{}
+	catalog := []*clusterv1.PluginRecord{seed, other}
 	f.Fuzz(func(t *testing.T, encoded []byte) {
 		plugin := &clusterv1.PluginRecord{}
 		if err := proto.Unmarshal(encoded, plugin); err != nil {
@@ -42,6 +44,7 @@ func FuzzPlugin(f *testing.F) {
 		if len(problems) == 0 {
 			rules.Conflicts(catalog, plugin.GetManifest())
 			rules.Usurpations(catalog, plugin.GetManifest())
+			rules.WithheldOf(plugin)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // largest is a role that wants as much as it may, but for its schema.
@@ -22,11 +23,8 @@ func largest() *rolev1.Manifest {
 	}
 	for n := range limits.Grants {
 		role.Grants = append(role.Grants, &rolev1.Grant{
-			Name: fmt.Sprintf("%s%02d", strings.Repeat("g", limits.GrantName-2), n), Parameters: map[string]string{},
+			Name: "read-path", Parameters: map[string]string{"path": fmt.Sprintf("/%s%02d", strings.Repeat("p", limits.Parameter-3), n)},
 		})
-	}
-	for n := range limits.Parameters {
-		role.Grants[0].Parameters[fmt.Sprintf("%s%02d", strings.Repeat("p", limits.GrantName-2), n)] = strings.Repeat("v", limits.Parameter)
 	}
 	for n := range limits.Ports {
 		role.Ports = append(role.Ports, &rolev1.Port{Name: fmt.Sprintf("%s%02d", strings.Repeat("p", limits.PortName-2), n), Protocol: "tcp", Number: uint32(n + 1)})
@@ -52,12 +50,15 @@ func TestManifestLimits(t *testing.T) {
 		"m.roles[0].grants[1].name": func(m *rolev1.Manifest) {
 			m.Roles[0].Grants[1].Name += "x"
 		},
-		"m.roles[0].grants[0].parameters": func(m *rolev1.Manifest) { m.Roles[0].Grants[0].Parameters["more"] = "x" },
-		`m.roles[0].grants[1].parameters["long"]`: func(m *rolev1.Manifest) {
-			m.Roles[0].Grants[1].Parameters["long"] = strings.Repeat("x", limits.Parameter+1)
+		"m.roles[0].grants[0].parameters": func(m *rolev1.Manifest) {
+			for n := range limits.Parameters {
+				m.Roles[0].Grants[0].Parameters[fmt.Sprintf("more%d", n)] = "x"
+			}
 		},
-		"m.roles[0].ports":         func(m *rolev1.Manifest) { m.Roles[0].Ports = append(m.Roles[0].Ports, m.Roles[0].Ports[0]) },
-		"m.roles[0].ports[0].name": func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Name += "x" },
+		`m.roles[0].grants[1].parameters["path"]`: func(m *rolev1.Manifest) { m.Roles[0].Grants[1].Parameters["path"] += "x" },
+		"m.roles[0].gives_up":                     func(m *rolev1.Manifest) { m.Roles[0].GivesUp = make([]string, 9) },
+		"m.roles[0].ports":                        func(m *rolev1.Manifest) { m.Roles[0].Ports = append(m.Roles[0].Ports, m.Roles[0].Ports[0]) },
+		"m.roles[0].ports[0].name":                func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Name += "x" },
 		"m.roles[0].configuration_schema": func(m *rolev1.Manifest) {
 			m.Roles[0].ConfigurationSchema = `{"title":"` + strings.Repeat("x", limits.Schema) + `"}`
 		},
@@ -77,7 +78,7 @@ func TestManifestLimits(t *testing.T) {
 	}
 }
 
-// A manifest of the largest size fits into its record with digests for every platform.
+// A manifest of the largest size fits into its record with digests for every platform, with the grants, and with another such version to go back to.
 func TestARecordHoldsAnyManifest(t *testing.T) {
 	manifest := largest()
 	manifest.Roles[0].ConfigurationSchema = "{}" + strings.Repeat(" ", limits.Schema-2)
@@ -89,7 +90,13 @@ func TestARecordHoldsAnyManifest(t *testing.T) {
 	for n := range 16 {
 		record.Digests[fmt.Sprintf("linux/arch%d", n)] = "sha256:" + strings.Repeat("0", 64)
 	}
+	record.Grants = remit.Wanted(manifest)
 	if problems := rules.Plugin("p", record); len(problems) > 0 {
 		t.Error(problems)
+	}
+	record.Decided = remit.Wanted(manifest)
+	record.Previous = &clusterv1.PluginVersion{Version: manifest.Version, Manifest: manifest, Digests: record.Digests}
+	if size := proto.Size(record); size > rules.MaxPlugin || size < rules.MaxPlugin-128<<10 {
+		t.Errorf("with a version to go back to it has %d bytes, and %d fit", size, rules.MaxPlugin)
 	}
 }

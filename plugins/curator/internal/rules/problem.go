@@ -18,14 +18,19 @@ const (
 	MaxRoles   = limits.ReportedInstances
 	// MaxConfiguration is the size of a role's configuration in bytes.
 	MaxConfiguration = 256 << 10
-	// MaxNode and MaxPlugin are the sizes of whole records in bytes.
+	// MaxNode and MaxPlugin are the sizes of whole records in bytes. That of a plugin holds up to three manifests, and two of the largest with all
+	// that is granted by them.
 	MaxNode   = 768 << 10
-	MaxPlugin = 512 << 10
+	MaxPlugin = 1184 << 10
+	// MaxCatalog is the size of all plugins together: all of them are one answer.
+	MaxCatalog = 12 << 20
 
 	maxLabels     = 64
 	maxLabelKey   = 128
 	maxLabelValue = 256
 	maxPlatforms  = 16
+	// maxProblem is how long what another package says of a value may be.
+	maxProblem = 512
 )
 
 // Problem is something wrong with a request.

@@ -21,6 +21,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 func TestBootstrap(t *testing.T) {
@@ -48,7 +49,7 @@ func TestBootstrap(t *testing.T) {
 	}
 	for i, plugin := range c.request().GetPlugins() {
 		stored := plugins.GetPlugins()[i]
-		plugin.Generation, plugin.Added = 1, stored.GetAdded()
+		plugin.Generation, plugin.Added, plugin.Genesis, plugin.Decided = 1, stored.GetAdded(), true, remit.Wanted(plugin.GetManifest())
 		if diff := cmp.Diff(plugin, stored, protocmp.Transform()); diff != "" {
 			t.Errorf("plugin: %s", diff)
 		}
@@ -228,8 +229,17 @@ func TestBootstrapRefusals(t *testing.T) {
 		}, `"root"`},
 		"a ConsensusUser that is not declared": {func(r *clusterv1.BootstrapRequest) { r.Plugins[0].Grants[0].ConsensusUser = "curator" }, "plugins[0].grants[0].consensus_user"},
 		"a grant that is not wanted": {func(r *clusterv1.BootstrapRequest) {
-			r.Plugins[0].Grants[0].Grants = []*rolev1.Grant{{Name: "replace-file"}}
+			r.Plugins[0].Grants[0].Grants = []*rolev1.Grant{replaceFile("/etc/motd")}
 		}, `"replace-file"`},
+		"a grant that does not exist": {func(r *clusterv1.BootstrapRequest) {
+			r.Plugins[2].Manifest.Roles[0].Grants = []*rolev1.Grant{{Name: "paint"}}
+		}, `plugins[2].manifest.roles[0].grants[0].name: there is no grant "paint"`},
+		"a version that waits": {func(r *clusterv1.BootstrapRequest) {
+			r.Plugins[0].Waiting = &clusterv1.PluginVersion{Version: "2.0.0"}
+		}, "plugins[0]: it has a version that waits"},
+		"a version before": {func(r *clusterv1.BootstrapRequest) {
+			r.Plugins[0].Previous = &clusterv1.PluginVersion{Version: "0.9.0"}
+		}, "plugins[0]: it has a version that waits or that ran before"},
 		"roles that wait for each other": {func(r *clusterv1.BootstrapRequest) {
 			r.Plugins = append(r.Plugins, record(plugin("other",
 				&rolev1.RoleManifest{Name: "a", Requires: []string{"b"}}, &rolev1.RoleManifest{Name: "b", Requires: []string{"a"}})))

@@ -19,6 +19,7 @@ func TestDryRun(t *testing.T) {
 	owner, ctx := c.asOwner(), t.Context()
 	bob := c.addOperator("bob", roleViewer)
 	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	waits := c.offer(lamp("1.0.0", readPath("/srv")), digestOf("a"))
 	before, err := records.ReadAll(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -37,11 +38,45 @@ func TestDryRun(t *testing.T) {
 	}
 	third := plugin("third", &rolev1.RoleManifest{Name: "third", ConsensusUser: "third"})
 	plugged, err := owner.AddPlugin(ctx, &clusterv1.AddPluginRequest{Manifest: third, Digests: digests, DryRun: true})
-	if err != nil || plugged.GetPlugin().GetGeneration() != 1 || len(plugged.GetPlugin().GetGrants()) != 1 {
+	if err != nil || plugged.GetPlugin().GetGeneration() != 1 || plugged.GetPlugin().GetWaiting() == nil || len(plugged.GetPlugin().GetGrants()) != 0 {
 		t.Errorf("AddPlugin: %v, %v", plugged, err)
 	}
 	_, err = owner.AddPlugin(ctx, &clusterv1.AddPluginRequest{Manifest: plugin("third", &rolev1.RoleManifest{Name: "store"}), Digests: digests, DryRun: true})
 	wantCode(t, err, codes.AlreadyExists)
+	plugged, err = owner.AddPlugin(ctx, &clusterv1.AddPluginRequest{Manifest: third, Digests: digests, Approve: true, DryRun: true})
+	if err != nil || plugged.GetPlugin().GetWaiting() != nil || len(plugged.GetPlugin().GetGrants()) != 1 {
+		t.Errorf("AddPlugin, approved: %v, %v", plugged, err)
+	}
+	dry := approval(waits)
+	dry.DryRun = true
+	approved, err := owner.ApprovePlugin(ctx, dry)
+	if err != nil || approved.GetPlugin().GetVersion() != "1.0.0" || len(approved.GetPlugin().GetGrants()) != 1 {
+		t.Errorf("ApprovePlugin: %v, %v", approved, err)
+	}
+	dry.Version = "1.0.1"
+	_, err = owner.ApprovePlugin(ctx, dry)
+	wantCode(t, err, codes.Aborted)
+	withdrawn, err := owner.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: "extras", Grants: &clusterv1.RoleGrants{Role: "lighthouse"}, DryRun: true})
+	if err != nil || withdrawn.GetPlugin().GetGeneration() != 2 || len(withdrawn.GetPlugin().GetGrants()) != 0 {
+		t.Errorf("SetGrants: %v, %v", withdrawn, err)
+	}
+	_, err = owner.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: "lamp", Grants: &clusterv1.RoleGrants{Role: "lamp"}, DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition)
+	removed, err := owner.RemovePlugin(ctx, &clusterv1.RemovePluginRequest{Name: "extras", Wipe: true, DryRun: true})
+	if err != nil || !proto.Equal(removed.GetPlugin(), before.Plugins["extras"]) {
+		t.Errorf("RemovePlugin: %v, %v", removed, err)
+	}
+	_, err = owner.RemovePlugin(ctx, &clusterv1.RemovePluginRequest{Name: "curator", RemoveRoles: true, DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition)
+	required := &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED}
+	policy, err := owner.SetPolicy(ctx, &clusterv1.SetPolicyRequest{Policy: required, DryRun: true})
+	if err != nil || policy.GetPolicy().GetGeneration() != 2 {
+		t.Errorf("SetPolicy: %v, %v", policy, err)
+	}
+	wiped, err := owner.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: c.id, Role: "hostsfile", Wipe: true, DryRun: true})
+	if err != nil || len(wiped.GetNode().GetWipedRoles()) != 1 {
+		t.Errorf("RemoveRole: %v, %v", wiped, err)
+	}
 	operator, err := owner.AddOperator(ctx, &clusterv1.AddOperatorRequest{Name: "alice", Role: roleViewer, PublicKey: public(newKey(t)), DryRun: true})
 	if err != nil || operator.GetOperator().GetName() != "alice" || operator.GetOperator().GetId() != "" {
 		t.Errorf("AddOperator: %v, %v", operator, err)
@@ -57,10 +92,11 @@ func TestDryRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after.Epoch != before.Epoch || !proto.Equal(after.Nodes[c.id], before.Nodes[c.id]) || len(after.Plugins) != len(before.Plugins) || len(after.Operators) != 1 {
+	if after.Epoch != before.Epoch || !proto.Equal(after.Nodes[c.id], before.Nodes[c.id]) || len(after.Plugins) != len(before.Plugins) || len(after.Operators) != 1 ||
+		!proto.Equal(after.Plugins["extras"], before.Plugins["extras"]) || !proto.Equal(after.Plugins["lamp"], waits) || after.Policy != nil || len(after.Wiped) != 0 {
 		t.Errorf("something was changed: epoch %d, then %d", before.Epoch, after.Epoch)
 	}
-	for _, entry := range c.log(9) {
+	for _, entry := range c.log(18) {
 		if entry.GetParameters()["dry_run"] != "true" {
 			t.Errorf("%s does not say that it was a dry run", told(entry))
 		}
@@ -73,7 +109,7 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	slices.Sort(could)
-	if got := strings.Join(could, " "); got != "AddOperator AddPlugin AddRole RemoveRole RevokeOperator SetRoles" {
+	if got := strings.Join(could, " "); got != "AddOperator AddPlugin AddRole ApprovePlugin RemovePlugin RemoveRole RevokeOperator SetGrants SetPolicy SetRoles" {
 		t.Errorf("dry runs of %s", got)
 	}
 }

@@ -29,6 +29,7 @@ type entrance struct {
 	clusterID string
 	snapshots *event.Value[*cache.Snapshot]
 	condition *condition
+	door      door
 }
 
 // open returns the listener to serve. If it is not the configured one, then unusable says why, and late is to run.
@@ -86,7 +87,7 @@ func (e *entrance) late(ctx context.Context, serving chan<- net.Listener) {
 // enter tells of a listener that is served.
 func (e *entrance) enter(listener net.Listener, endpoint, reason string) {
 	e.config.Log.Info("serving the cluster API", "cluster", e.clusterID, "listen", listener.Addr().String(), "endpoint", endpoint)
-	e.config.Health.serving(listener.Addr(), e.snapshots)
+	e.config.Health.serving(e.door, e.snapshots)
 	e.config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
 	e.condition.set(ofAddress, reason)
 }

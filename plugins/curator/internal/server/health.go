@@ -20,27 +20,41 @@ const (
 	behindAtMost = 30 * time.Second
 )
 
-// Health is what a curator's health is judged by: whether its listener answers, and whether its cache follows the store. That the store is away makes no
+// Health is what a curator's health is judged by: whether its server answers and its listeners accept, and whether its cache follows the store. That the store is away makes no
 // curator sick: another process would not reach it either.
 type Health struct {
 	mu        sync.Mutex
-	address   net.Addr // nil while nothing is served
+	door      door // nil while nothing is served
 	snapshots *event.Value[*cache.Snapshot]
 	away      bool      // the store did not answer when it was last asked
 	epoch     uint64    // what it answered
 	behind    time.Time // since when the cache has not reached it; zero: it has
 }
 
-func (h *Health) serving(address net.Addr, snapshots *event.Value[*cache.Snapshot]) {
+// door is where callers come in.
+type door interface {
+	// dial connects to the server within the process.
+	dial(ctx context.Context) (net.Conn, error)
+	// refusing returns why nobody can connect from outside, or nil.
+	refusing() error
+}
+
+// entry is the door of a server.
+type entry struct {
+	*inside
+	*peers
+}
+
+func (h *Health) serving(door door, snapshots *event.Value[*cache.Snapshot]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.address, h.snapshots = address, snapshots
+	h.door, h.snapshots = door, snapshots
 }
 
 func (h *Health) stopped() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.address, h.snapshots, h.away, h.epoch, h.behind = nil, nil, false, 0, time.Time{}
+	h.door, h.snapshots, h.away, h.epoch, h.behind = nil, nil, false, 0, time.Time{}
 }
 
 // probed is told what the store answered.
@@ -63,24 +77,30 @@ func (h *Health) probed(epoch uint64, err error) {
 // Check returns what is wrong with the curator that a new process could mend.
 func (h *Health) Check(ctx context.Context) error {
 	h.mu.Lock()
-	address, away, behind := h.address, h.away, h.behind
+	door, away, behind := h.door, h.away, h.behind
 	h.mu.Unlock()
-	if address == nil || away {
+	if door == nil || away {
 		return nil // there is nothing to serve yet, or nothing to serve from
 	}
 	if since := time.Since(behind); !behind.IsZero() && since > behindAtMost {
 		return fmt.Errorf("the curator's view of the cluster has been behind the store for %v, which answers", since.Round(time.Second))
 	}
-	return answers(ctx, address)
+	if err := door.refusing(); err != nil {
+		return err
+	}
+	return answers(ctx, door)
 }
 
-// answers has the listener answer a handshake. How it answers does not matter, only that somebody does.
-func answers(ctx context.Context, address net.Addr) error {
+// answers has the server answer a handshake. How it answers does not matter, only that somebody does.
+func answers(ctx context.Context, door door) error {
 	bounded, cancel := context.WithTimeout(ctx, handshakeAnswered)
 	defer cancel()
-	connection, err := new(net.Dialer).DialContext(bounded, "tcp", address.String())
+	connection, err := door.dial(bounded)
 	if err != nil {
-		return fmt.Errorf("the cluster API cannot be reached at %s: %w", address, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("nobody accepts connections to the cluster API: %w", err)
 	}
 	defer connection.Close()
 	// Nothing is sent that would be worth hiding, and nothing of what comes is believed.
@@ -89,7 +109,7 @@ func answers(ctx context.Context, address net.Addr) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("the cluster API at %s does not answer: no handshake within %v", address, handshakeAnswered)
+		return fmt.Errorf("the cluster API does not answer: no handshake within %v", handshakeAnswered)
 	}
 	return nil
 }

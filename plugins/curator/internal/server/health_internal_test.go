@@ -18,7 +18,8 @@ import (
 func TestHealthOfTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// Nobody listens there: a check that comes as far as a handshake fails otherwise.
-		nowhere := &net.UnixAddr{Name: "nowhere", Net: "unix"}
+		nowhere := &entry{inside: newInside(), peers: newPeers()}
+		_ = nowhere.Close()
 		snapshots := event.New(&cache.Snapshot{State: &store.State{Epoch: 7}})
 		health := new(Health)
 		health.serving(nowhere, snapshots)
@@ -62,23 +63,69 @@ func TestHealthOfTheCache(t *testing.T) {
 	})
 }
 
-// A listener that nobody accepts from is silent, also where the kernel still takes connections.
-func TestHealthOfTheListener(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+// A server that does not accept, or does not answer, is not well.
+func TestHealthOfTheServer(t *testing.T) {
+	door := &entry{inside: newInside(), peers: newPeers()}
 	health := new(Health)
-	health.serving(listener.Addr(), new(event.Value[*cache.Snapshot]))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := health.Check(ctx); err == nil {
-		t.Error("a listener that does not answer is well")
+	health.serving(door, new(event.Value[*cache.Snapshot]))
+	check := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		return health.Check(ctx)
 	}
-	if err := listener.Close(); err != nil {
+	if err := check(); err == nil {
+		t.Error("a server that does not accept is well")
+	}
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		connection, _ := door.Accept()
+		accepted <- connection
+	}()
+	if err := check(); err == nil {
+		t.Error("a server that does not answer is well")
+	}
+	_ = (<-accepted).Close()
+	if err := door.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := health.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
-		t.Errorf("a listener that is closed: %v", err)
+	if err := health.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "nobody accepts") {
+		t.Errorf("a server that is gone: %v", err)
 	}
 }
+
+// A listener that cannot accept for long is what a new process mends: it has other descriptors.
+func TestHealthOfTheListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peers := newPeers()
+		full := &peerListener{Listener: refuser{}, peers: peers}
+		for range 9 {
+			_, _ = full.Accept()
+			time.Sleep(time.Second)
+		}
+		if err := peers.refusing(); err != nil {
+			t.Errorf("too soon: %v", err)
+		}
+		for range 3 {
+			_, _ = full.Accept()
+			time.Sleep(time.Second)
+		}
+		if err := peers.refusing(); err == nil || !strings.Contains(err.Error(), errFull.Error()) {
+			t.Errorf("after 12 s: %v", err)
+		}
+		time.Sleep(refusingEvery)
+		if err := peers.refusing(); err != nil {
+			t.Errorf("it waits for connections again: %v", err)
+		}
+		_, _ = full.Accept()
+		if err := peers.refusing(); err != nil {
+			t.Errorf("once more: %v", err)
+		}
+	})
+}
+
+var errFull = errors.New("too many open files")
+
+// refuser is a listener of a process that has no descriptors left.
+type refuser struct{ net.Listener }
+
+func (refuser) Accept() (net.Conn, error) { return nil, errFull }

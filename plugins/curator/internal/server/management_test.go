@@ -229,10 +229,11 @@ func TestNodesByTheBeginning(t *testing.T) {
 func TestAddPlugin(t *testing.T) {
 	c := newCluster(t)
 	owner := c.asOwner()
-	wanted := &rolev1.Grant{Name: "replace-file", Parameters: map[string]string{"path": "/etc/motd"}}
+	wanted := replaceFile("/srv/motd") // the owner's choice
 	request := &clusterv1.AddPluginRequest{
-		Manifest: plugin("third", &rolev1.RoleManifest{Name: "third", ConsensusUser: "third", Grants: []*rolev1.Grant{{Name: "replace-file"}}}),
+		Manifest: plugin("third", &rolev1.RoleManifest{Name: "third", ConsensusUser: "third", Grants: []*rolev1.Grant{replaceFile("/etc/motd")}}),
 		Digests:  digests,
+		Approve:  true,
 		Grants:   []*clusterv1.RoleGrants{{Role: "third", Grants: []*rolev1.Grant{wanted}}},
 	}
 	add := func() *clusterv1.PluginRecord {
@@ -246,7 +247,8 @@ func TestAddPlugin(t *testing.T) {
 	added := add()
 	want := &clusterv1.PluginRecord{
 		Name: "third", Version: "1.0.0", Digests: digests, Manifest: request.GetManifest(), Generation: 1, Added: added.GetAdded(),
-		Grants: []*clusterv1.RoleGrants{{Role: "third", ConsensusUser: "third", Grants: []*rolev1.Grant{wanted}}},
+		Grants:  []*clusterv1.RoleGrants{{Role: "third", ConsensusUser: "third", Grants: []*rolev1.Grant{wanted}}},
+		Decided: []*clusterv1.RoleGrants{{Role: "third", ConsensusUser: "third", Grants: []*rolev1.Grant{replaceFile("/etc/motd")}}},
 	}
 	if diff := cmp.Diff(want, added, protocmp.Transform()); diff != "" {
 		t.Errorf("record: %s", diff)
@@ -297,7 +299,7 @@ func TestAddPluginRefusals(t *testing.T) {
 		},
 		"a grant that is not wanted": {
 			plugin("third", &rolev1.RoleManifest{Name: "third"}),
-			[]*clusterv1.RoleGrants{{Role: "third", Grants: []*rolev1.Grant{{Name: "replace-file"}}}}, codes.InvalidArgument, []string{`"replace-file"`},
+			[]*clusterv1.RoleGrants{{Role: "third", Grants: []*rolev1.Grant{replaceFile("/etc/motd")}}}, codes.InvalidArgument, []string{`"replace-file"`},
 		},
 		"a grant for no role of it": {
 			plugin("third", &rolev1.RoleManifest{Name: "third"}), []*clusterv1.RoleGrants{{Role: "fourth"}}, codes.InvalidArgument, []string{`"fourth"`, "third"},
@@ -332,7 +334,7 @@ func TestAddPluginRefusals(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := owner.AddPlugin(t.Context(), &clusterv1.AddPluginRequest{Manifest: test.manifest, Digests: digests, Grants: test.grants})
+			_, err := owner.AddPlugin(t.Context(), &clusterv1.AddPluginRequest{Manifest: test.manifest, Digests: digests, Grants: test.grants, Approve: true})
 			wantCode(t, err, test.code, test.says...)
 		})
 	}

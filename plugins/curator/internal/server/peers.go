@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -29,6 +30,9 @@ type peers struct {
 	open      map[string]int           // connections by host
 	strangers map[string]int           // those of them on which nobody was let in yet
 	by        map[ends]*peerConnection // strangers
+	failing   time.Time                // since when connections cannot be accepted; zero: they can
+	failed    time.Time                // when that was last seen
+	failure   error
 }
 
 // ends are both ends of a connection: from one port, a peer may have a connection to each of several listeners.
@@ -52,6 +56,7 @@ type peerListener struct {
 func (l *peerListener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
+		l.peers.accepted(err)
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +65,38 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		}
 		_ = accepted.Close()
 	}
+}
+
+const (
+	// refusingFor is how long connections may not be accepted, as when the process has no descriptors left, before that is no passing matter.
+	refusingFor = 10 * time.Second
+	// refusingEvery is how often at least a server tries again that could not accept: gRPC's does within a second.
+	refusingEvery = 3 * time.Second
+)
+
+// accepted takes note of whether connections can be accepted. A listener that was closed is no listener any more.
+func (p *peers) accepted(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch now := time.Now(); {
+	case err == nil:
+		p.failing = time.Time{}
+	case !errors.Is(err, net.ErrClosed):
+		if p.failing.IsZero() || now.Sub(p.failed) > refusingEvery {
+			p.failing = now
+		}
+		p.failed, p.failure = now, err
+	}
+}
+
+// refusing returns why connections have not been accepted for some time, or nil.
+func (p *peers) refusing() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failing.IsZero() || time.Since(p.failed) > refusingEvery || time.Since(p.failing) < refusingFor {
+		return nil
+	}
+	return fmt.Errorf("connections to the cluster API have not been accepted for %v: %w", time.Since(p.failing).Round(time.Second), p.failure)
 }
 
 // enter takes a connection on; nil: its address has too many on which somebody was let in.

@@ -169,6 +169,8 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.ListPlugins": read, "ManagementService.ListOperators": read, "ManagementService.ListAudit": read,
 		"ManagementService.AddRole": write, "ManagementService.RemoveRole": write, "ManagementService.SetRoles": write,
 		"ManagementService.AddPlugin": "OWNER audited", "ManagementService.AddOperator": "OWNER audited", "ManagementService.RevokeOperator": "OWNER audited",
+		"ManagementService.ApprovePlugin": "OWNER audited", "ManagementService.SetGrants": "OWNER audited", "ManagementService.RemovePlugin": "OWNER audited",
+		"ManagementService.GetPolicy": read, "ManagementService.SetPolicy": "OWNER audited",
 		"ManagementService.Login": "OWNER OPERATOR VIEWER by-key audited",
 	}
 	services := clusterv1.File_reeve_cluster_v1_cluster_proto.Services()

@@ -141,6 +141,7 @@ type cluster struct {
 	curator *curator
 	ca      [][]byte
 	svid    *tls.Certificate
+	reader  *clientv3.Client // of stored, which is called often
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -181,7 +182,7 @@ func request(node, owner ed25519.PrivateKey) *clusterv1.BootstrapRequest {
 				ConfigurationSchema: configuration.Schema,
 			})),
 			record(plugin("extras",
-				&rolev1.RoleManifest{Name: "hostsfile", Grants: []*rolev1.Grant{{Name: "replace-file"}}},
+				&rolev1.RoleManifest{Name: "hostsfile", Grants: []*rolev1.Grant{replaceFile("/etc/hosts")}},
 				&rolev1.RoleManifest{Name: "lighthouse", ConsensusUser: "beam", Requires: []string{"store"}})),
 		},
 	}
@@ -192,6 +193,10 @@ func plugin(name string, roles ...*rolev1.RoleManifest) *rolev1.Manifest {
 }
 
 var digests = map[string]string{"linux/amd64": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+
+func replaceFile(path string) *rolev1.Grant {
+	return &rolev1.Grant{Name: "replace-file", Parameters: map[string]string{"path": path}}
+}
 
 // record is the catalog entry that a core makes of a built-in plugin.
 func record(manifest *rolev1.Manifest) *clusterv1.PluginRecord {

@@ -120,8 +120,9 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
+	door := &entry{inside: newInside(), peers: peers}
 	condition := &condition{host: config.Host}
-	entrance := &entrance{config: config, clusterID: snapshot.Cluster.GetClusterId(), snapshots: followed.Snapshots(), condition: condition}
+	entrance := &entrance{config: config, clusterID: snapshot.Cluster.GetClusterId(), snapshots: followed.Snapshots(), condition: condition, door: door}
 	listener, unusable, err := entrance.open(ctx)
 	if err != nil {
 		server.Stop()
@@ -135,7 +136,7 @@ func Run(ctx context.Context, config Config) error {
 		workers.Go(func() { entrance.late(ctx, late) })
 	}
 	workers.Go(func() { probe(ctx, records, config, condition) })
-	return serve(ctx, server, peers, listener, late)
+	return serve(ctx, server, peers, door.inside, listener, late)
 }
 
 // follow has the metrics know the cluster CA.
@@ -149,8 +150,8 @@ func follow(ctx context.Context, snapshots *event.Value[*cache.Snapshot], metric
 	}
 }
 
-// serve serves first, and the one that may come late, until ctx is done, and returns when every call has ended.
-func serve(ctx context.Context, server *grpc.Server, peers *peers, first net.Listener, late <-chan net.Listener) error {
+// serve serves those who come from inside, first, and the one that may come late, until ctx is done, and returns when every call has ended.
+func serve(ctx context.Context, server *grpc.Server, peers *peers, inside, first net.Listener, late <-chan net.Listener) error {
 	served := make(chan error)
 	serving := 0
 	begin := func(listener net.Listener) {
@@ -167,6 +168,7 @@ func serve(ctx context.Context, server *grpc.Server, peers *peers, first net.Lis
 		}()
 	}
 	var failed error
+	begin(inside)
 	begin(first)
 	for failed == nil && ctx.Err() == nil {
 		select {

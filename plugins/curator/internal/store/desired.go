@@ -7,21 +7,28 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // CapabilityConsensus is the capability of the roles that run a member of the consensus store.
 const CapabilityConsensus = "reeve.consensus.v1"
 
 // Desired computes what the consensus role should make true: a user for every granted ConsensusUser but clusterUser, which always is, and a
-// member on every node that is Up and is assigned a role that provides the store. It is a function of the records alone, so it is
+// member on every node that is Up and is assigned a role that provides the store. Users that are not granted any more are in it no more, and are wiped if
+// that was asked for. It is a function of the records alone, so it is
 // computed again in every transaction that changes them.
 func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
 	desired := new(consensusv1.DesiredState)
 	providers := make(map[string]bool)
+	granted := make(map[string]bool)
 	for _, plugin := range state.Plugins {
-		for _, grant := range plugin.GetGrants() {
-			if user := grant.GetConsensusUser(); user != "" && user != clusterUser {
-				desired.Users = append(desired.Users, &consensusv1.DesiredUser{ConsensusUser: user, Role: grant.GetRole()})
+		for _, grants := range plugin.GetGrants() {
+			if user := grants.GetConsensusUser(); user != "" && user != clusterUser {
+				granted[user] = true
+				bounds, _ := remit.Of(grants.GetGrants()) // they were checked when they were granted; what cannot be read bounds nothing
+				desired.Users = append(desired.Users, &consensusv1.DesiredUser{
+					ConsensusUser: user, Role: grants.GetRole(), BytesQuota: bounds.StoreBytes, LeasesQuota: bounds.StoreLeases,
+				})
 			}
 		}
 		for _, role := range plugin.GetManifest().GetRoles() {
@@ -36,7 +43,14 @@ func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
 			desired.Members = append(desired.Members, id)
 		}
 	}
+	for _, user := range state.Wiped {
+		// Nobody loses keys who has a user, whatever the record says.
+		if user != clusterUser && !granted[user] {
+			desired.WipedUsers = append(desired.WipedUsers, user)
+		}
+	}
 	slices.Sort(desired.Members)
+	slices.Sort(desired.WipedUsers)
 	slices.SortFunc(desired.Users, func(a, b *consensusv1.DesiredUser) int {
 		return cmp.Compare(a.GetConsensusUser(), b.GetConsensusUser())
 	})

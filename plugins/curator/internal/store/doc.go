@@ -6,7 +6,8 @@
 // # Layout, format 1
 //
 // Every value is a binary protocol buffer message of a versioned package. The record "cluster" carries the number of the format; a
-// curator that does not know the number reads nothing else and writes nothing.
+// curator that does not know the number reads nothing else and writes nothing. Fields that came later mean, where they are absent, what was so
+// before them: a plugin without decided is one about whose roles nothing was decided but what is granted.
 //
 //	cluster                  reeve.curator.v1.Cluster               makes the cluster; created once
 //	authority/certificates   reeve.curator.v1.CertificateAuthority  the cluster CA, public half
@@ -14,6 +15,8 @@
 //	epoch                    reeve.curator.v1.Epoch                 counted up by every management write
 //	nodes/<node ID>          reeve.cluster.v1.NodeRecord            what the cluster decided about a node
 //	plugins/<plugin>         reeve.cluster.v1.PluginRecord          the catalog
+//	policy                   reeve.cluster.v1.ClusterPolicy         what the owner demands of all nodes; absent: what is the default
+//	wiped                    reeve.curator.v1.WipedUsers            whose keys the consensus role removes; absent: nobody's
 //	operators/<name>         reeve.cluster.v1.Operator              who may call the management service besides the owner
 //	status/<node ID>         reeve.cluster.v1.NodeStatus            what the node last said of itself
 //	heartbeat/<node ID>      reeve.curator.v1.Heartbeat             attached to the lease that the node's heartbeats renew
@@ -30,7 +33,8 @@
 // transaction that is right by itself. Comparing the one epoch puts all decisions of all curators in one order.
 //
 // The desired state is never decided on: it is computed from the records (Desired) in the transaction that changes them, and can so not
-// differ from them.
+// differ from them. So it is with the ConsensusUsers whose keys are to be removed: one that a change grants leaves that list in the same transaction,
+// whoever makes the change (With).
 //
 // An entry of the audit log is in every such transaction: a change that the log knows nothing of cannot be made.
 //

@@ -47,6 +47,15 @@ func (e *FormatError) Error() string {
 		e.Format, Format)
 }
 
+// TooManyError says that a write changes more records than the store takes in one transaction.
+type TooManyError struct {
+	Records, Limit int
+}
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("the change writes %d records, more than the %d that the store takes at once: make it in parts, node by node", e.Records, e.Limit)
+}
+
 // TooLargeError says that a write is larger than the store takes in one transaction.
 type TooLargeError struct {
 	Bytes, Limit int

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -18,7 +19,7 @@ func FuzzDecode(f *testing.F) {
 	for key, record := range map[string]proto.Message{
 		"cluster": first.Cluster, "authority/certificates": first.CA, "nodes/" + first.Node.GetId(): first.Node,
 		"plugins/curator": first.Plugins[1], "status/a": &clusterv1.NodeStatus{NodeId: "a"}, "heartbeat/a": first.Key,
-		"operators/alice": operator(f, "alice"),
+		"operators/alice": operator(f, "alice"), "policy": &clusterv1.ClusterPolicy{Generation: 2}, "wiped": &curatorv1.WipedUsers{ConsensusUsers: []string{"beam"}},
 	} {
 		value, err := store.Encode(record)
 		if err != nil {

@@ -14,6 +14,8 @@ const (
 	keyCertificates = "authority/certificates"
 	keySigningKey   = "authority/key"
 	keyEpoch        = "epoch"
+	keyPolicy       = "policy"
+	keyWiped        = "wiped"
 	keyDesired      = consensusv1.DesiredStateKey
 
 	prefixNodes      = "nodes/"

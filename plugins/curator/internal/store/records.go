@@ -11,6 +11,7 @@ import (
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // decode reads the record at a key: nil for the keys that are not part of the State. The error is a *RecordError.
@@ -32,17 +33,16 @@ func decode(key string, value []byte) (proto.Message, error) {
 		}
 	case keyEpoch:
 		record = new(curatorv1.Epoch)
+	case keyPolicy:
+		record = new(clusterv1.ClusterPolicy)
+	case keyWiped:
+		record = new(curatorv1.WipedUsers)
 	case prefixNodes:
 		node := new(clusterv1.NodeRecord)
 		record, check = node, func() error { return checkNode(name, node) }
 	case prefixPlugins:
 		plugin := new(clusterv1.PluginRecord)
-		record, check = plugin, func() error {
-			if plugin.GetName() != name || plugin.GetManifest().GetName() != name {
-				return fmt.Errorf("it is about plugin %q with the manifest of %q", plugin.GetName(), plugin.GetManifest().GetName())
-			}
-			return nil
-		}
+		record, check = plugin, func() error { return checkPlugin(name, plugin) }
 	case prefixOperators:
 		operator := new(clusterv1.Operator)
 		record, check = operator, func() error { return checkOperator(name, operator) }
@@ -83,6 +83,30 @@ func checkCluster(cluster *curatorv1.Cluster) error {
 		return fmt.Errorf("its owner key has %d bytes", len(cluster.GetOwnerPublicKey()))
 	case len(cluster.GetFirstNodePublicKey()) != ed25519.PublicKeySize:
 		return fmt.Errorf("its first node's key has %d bytes", len(cluster.GetFirstNodePublicKey()))
+	}
+	return nil
+}
+
+func checkPlugin(name string, plugin *clusterv1.PluginRecord) error {
+	if plugin.GetName() != name {
+		return fmt.Errorf("it is about plugin %q", plugin.GetName())
+	}
+	var manifests []*rolev1.Manifest
+	if plugin.GetManifest() != nil {
+		manifests = append(manifests, plugin.GetManifest())
+	}
+	for _, version := range []*clusterv1.PluginVersion{plugin.GetWaiting(), plugin.GetPrevious()} {
+		if version != nil {
+			manifests = append(manifests, version.GetManifest())
+		}
+	}
+	if plugin.GetManifest() == nil && (plugin.GetWaiting() == nil || plugin.GetPrevious() != nil || len(plugin.GetGrants()) > 0) {
+		return errors.New("no version of it runs, and it is not one that only waits")
+	}
+	for _, manifest := range manifests {
+		if manifest.GetName() != name {
+			return fmt.Errorf("it is about plugin %q with the manifest of %q", name, manifest.GetName())
+		}
 	}
 	return nil
 }

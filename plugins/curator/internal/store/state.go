@@ -26,6 +26,10 @@ type State struct {
 	// Nodes is by node ID, Plugins by name.
 	Nodes   map[string]*clusterv1.NodeRecord
 	Plugins map[string]*clusterv1.PluginRecord
+	// Policy is what the owner demands of all nodes; nil: nobody has ever set it. Demands fills in what that means.
+	Policy *clusterv1.ClusterPolicy
+	// Wiped is the ConsensusUsers whose keys are to be removed, sorted. None of them is granted.
+	Wiped []string
 	// Operators is by name.
 	Operators map[string]*clusterv1.Operator
 	// Statuses is what nodes reported, by node ID; a node that never did is not in it.
@@ -57,6 +61,14 @@ func (s *State) clone() *State {
 	c.Alive = maps.Clone(s.Alive)
 	c.Damaged = maps.Clone(s.Damaged)
 	return &c
+}
+
+// Demands returns what the owner demands of all nodes. A policy that was never set counts as the first one, so that its generation is never 0.
+func (s *State) Demands() *clusterv1.ClusterPolicy {
+	if s.Policy != nil {
+		return s.Policy
+	}
+	return &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT, Generation: 1}
 }
 
 // NodeIDs returns the IDs of all nodes, sorted.
@@ -110,7 +122,27 @@ func (s *State) With(change *Change) *State {
 	for _, plugin := range change.Plugins {
 		after.Plugins[plugin.GetName()] = plugin
 	}
+	for _, name := range change.RemovedPlugins {
+		delete(after.Plugins, name)
+	}
+	if change.Policy != nil {
+		after.Policy = change.Policy
+	}
+	after.Wiped = wiped(append(slices.Clone(s.Wiped), change.WipedUsers...), after.Plugins)
 	return after
+}
+
+// wiped returns those of some ConsensusUsers that nobody is granted, sorted, each once.
+func wiped(users []string, plugins map[string]*clusterv1.PluginRecord) []string {
+	granted := make(map[string]bool)
+	for _, plugin := range plugins {
+		for _, grants := range plugin.GetGrants() {
+			granted[grants.GetConsensusUser()] = true
+		}
+	}
+	users = slices.DeleteFunc(users, func(user string) bool { return granted[user] })
+	slices.Sort(users)
+	return slices.Compact(users)
 }
 
 // Apply returns the state after the events of a watch, at the revision that the watch had reached.
@@ -160,6 +192,10 @@ func (s *State) remove(key string) {
 		s.CA = nil
 	case keyEpoch:
 		s.Epoch = 0
+	case keyPolicy:
+		s.Policy = nil
+	case keyWiped:
+		s.Wiped = nil
 	case prefixNodes:
 		delete(s.Nodes, name)
 	case prefixPlugins:
@@ -189,6 +225,10 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 		s.CA = record.GetCertificates()
 	case *curatorv1.Epoch:
 		s.Epoch = record.GetNumber()
+	case *clusterv1.ClusterPolicy:
+		s.Policy = record
+	case *curatorv1.WipedUsers:
+		s.Wiped = record.GetConsensusUsers()
 	case *clusterv1.NodeRecord:
 		s.Nodes[name] = record
 	case *clusterv1.PluginRecord:

@@ -47,13 +47,13 @@ func New(config Config) *Store {
 	return s
 }
 
-// ReadRecords reads what decisions are made of: cluster, CA, all nodes, the catalog and the operators, without statuses and heartbeats. The error
+// ReadRecords reads what decisions are made of: cluster, CA, all nodes, the catalog, the policy and the operators, without statuses and heartbeats. The error
 // is ErrNoCluster if there is no cluster.
 func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 	state, err := s.read(ctx, "read the cluster's records",
 		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyEpoch),
 		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()),
-		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()))
+		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped))
 	return whole(state, err)
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -18,14 +19,22 @@ const (
 	maxTransaction = 1280 << 10
 	// tries is how often a write that others got in front of is tried. With jitter between, this many do not fail by bad luck.
 	tries = 10
+	// maxOperations is how many keys one transaction may write: etcd takes 128 by default.
+	maxOperations = 128
 )
 
 // Change is the records that a management write puts in place of those that were read.
 type Change struct {
 	// Cluster is nil if the record that makes the cluster stays as it is.
-	Cluster   *curatorv1.Cluster
-	Nodes     []*clusterv1.NodeRecord
-	Plugins   []*clusterv1.PluginRecord
+	Cluster *curatorv1.Cluster
+	Nodes   []*clusterv1.NodeRecord
+	Plugins []*clusterv1.PluginRecord
+	// RemovedPlugins is the names of plugins whose records are removed.
+	RemovedPlugins []string
+	// WipedUsers is the ConsensusUsers whose keys are to be removed as well. Those that are granted when the change is made are not.
+	WipedUsers []string
+	// Policy is nil if it stays as it is.
+	Policy    *clusterv1.ClusterPolicy
 	Operators []*clusterv1.Operator
 	// Revoked is the names of operators whose records are removed.
 	Revoked []string
@@ -102,11 +111,20 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	for _, plugin := range change.Plugins {
 		writes.put(pluginKey(plugin.GetName()), plugin)
 	}
+	for _, name := range change.RemovedPlugins {
+		writes.delete(pluginKey(name))
+	}
+	if change.Policy != nil {
+		writes.put(keyPolicy, change.Policy)
+	}
+	if !slices.Equal(after.Wiped, before.Wiped) {
+		writes.put(keyWiped, &curatorv1.WipedUsers{ConsensusUsers: after.Wiped})
+	}
 	for _, operator := range change.Operators {
 		writes.put(operatorKey(operator.GetName()), operator)
 	}
 	for _, name := range change.Revoked {
-		writes.ops = append(writes.ops, clientv3.OpDelete(operatorKey(name)))
+		writes.delete(operatorKey(name))
 	}
 	if desired := Desired(after, s.clusterUser); !proto.Equal(desired, Desired(before, s.clusterUser)) {
 		writes.put(keyDesired, desired)
@@ -132,6 +150,8 @@ func (s *Store) commit(ctx context.Context, before *State, change *Change, entry
 		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
 		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
 		unchanged(clientv3.ModRevision(prefixOperators).WithPrefix()),
+		unchanged(clientv3.ModRevision(keyPolicy)),
+		unchanged(clientv3.ModRevision(keyWiped)),
 		// A deleted key has the revision 0 and is unchanged to all of the above.
 		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
 		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
@@ -164,7 +184,15 @@ func (t *transaction) put(key string, record proto.Message) {
 	t.ops = append(t.ops, clientv3.OpPut(key, value))
 }
 
+func (t *transaction) delete(key string) {
+	t.bytes += len(key)
+	t.ops = append(t.ops, clientv3.OpDelete(key))
+}
+
 func (t *transaction) check() error {
+	if t.err == nil && len(t.ops) > maxOperations {
+		return &TooManyError{Records: len(t.ops), Limit: maxOperations}
+	}
 	if t.err == nil && t.bytes > maxTransaction {
 		return &TooLargeError{Bytes: t.bytes, Limit: maxTransaction}
 	}

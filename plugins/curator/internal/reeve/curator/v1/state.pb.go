@@ -241,6 +241,52 @@ func (x *Epoch) GetNumber() uint64 {
 	return 0
 }
 
+// WipedUsers is the ConsensusUsers whose keys are removed: those of plugins that were removed together with what they kept in the store.
+type WipedUsers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted. One that is granted again is not in it any more.
+	ConsensusUsers []string `protobuf:"bytes,1,rep,name=consensus_users,json=consensusUsers,proto3" json:"consensus_users,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WipedUsers) Reset() {
+	*x = WipedUsers{}
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WipedUsers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WipedUsers) ProtoMessage() {}
+
+func (x *WipedUsers) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WipedUsers.ProtoReflect.Descriptor instead.
+func (*WipedUsers) Descriptor() ([]byte, []int) {
+	return file_reeve_curator_v1_state_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WipedUsers) GetConsensusUsers() []string {
+	if x != nil {
+		return x.ConsensusUsers
+	}
+	return nil
+}
+
 // Heartbeat is the value of a node's heartbeat key, which lives as long as its lease. That the key is there is all that it says.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -250,7 +296,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_reeve_curator_v1_state_proto_msgTypes[4]
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +308,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_curator_v1_state_proto_msgTypes[4]
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +321,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_reeve_curator_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_reeve_curator_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 var File_reeve_curator_v1_state_proto protoreflect.FileDescriptor
@@ -297,7 +343,10 @@ const file_reeve_curator_v1_state_proto_rawDesc = "" +
 	"\vprivate_key\x18\x01 \x01(\fR\n" +
 	"privateKey\"\x1f\n" +
 	"\x05Epoch\x12\x16\n" +
-	"\x06number\x18\x01 \x01(\x04R\x06number\"\v\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\"5\n" +
+	"\n" +
+	"WipedUsers\x12'\n" +
+	"\x0fconsensus_users\x18\x01 \x03(\tR\x0econsensusUsers\"\v\n" +
 	"\tHeartbeatBSZQgithub.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1;curatorv1b\x06proto3"
 
 var (
@@ -312,17 +361,18 @@ func file_reeve_curator_v1_state_proto_rawDescGZIP() []byte {
 	return file_reeve_curator_v1_state_proto_rawDescData
 }
 
-var file_reeve_curator_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_reeve_curator_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_reeve_curator_v1_state_proto_goTypes = []any{
 	(*Cluster)(nil),               // 0: reeve.curator.v1.Cluster
 	(*CertificateAuthority)(nil),  // 1: reeve.curator.v1.CertificateAuthority
 	(*SigningKey)(nil),            // 2: reeve.curator.v1.SigningKey
 	(*Epoch)(nil),                 // 3: reeve.curator.v1.Epoch
-	(*Heartbeat)(nil),             // 4: reeve.curator.v1.Heartbeat
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*WipedUsers)(nil),            // 4: reeve.curator.v1.WipedUsers
+	(*Heartbeat)(nil),             // 5: reeve.curator.v1.Heartbeat
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_reeve_curator_v1_state_proto_depIdxs = []int32{
-	5, // 0: reeve.curator.v1.Cluster.created:type_name -> google.protobuf.Timestamp
+	6, // 0: reeve.curator.v1.Cluster.created:type_name -> google.protobuf.Timestamp
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -341,7 +391,7 @@ func file_reeve_curator_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_curator_v1_state_proto_rawDesc), len(file_reeve_curator_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,12 +2,10 @@ package sandbox
 
 import (
 	"os"
-
-	"github.com/hashicorp/go-hclog"
+	"slices"
 
 	"github.com/reeveproject/reeve/core/cgroup"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
@@ -32,6 +30,35 @@ type Policy struct {
 // Defaults are the bounds for a role that was not granted others. 0: none.
 type Defaults struct{ MemoryBytes, Processes, OpenFiles, CPUWeight int64 }
 
+// Limits is what the control group of the process is to be bounded to.
+func (p Policy) Limits() cgroup.Limits {
+	return cgroup.Limits{
+		MemoryBytes: or(p.Remit.Memory, p.Defaults.MemoryBytes),
+		Processes:   or(p.Remit.Processes, p.Defaults.Processes),
+		CPUWeight:   or(p.Remit.CPUWeight, p.Defaults.CPUWeight),
+	}
+}
+
+func (p Policy) openFiles() int64 { return or(p.Remit.OpenFiles, p.Defaults.OpenFiles) }
+
+func or(granted, byDefault int64) int64 {
+	if granted > 0 {
+		return granted
+	}
+	return max(byDefault, 0)
+}
+
+func (p Policy) privileged() bool { return p.Remit.Tier() == clusterv1.Tier_TIER_PRIVILEGED }
+
+// unixOnly reports whether other sockets than Unix ones are refused.
+func (p Policy) unixOnly() bool {
+	return slices.Contains(p.GivesUp, remit.GiveUpNetwork) || p.Remit.Listen.None() && p.Remit.Connect.None()
+}
+
+func (p Policy) noProcesses() bool { return slices.Contains(p.GivesUp, remit.GiveUpProcesses) }
+
+func (p Policy) has(capability string) bool { return slices.Contains(p.Remit.Capabilities, capability) }
+
 // Command is what to start.
 type Command struct {
 	// Executable is executed by this descriptor, whatever its path is by now.
@@ -43,29 +70,3 @@ type Command struct {
 	// Group is the control group of the process; nil: that of the core.
 	Group *cgroup.Group
 }
-
-// Child is a process that was started: a child of the core and the leader of a process group of its own.
-type Child struct {
-	// Process is to be waited for by whoever started it.
-	Process *os.Process
-	// PIDFD is a descriptor of the process, nonblocking; nil if the kernel gives none.
-	PIDFD *os.File
-}
-
-// Release is called once when the process has ended.
-func (c *Child) Release() {}
-
-// Host is what this machine, and this user, can enforce.
-type Host struct{ log hclog.Logger }
-
-// Probe finds out what can be enforced here, by trying it on threads that die. It takes some milliseconds.
-func Probe(log hclog.Logger, groups *cgroup.Tree) (*Host, error) { return &Host{log: log}, nil }
-
-// Missing is what cannot be enforced of a policy, sorted by name.
-func (h *Host) Missing(p Policy) []*clusterv1.Missing { return nil }
-
-// Describe is what a policy comes to on this host, for people. Control groups are not known to it.
-func (h *Host) Describe(p Policy) *nodev1.Sandbox { return &nodev1.Sandbox{} }
-
-// Start starts a process in its sandbox. What Missing lists is left out; everything else is enforced, or the process does not run.
-func (h *Host) Start(p Policy, c Command) (*Child, error) { return nil, os.ErrInvalid }

@@ -1,0 +1,148 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is one tree of groups as the kernel shows it to the core.
+type hierarchy struct {
+	// directory is the core's own group in it.
+	directory string
+	// controllers are those that it has and that are used here, sorted.
+	controllers []string
+	// unified says that it is cgroup v2.
+	unified bool
+}
+
+// hierarchies reads /proc/self/cgroup and /proc/self/mountinfo. What it does not understand it leaves out.
+func hierarchies(groups, mounts string) []hierarchy {
+	own := make(map[string]string) // controllers, as the kernel lists them, to path; "" is v2
+	for _, line := range strings.Split(groups, "\n") {
+		_, rest, ok := strings.Cut(line, ":")
+		if names, path, found := strings.Cut(rest, ":"); ok && found {
+			own[names] = path
+		}
+	}
+	var found []hierarchy
+	seen := make(map[string]bool)
+	for _, line := range strings.Split(mounts, "\n") {
+		// 36 35 98:0 /root /mount/point options optional - type source super,options
+		before, after, ok := strings.Cut(line, " - ")
+		fields, tail := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(tail) < 3 {
+			continue
+		}
+		root, mount := unescape(fields[3]), unescape(fields[4])
+		var names string
+		unified := tail[0] == "cgroup2"
+		switch {
+		case unified:
+		case tail[0] == "cgroup":
+			names = v1Names(own, strings.Split(tail[2], ","))
+			if names == "" {
+				continue // a hierarchy without controllers, such as systemd's
+			}
+		default:
+			continue
+		}
+		path, member := own[names]
+		below, inside := cutPrefix(path, root)
+		if !member || !inside || seen[names] {
+			continue // a mount of another part of the tree, or another mount of it
+		}
+		seen[names] = true
+		h := hierarchy{directory: filepath.Join(mount, below), unified: unified}
+		available := strings.Split(names, ",")
+		if unified {
+			available = unifiedControllers(h.directory)
+		}
+		for _, controller := range controllers {
+			if slices.Contains(available, controller) {
+				h.controllers = append(h.controllers, controller)
+			}
+		}
+		if unified || len(h.controllers) > 0 {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// v1Names is which of the hierarchies of /proc/self/cgroup a mount with some options is; empty: none.
+func v1Names(own map[string]string, options []string) string {
+	for names := range own {
+		if names == "" || strings.HasPrefix(names, "name=") {
+			continue
+		}
+		every := true
+		for _, name := range strings.Split(names, ",") {
+			every = every && slices.Contains(options, name)
+		}
+		if every {
+			return names
+		}
+	}
+	return ""
+}
+
+// unifiedControllers are those that a group of v2 could pass on: none where v1 has them all.
+func unifiedControllers(directory string) []string {
+	text, err := os.ReadFile(filepath.Join(directory, "cgroup.controllers"))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+// cutPrefix takes a leading directory off a path.
+func cutPrefix(path, directory string) (string, bool) {
+	if directory == "/" {
+		return path, true
+	}
+	rest, ok := strings.CutPrefix(path, directory)
+	return rest, ok && (rest == "" || rest[0] == '/')
+}
+
+// unescape undoes how the kernel writes spaces and the like in mountinfo: a backslash and three octal digits.
+func unescape(text string) string {
+	var out strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) {
+			var value int
+			octal := true
+			for _, digit := range []byte(text[i+1 : i+4]) {
+				octal = octal && digit >= '0' && digit <= '7'
+				value = value*8 + int(digit) - '0'
+			}
+			if octal && value < 256 {
+				out.WriteByte(byte(value))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(text[i])
+	}
+	return out.String()
+}
+
+// isRoot reports whether a group of v2 is the root of all, the only one that may hold processes and pass on controllers.
+func isRoot(directory string) bool {
+	_, err := os.Lstat(filepath.Join(directory, "cgroup.type"))
+	return os.IsNotExist(err)
+}
+
+// delegated reports whether the manager of the groups has given one, and what is below it, to who may write there.
+func delegated(directory string) bool {
+	for _, name := range []string{"trusted.delegate", "user.delegate"} {
+		var value [2]byte
+		if n, err := unix.Getxattr(directory, name, value[:]); err == nil && n == 1 && value[0] == '1' {
+			return true
+		}
+	}
+	return false
+}

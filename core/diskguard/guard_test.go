@@ -1,0 +1,308 @@
+package diskguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/diskguard"
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/roles"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// size of the volumes of the tests. A hundredth of it is reserved; ample is eight hundredths.
+const size = 64 << 20
+
+// volume is a small one of a test's own, with a guard.
+type volume struct {
+	t         *testing.T
+	path      string
+	instances event.Value[roles.Instances]
+	guard     *diskguard.Guard
+	end       func()
+
+	mu     sync.Mutex
+	events []*nodev1.Event
+}
+
+// Record implements roles.Recorder.
+func (v *volume) Record(e *nodev1.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.events = append(v.events, e)
+}
+
+func newVolume(t *testing.T, options string, names ...string) *volume {
+	t.Helper()
+	v := &volume{t: t, path: t.TempDir()}
+	err := unix.Mount("none", v.path, "tmpfs", 0, fmt.Sprintf("size=%d%s", size, options))
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("cannot run: only a root that may mount can make a disk to fill")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(v.path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	var instances roles.Instances
+	for _, name := range names {
+		if err := os.MkdirAll(v.of(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		instances = append(instances, roles.Instance{Status: &clusterv1.InstanceStatus{Role: name}})
+	}
+	v.instances.Set(instances)
+	v.start()
+	t.Cleanup(func() { v.end() })
+	return v
+}
+
+// of is the directory of a role, or what is in it.
+func (v *volume) of(role string, names ...string) string {
+	return filepath.Join(append([]string{v.path, "roles", role}, names...)...)
+}
+
+// start runs a guard, as a core that starts does.
+func (v *volume) start() {
+	v.guard = diskguard.New(diskguard.Config{
+		Data: v.path, Roles: filepath.Join(v.path, "roles"), Reserve: filepath.Join(v.path, "reserve"), Kept: filepath.Join(v.path, "cache", "full.json"),
+		Instances: &v.instances, Exempt: func(i roles.Instance) bool { return i.Status.GetRole() == "store" }, Events: v,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- v.guard.Run(ctx) }()
+	v.end = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			v.t.Error(err)
+		}
+	})
+}
+
+// take fills a file of a role with so many bytes, or as many as there is room for.
+func (v *volume) take(path string, bytes int) {
+	v.t.Helper()
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	piece := make([]byte, 64<<10)
+	for ; bytes > 0; bytes -= len(piece) {
+		if _, err := file.Write(piece[:min(len(piece), bytes)]); errors.Is(err, unix.ENOSPC) {
+			return
+		} else if err != nil {
+			v.t.Fatal(err)
+		}
+	}
+}
+
+// await waits until which roles must not run is as accept wants.
+func (v *volume) await(what string, accept func(full map[string]string) bool) map[string]string {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.t.Context(), 30*time.Second)
+	defer cancel()
+	full, err := v.guard.Full().Wait(ctx, accept)
+	if err != nil {
+		now, _ := v.guard.Full().Get()
+		v.t.Fatalf("%s: %v: %v", what, now, err)
+	}
+	return full
+}
+
+func stopped(names ...string) func(map[string]string) bool {
+	return func(full map[string]string) bool {
+		for _, name := range names {
+			if full[name] == "" {
+				return false
+			}
+		}
+		return len(full) == len(names)
+	}
+}
+
+// reserved waits until the reserve is there, or is not.
+func (v *volume) reserved(want bool) {
+	v.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		info, err := os.Stat(filepath.Join(v.path, "reserve"))
+		if (err == nil && info.Size() > 0) == want {
+			return
+		}
+		if time.Now().After(end) {
+			v.t.Fatalf("the reserve: %v, %v", info, err)
+		}
+	}
+}
+
+func TestARoleFillsTheDisk(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, "", "hog", "other", "store")
+	v.reserved(true)
+	v.take(v.of("other", "data"), 4<<20)
+	v.take(v.of("store", "wal"), 20<<20)
+	v.take(v.of("hog", "data"), size)
+	full := v.await("the hog is stopped", stopped("hog"))
+	if !strings.HasPrefix(full["hog"], "filled the disk: 3") || !strings.Contains(full["hog"], " MiB in its data directory; ") {
+		t.Errorf("reason %q", full["hog"])
+	}
+	v.mu.Lock()
+	if len(v.events) != 1 || v.events[0].GetType() != "RoleFilledDisk" || v.events[0].GetRole() != "hog" {
+		t.Errorf("events %v", v.events)
+	}
+	v.mu.Unlock()
+	// What was reserved is there for the others.
+	v.reserved(false)
+	if err := os.WriteFile(v.of("store", "write"), make([]byte, 500<<10), 0o600); err != nil {
+		t.Errorf("the store: %v", err)
+	}
+	// The next core knows.
+	v.end()
+	v.start()
+	v.await("the hog is stopped after a restart", stopped("hog"))
+	// An operator has it run again; there is room now.
+	if err := os.Remove(v.of("hog", "data")); err != nil {
+		t.Fatal(err)
+	}
+	v.guard.Release("hog") // unless the guard has seen by itself that it has less
+	if v.guard.Release("hog") {
+		t.Error("the hog was released twice")
+	}
+	v.await("nothing is stopped", stopped())
+	v.reserved(true)
+	if _, err := os.Stat(filepath.Join(v.path, "cache", "full.json")); !os.IsNotExist(err) {
+		t.Errorf("it is still known: %v", err)
+	}
+}
+
+// A role that grows while everybody can see it is found by that, even if another one has more.
+func TestWhoGrowsIsBlamed(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, "", "hog", "large")
+	v.take(v.of("large", "data"), 40<<20)
+	v.reserved(true)
+	// Slowly: the guard looks once a second, and ten times as often when room is short.
+	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(40 * time.Millisecond) {
+		if full, _ := v.guard.Full().Get(); len(full) > 0 {
+			break
+		}
+		v.take(v.of("hog", "data"), 128<<10)
+	}
+	v.await("the hog is stopped", stopped("hog"))
+	// With less data it may run again.
+	if err := os.Truncate(v.of("hog", "data"), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	v.await("the hog may run", stopped())
+	v.reserved(true)
+}
+
+// What others fill is no role's fault.
+func TestNobodyIsBlamed(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, "", "small", "store")
+	v.take(v.of("small", "data"), 2<<20)
+	v.reserved(true)
+	v.take(v.of("store", "wal"), size)
+	v.take(filepath.Join(v.path, "elsewhere"), size)
+	v.reserved(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second) // longer than two looks
+	defer cancel()
+	if full, err := v.guard.Full().Wait(ctx, func(full map[string]string) bool { return len(full) > 0 }); err == nil {
+		t.Errorf("%v", full)
+	}
+}
+
+func TestFilesRunOut(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, ",nr_inodes=4000", "hog", "other")
+	v.reserved(true)
+	for n := range 5000 {
+		if err := os.WriteFile(v.of("hog", fmt.Sprint(n)), nil, 0o600); errors.Is(err, unix.ENOSPC) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := v.await("the hog is stopped", stopped("hog"))
+	if !strings.Contains(full["hog"], " files in its data directory") {
+		t.Errorf("reason %q", full["hog"])
+	}
+}
+
+// The tree of a hostile role: very deep, with links out of it and loops, and files that have no name any more.
+func TestHostileTrees(t *testing.T) {
+	t.Parallel()
+	t.Run("deep", func(t *testing.T) {
+		t.Parallel()
+		v := newVolume(t, "", "hog", "other")
+		v.take(v.of("other", "data"), 8<<20)
+		v.reserved(true)
+		fd, err := unix.Open(v.of("hog"), unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5000 {
+			if err := errors.Join(unix.Mkdirat(fd, "d", 0o700), unix.Symlinkat("/", fd, "l"), unix.Symlinkat("..", fd, "up")); err != nil {
+				t.Fatal(err)
+			}
+			down, err := unix.Openat(fd, "d", unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = unix.Close(fd)
+			fd = down
+		}
+		file, err := unix.Openat(fd, "data", unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(fd)
+		piece := make([]byte, 1<<20)
+		for {
+			if _, err := unix.Write(file, piece); err != nil {
+				break
+			}
+		}
+		_ = unix.Close(file)
+		v.await("the hog is stopped", stopped("hog"))
+	})
+	t.Run("nameless", func(t *testing.T) {
+		t.Parallel()
+		v := newVolume(t, "", "hog", "other")
+		v.take(v.of("other", "data"), 8<<20)
+		v.reserved(true)
+		// A process of its own that holds what it has unlinked.
+		hog := exec.Command("/bin/sh", "-c", `exec 3>"$1"; rm "$1"; head -c 100000000 /dev/zero >&3; exec sleep 1000`, "sh", v.of("hog", "data"))
+		hog.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+		if err := hog.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = unix.Kill(-hog.Process.Pid, unix.SIGKILL)
+			_ = hog.Wait()
+		}()
+		now, _ := v.instances.Get()
+		now[0].Process = &plugin.Process{PID: hog.Process.Pid}
+		v.instances.Set(now)
+		v.await("the hog is stopped", stopped("hog"))
+	})
+}

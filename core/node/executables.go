@@ -1,0 +1,183 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/storage"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+const (
+	// collectEvery is how often the node looks for executables that it has no use for.
+	collectEvery = 15 * time.Minute
+	// forgetAfter is how long an executable stays that no role of the node is known to use. The node sees the catalog's entries of its own roles only: it
+	// may belong to a plugin whose role is added to the node tomorrow, or to a version that still waits for the owner.
+	forgetAfter = 30 * 24 * time.Hour
+	// collectorVersion is the version of the format of the collector's file.
+	collectorVersion = 1
+	// maxLedger is how large that file is at most, in bytes.
+	maxLedger = 1 << 20
+)
+
+// stored returns whether an executable is in the directory of executables: whether its bytes are what they should be is found out when it is executed.
+func stored(directory string) func(digest string) bool {
+	return func(digest string) bool {
+		hex, ok := strings.CutPrefix(digest, "sha256:")
+		if !ok || strings.ContainsAny(hex, "/.") {
+			return false
+		}
+		info, err := os.Lstat(filepath.Join(directory, "sha256-"+hex))
+		return err == nil && info.Mode().IsRegular()
+	}
+}
+
+// collector removes the executables that the node has no use for: those of versions that others have taken the place of, and those that nobody has used
+// for a month. The store waits an hour besides.
+type collector struct {
+	log hclog.Logger
+	// path is the file of the ledger.
+	path      string
+	desired   *event.Value[roles.Desired]
+	instances *event.Value[roles.Instances]
+	// view has the catalog's entries of the node's roles; known is what there was of them when the core started, and genesis says that this is the whole
+	// first catalog.
+	view    *event.Value[*cluster.View]
+	known   []*clusterv1.PluginRecord
+	genesis bool
+	collect func(keep func(digest string) bool) (removed []string, err error)
+	now     func() time.Time
+}
+
+// lastUse is when an executable was last of use, and to which plugin.
+type lastUse struct {
+	Plugin string    `json:"plugin,omitempty"`
+	Seen   time.Time `json:"seen"`
+	// Genesis says that it is of a plugin with which the cluster was made: its roles may be added to the node at any time.
+	Genesis bool `json:"genesis,omitempty"`
+}
+
+// ledger is the file of the last uses, by digest.
+type ledger struct {
+	Version int                `json:"version"`
+	Uses    map[string]lastUse `json:"uses"`
+}
+
+func (c collector) run(ctx context.Context) error {
+	if _, err := c.desired.Wait(ctx, func(roles.Desired) bool { return true }); err != nil {
+		return nil
+	}
+	for {
+		c.once()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(collectEvery):
+		}
+	}
+}
+
+func (c collector) once() {
+	uses, err := readLedger(c.path)
+	if err != nil {
+		c.log.Warn("it is not known which executables were of use; the time that they are kept begins anew", "file", c.path, "error", err)
+		uses = make(map[string]lastUse)
+	}
+	used, known := c.used()
+	builtin := make(map[string]bool)
+	for _, record := range c.known {
+		for _, digest := range record.GetDigests() {
+			builtin[digest] = c.genesis
+		}
+	}
+	now, present := c.now(), make(map[string]lastUse)
+	removed, err := c.collect(func(digest string) bool {
+		use, seen := uses[digest]
+		name, wanted := used[digest]
+		switch {
+		case wanted:
+			use.Plugin, use.Seen = name, now
+		case !seen, use.Seen.After(now): // the clock was set back
+			use.Seen = now
+		}
+		use.Genesis = use.Genesis || builtin[digest]
+		present[digest] = use
+		superseded := use.Plugin != "" && known[use.Plugin]
+		return wanted || !superseded && (use.Genesis || now.Sub(use.Seen) < forgetAfter)
+	})
+	for _, digest := range removed {
+		delete(present, digest)
+		c.log.Info("removed an executable that nothing uses any more", "digest", digest, "plugin", uses[digest].Plugin)
+	}
+	if err != nil {
+		c.log.Warn("executables that nothing uses any more cannot be removed", "error", err)
+		return
+	}
+	if err := storage.WriteJSON(c.path, ledger{Version: collectorVersion, Uses: present}, 0o600); err != nil {
+		c.log.Warn("which executables were of use cannot be kept", "error", err)
+	}
+}
+
+// used returns the plugin of every executable that is of use, and which plugins the node knows.
+func (c collector) used() (used map[string]string, known map[string]bool) {
+	used, known = make(map[string]string), make(map[string]bool)
+	records := c.known
+	if view, _ := c.view.Get(); view != nil {
+		records = view.Plugins
+	}
+	for _, record := range records {
+		known[record.GetName()] = true
+		for _, digests := range []map[string]string{record.GetDigests(), record.GetPrevious().GetDigests(), record.GetWaiting().GetDigests()} {
+			for _, digest := range digests {
+				used[digest] = record.GetName()
+			}
+		}
+	}
+	now, _ := c.instances.Get()
+	for _, instance := range now {
+		if digest := instance.Status.GetDigest(); digest != "" {
+			used[digest] = instance.Status.GetPlugin()
+		}
+	}
+	return used, known
+}
+
+func readLedger(path string) (map[string]lastUse, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return make(map[string]lastUse), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parseLedger(content)
+}
+
+func parseLedger(content []byte) (map[string]lastUse, error) {
+	var file ledger
+	if len(content) > maxLedger {
+		return nil, fmt.Errorf("it has more than %d bytes", maxLedger)
+	}
+	if err := json.Unmarshal(content, &file); err != nil {
+		return nil, err
+	}
+	if file.Version != collectorVersion {
+		return nil, fmt.Errorf("it has version %d, and this reeved reads version %d", file.Version, collectorVersion)
+	}
+	if file.Uses == nil {
+		file.Uses = make(map[string]lastUse)
+	}
+	return file.Uses, nil
+}

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/sandbox"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// The bounds of a role that is not granted others, where the parameters set none.
+const (
+	defaultMemory    = 1 << 30
+	defaultProcesses = 512
+	defaultOpenFiles = 4096
+	defaultCPUWeight = 100
+)
+
+// bounds of a role that is not granted others.
+func bounds(set *nodev1.SandboxDefaults) sandbox.Defaults {
+	or := func(value *int64, standard int64) int64 {
+		if value == nil {
+			return standard
+		}
+		return *value
+	}
+	return sandbox.Defaults{
+		MemoryBytes: or(set.MemoryBytes, defaultMemory), Processes: or(set.Processes, defaultProcesses),
+		OpenFiles: or(set.OpenFiles, defaultOpenFiles), CPUWeight: or(set.CpuWeight, defaultCPUWeight),
+	}
+}
+
+// confinement is what this machine and this user can enforce of the sandboxes of roles.
+type confinement struct {
+	host     *sandbox.Host
+	groups   *cgroup.Tree
+	defaults sandbox.Defaults
+}
+
+// openConfinement finds it out. Where no control groups can be had the node goes on without, and says so in what is missing.
+func openConfinement(nodeID string, set *nodev1.SandboxDefaults, log hclog.Logger) (confinement, error) {
+	if set == nil {
+		set = &nodev1.SandboxDefaults{}
+	}
+	groups, err := cgroup.Open(nodeID)
+	if err != nil {
+		log.Error("control groups cannot be used", "error", err)
+		groups = nil
+	}
+	host, err := sandbox.Probe(log.Named("sandbox"), groups)
+	if err != nil {
+		return confinement{}, err
+	}
+	return confinement{host: host, groups: groups, defaults: bounds(set)}, nil
+}
+
+// missing is what cannot be enforced of the sandbox of a role that was granted nothing.
+func (p *plugins) missing() []*clusterv1.Missing {
+	return p.confinement.host.Missing(sandbox.Policy{OwnUser: !p.users.Shared(), Defaults: p.confinement.defaults})
+}
+
+// missingOf is what cannot be enforced of the sandbox of a role.
+func (p *plugins) missingOf(spec plugin.Spec) []*clusterv1.Missing { return p.launcher.Missing(spec) }

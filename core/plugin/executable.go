@@ -1,0 +1,240 @@
+package plugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Executable is the bytes of one executable, verified: whatever becomes of the file from which they came, they are what File executes. It belongs to
+// whoever opened it; others may close theirs.
+type Executable struct {
+	digest string
+	path   string
+	// file is a description of its own, so that a lease on it is nobody else's.
+	file *os.File
+	// print is what the file was like when it was verified; nil if the file is sealed and cannot change.
+	print   *fingerprint
+	release func()
+	once    sync.Once
+}
+
+// Digest is "sha256:" and hex.
+func (e *Executable) Digest() string { return e.digest }
+
+// File is open for reading and can be executed. It is closed by Close.
+func (e *Executable) File() *os.File { return e.file }
+
+// Close lets go of the executable. A process that runs it is not disturbed. Only the first call does something.
+func (e *Executable) Close() error {
+	var err error
+	e.once.Do(func() {
+		err = e.file.Close()
+		e.release()
+	})
+	return err
+}
+
+// hold makes sure that the file is as it was verified and stays so until let is called: a process that was started in the meantime runs the verified
+// bytes, and holds the file by itself from then on. The error is ETXTBSY while somebody has the file open for writing.
+//
+// It is a lease: whoever would open the file for writing, root too, waits for let. Where the file system has none, it is only looked at.
+func (e *Executable) hold() (let func(), err error) {
+	if e.print == nil {
+		return func() {}, nil
+	}
+	lease := func(kind int) (err error) {
+		_, err = unix.FcntlInt(e.file.Fd(), unix.F_SETLEASE, kind)
+		return err
+	}
+	let = func() {}
+	switch err := lease(unix.F_RDLCK); {
+	case err == nil:
+		let = func() { _ = lease(unix.F_UNLCK) }
+	case errors.Is(err, unix.EAGAIN):
+		return nil, &os.PathError{Op: "lease", Path: e.path, Err: syscall.ETXTBSY}
+	}
+	now, err := fingerprintOf(e.file)
+	if err == nil && now != *e.print {
+		err = &MissingError{Digest: e.digest, Reason: e.path + " was changed after it was verified"}
+	}
+	if err != nil {
+		let()
+		return nil, err
+	}
+	return let, nil
+}
+
+// fingerprint is what changes when a file is changed. Only the owner of the file, the core, could forge the rest of it, and nobody can
+// forge ctime. A file that was removed or replaced has another ctime too, since it has a name less.
+type fingerprint struct {
+	device, inode uint64
+	size          int64
+	mtime, ctime  syscall.Timespec
+}
+
+func fingerprintOf(file *os.File) (fingerprint, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return fingerprint{}, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fingerprint{}, fmt.Errorf("%s: no status", file.Name())
+	}
+	return fingerprint{device: stat.Dev, inode: stat.Ino, size: stat.Size, mtime: stat.Mtim, ctime: stat.Ctim}, nil
+}
+
+// entry is what the store has open of one executable.
+type entry struct {
+	// users is how many have it, and unused since when it is known that nobody wants it. Both are guarded by the store's lock.
+	users  int
+	unused time.Time
+
+	mu sync.Mutex // so that a file is read once, however many want it
+	// file is the stored file, and print what it was like when it was verified; nil: it was not.
+	file  *os.File
+	print fingerprint
+	// sealed is a copy in memory that nobody can change: as an ordinary user, whose roles could change the file.
+	sealed *os.File
+}
+
+func (e *entry) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.drop()
+}
+
+func (e *entry) drop() error {
+	var problems []error
+	for _, file := range []*os.File{e.file, e.sealed} {
+		if file != nil {
+			problems = append(problems, file.Close())
+		}
+	}
+	e.file, e.sealed = nil, nil
+	return errors.Join(problems...)
+}
+
+// open verifies the file if that has not been done, and returns a reference of its own to its bytes.
+func (e *entry) open(path, digest string, root bool) (*Executable, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.current(path) {
+		if err := e.drop(); err != nil {
+			return nil, err
+		}
+		if err := e.verify(path, digest, root); err != nil {
+			return nil, errors.Join(err, e.drop())
+		}
+	}
+	opened := &Executable{digest: digest, path: path}
+	from := e.sealed
+	if from == nil {
+		from = e.file
+		verified := e.print
+		opened.print = &verified
+	}
+	var err error
+	if opened.file, err = reopen(from); err != nil {
+		return nil, fmt.Errorf("plugin: executable %s: %w", short(digest), err)
+	}
+	return opened, nil
+}
+
+// current reports whether the file under the path is the one that was verified, and is as it was then.
+func (e *entry) current(path string) bool {
+	if e.file == nil {
+		return false
+	}
+	now, err := fingerprintOf(e.file)
+	if err != nil || now != e.print {
+		return false
+	}
+	var there unix.Stat_t
+	err = unix.Lstat(path, &there)
+	return err == nil && there.Dev == now.device && there.Ino == now.inode
+}
+
+// verify opens the file and reads it once.
+func (e *entry) verify(path, digest string, root bool) error {
+	missing := func(reason string) error { return &MissingError{Digest: digest, Reason: reason} }
+	// A pipe in its place is not waited for.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return missing("is not stored on this node")
+	}
+	if err != nil {
+		return missing(err.Error())
+	}
+	e.file = file
+	if reason, err := acceptable(file, path, root); err != nil {
+		return missing(err.Error())
+	} else if reason != "" {
+		return missing(reason)
+	}
+	if e.print, err = fingerprintOf(file); err != nil {
+		return missing(err.Error())
+	}
+	sum := sha256.New()
+	if root {
+		_, err = io.Copy(sum, file)
+	} else {
+		// What is hashed is what is copied, and what was copied is sealed.
+		e.sealed, err = seal(path, io.TeeReader(file, sum))
+	}
+	var refused *sealError
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("plugin: executable %s: %w", short(digest), err)
+	case err != nil:
+		return missing(err.Error())
+	}
+	if found := digestPrefix + hex.EncodeToString(sum.Sum(nil)); found != digest {
+		return missing(fmt.Sprintf("%s was changed: its content is %s", path, short(found)))
+	}
+	if after, err := fingerprintOf(file); err != nil || after != e.print {
+		return missing(path + " was changed while it was read")
+	}
+	return nil
+}
+
+// acceptable says what is wrong with a file that nobody but the core may be able to change. A file of an earlier core that roles can read is made one
+// that they cannot.
+func acceptable(file *os.File, path string, root bool) (reason string, err error) {
+	info, err := file.Stat()
+	if err != nil {
+		return "", err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	switch {
+	case !ok || !info.Mode().IsRegular():
+		return path + " is not a regular file", nil
+	case int(stat.Uid) != os.Geteuid() || mode&0o022 != 0:
+		return path + " can be written by others than the core", nil
+	case mode&0o111 != 0o111:
+		return path + " is not executable", nil
+	case root && (mode != modeAsRoot || stat.Gid != 0):
+		return "", errors.Join(file.Chown(0, 0), file.Chmod(modeAsRoot))
+	}
+	return "", nil
+}
+
+// reopen opens a file once more, by its descriptor: the description is another one, for reading only.
+func reopen(file *os.File) (*os.File, error) {
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(file.Fd())), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "reopen", Path: file.Name(), Err: err}
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}

@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Where the fields of a system call are in what a filter sees. Both platforms keep the lower half of a number first.
+const (
+	numberAt       = 0
+	architectureAt = 4
+	argumentsAt    = 16
+)
+
+func lowAt(argument int) uint32  { return uint32(argumentsAt + 8*argument) }
+func highAt(argument int) uint32 { return lowAt(argument) + 4 }
+
+// What becomes of a system call.
+var (
+	allowed = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	killed  = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
+	refused = answers(unix.EPERM)
+	absent  = answers(unix.ENOSYS)
+)
+
+func answers(errno unix.Errno) bpf.RetConstant {
+	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
+
+// rule is what a filter does with one system call. Its instructions may fall through: the call is then allowed.
+type rule struct {
+	number uintptr
+	do     []bpf.Instruction
+}
+
+// assemble makes a filter of rules, at most one for each system call. What has no rule is allowed if this filter knows it: calls that the kernel got
+// later do not exist for a role until somebody has looked at them.
+func assemble(rules []rule) ([]unix.SockFilter, error) {
+	program := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: architectureAt, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: architecture, SkipTrue: 1},
+		killed,
+		bpf.LoadAbsolute{Off: numberAt, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: newest, SkipFalse: 1},
+		absent,
+	}
+	if foreignNumbers != 0 { // the other numbering of the same architecture
+		program[4], program[5] = bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: foreignNumbers, SkipFalse: 1}, killed
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: newest, SkipFalse: 1}, absent)
+	}
+	rules = slices.Clone(rules)
+	slices.SortFunc(rules, func(a, b rule) int { return cmp.Compare(a.number, b.number) })
+	for i, r := range rules {
+		if len(r.do) > 200 || i > 0 && rules[i-1].number == r.number {
+			return nil, fmt.Errorf("the rule for system call %d is too long, or there are two", r.number)
+		}
+	}
+	program = append(program, search(rules)...)
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return nil, err
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, instruction := range raw {
+		filter[i] = unix.SockFilter{Code: instruction.Op, Jt: instruction.Jt, Jf: instruction.Jf, K: instruction.K}
+	}
+	return filter, nil
+}
+
+// search finds the rule of a system call by halves. The kernel tries a new filter with every number there is, so that its length matters for the time
+// that a start takes.
+func search(rules []rule) []bpf.Instruction {
+	if len(rules) > 3 {
+		middle := len(rules) / 2
+		lower := search(rules[:middle])
+		return slices.Concat([]bpf.Instruction{
+			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: uint32(rules[middle].number), SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(lower))},
+		}, lower, search(rules[middle:]))
+	}
+	var program []bpf.Instruction
+	for _, r := range rules {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(r.number), SkipFalse: uint8(len(r.do)) + 1})
+		program = append(program, r.do...)
+		program = append(program, allowed)
+	}
+	return append(program, allowed)
+}
+
+// unlessOneOf does something unless an argument is one of some values.
+func unlessOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instruction {
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: lowAt(argument), Size: 4}}
+	for i, value := range values {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: uint8(len(values) - i)})
+	}
+	return append(program, do)
+}
+
+// ifOneOf does something if an argument is one of some values.
+func ifOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instruction {
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: lowAt(argument), Size: 4}}
+	for _, value := range values {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipFalse: 1}, do)
+	}
+	return program
+}
+
+// ifAny does something if one of some bits of an argument is set.
+func ifAny(argument int, bits uint32, do bpf.Instruction) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: lowAt(argument), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
+		do,
+	}
+}
+
+// load puts the calling thread, and what it starts, under a filter. No other thread of the core is.
+func load(filter []unix.SockFilter) error {
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

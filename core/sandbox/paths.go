@@ -1,0 +1,162 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/reeveproject/reeve/proto/remit"
+)
+
+// access is what a process may do with a path and with what is below it. That it can reach the path at all goes with being listed.
+type access uint8
+
+const (
+	reads access = 1 << iota
+	writes
+	executes
+	// devices may be opened there.
+	devices
+)
+
+// place is a path that a process can reach.
+type place struct {
+	// path has no symbolic links in it. names are other paths by which it is known: links lead from there.
+	path   string
+	names  []string
+	access access
+}
+
+// Paths that every role may read where they exist: what a static program needs in order to know its machine, time zones and whom to trust. /etc is
+// shown as a directory, so that a file that is replaced in it is seen.
+var everyoneReads = []string{
+	"/etc", "/usr/share/zoneinfo", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/usr/share/pki", "/var/lib/ca-certificates",
+}
+
+// resolvers is the file that says who knows names. It is often a link to another directory, in which a daemon replaces it.
+const resolvers = "/etc/resolv.conf"
+
+// harmless are the devices that every role has.
+var harmless = []string{"null", "zero", "full", "random", "urandom"}
+
+// places lists what a process of a policy can reach, parents before what is below them. /proc and the devices are not among them.
+func places(p Policy) ([]place, error) {
+	byPath := make(map[string]*place)
+	add := func(name string, access access) error {
+		path, err := filepath.EvalSymlinks(name)
+		if err != nil {
+			return err
+		}
+		at := byPath[path]
+		if at == nil {
+			at = &place{path: path}
+			byPath[path] = at
+		}
+		at.access |= access
+		if name != path && !slices.Contains(at.names, name) {
+			at.names = append(at.names, name)
+		}
+		return nil
+	}
+	for _, path := range everyoneReads {
+		if err := add(path, reads); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	if target, err := filepath.EvalSymlinks(resolvers); err == nil && filepath.Dir(target) != "/" {
+		if err := add(filepath.Dir(target), reads); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	for _, path := range p.Passages {
+		if err := add(path, 0); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range p.Private {
+		if err := add(path, reads|writes); err != nil {
+			return nil, err
+		}
+	}
+	for _, granted := range []struct {
+		grant  string
+		paths  []string
+		access access
+	}{
+		{remit.ReadPath, p.Remit.Read, reads},
+		{remit.WritePath, p.Remit.Write, reads | writes},
+		{remit.ExecutePath, p.Remit.Execute, reads | executes},
+	} {
+		for _, path := range granted.paths {
+			err := ownedLink(path, p)
+			if err == nil {
+				err = add(path, granted.access|deviceAccess(path))
+			}
+			if err != nil {
+				var of *os.PathError
+				if errors.As(err, &of) {
+					err = of.Err
+				}
+				return nil, &PathError{Grant: granted.grant, Path: path, Err: err}
+			}
+		}
+	}
+	var list []place
+	for _, at := range byPath {
+		list = append(list, *at)
+	}
+	slices.SortFunc(list, func(a, b place) int { return strings.Compare(a.path, b.path) })
+	return list, nil
+}
+
+// deviceAccess is given where an owner grants what lies in /dev: that can only mean devices.
+func deviceAccess(path string) access {
+	if below(path, "/dev") {
+		return devices
+	}
+	return 0
+}
+
+// ownedLink refuses a granted path that leads through a link in a directory that the role can write: the role could lay the link itself, and so choose
+// what it is shown when it is started again.
+func ownedLink(path string, p Policy) error {
+	for _, writable := range slices.Concat(p.Private, p.Remit.Write) {
+		if path == writable || !below(path, writable) {
+			continue
+		}
+		base, err := filepath.EvalSymlinks(writable)
+		if err != nil {
+			return err
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return err
+		}
+		if real != base+strings.TrimPrefix(path, writable) {
+			return fmt.Errorf("it is reached through a link that the role can change (in %s): %w", writable, syscall.ELOOP)
+		}
+	}
+	return nil
+}
+
+// below reports whether a path is a directory or something below it.
+func below(path, directory string) bool {
+	return path == directory || directory == "/" || strings.HasPrefix(path, directory+"/")
+}
+
+// inherited is the access that a place has by being below others in the list.
+func inherited(list []place, path string) (access, bool) {
+	var sum access
+	var found bool
+	for _, at := range list {
+		if at.path != path && below(path, at.path) {
+			sum |= at.access
+			found = true
+		}
+	}
+	return sum, found
+}

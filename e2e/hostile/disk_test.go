@@ -1,0 +1,41 @@
+package hostile
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// diskSize is room for the executables of all plugins, for the store and its log with what a role may have in it, and for a little more.
+const diskSize = 2 << 30
+
+// mountImage mounts a new file system in a file: a role that fills it has filled all that the node has, and the machine has lost nothing.
+func mountImage(t *testing.T, path string) {
+	t.Helper()
+	image := path + ".img"
+	file, err := os.Create(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Truncate(diskSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-N", "20000", image}, {"mount", "-o", "loop", image, path}} {
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("cannot run: this root cannot make a disk to fill: %v: %s", err, output)
+		}
+	}
+	t.Cleanup(func() {
+		// Lazily: a process that is left is what the test says, and not a mount.
+		if output, err := exec.Command("umount", "-l", path).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+		_ = os.Remove(image)
+	})
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

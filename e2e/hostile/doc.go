@@ -1,0 +1,13 @@
+// Package hostile lets hostile roles loose on a real node, and looks what they reach.
+//
+// Every attempt is a row of a table: what is tried, what is to become of it, what became of it as root and as an ordinary user, and how that was judged.
+// The roles are those of the plugin in e2e/internal/roleplugin/testdata/hostile, which speaks raw gRPC and makes raw system calls. They say of every try
+// whether it was refused; wherever it can be seen from outside, their word is not what counts: the core and the victim are the same processes as before, the
+// victim's files and keys are what they were, every write that was acknowledged is there, and the node is Home.
+//
+// As root no row may escape. As an ordinary user all roles share a user ID, and some parts of the sandbox cannot be enforced; the node's status lists them.
+// Rows that need one of these are shown as not asserted, with what happened.
+//
+// The test writes the table to var/test/tables, from where `make test` prints it. docs/reference/hostile-roles.md is made from the same rows:
+// HOSTILE_WRITE_DOCS=1 go test -run TestReference ./e2e/hostile.
+package hostile

@@ -1,0 +1,101 @@
+package hostile
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+)
+
+// TestHostileRoles performs every row, as root and as an ordinary user as far as the test's own user can, and writes the table.
+func TestHostileRoles(t *testing.T) {
+	outcomes := make(map[string]map[string]*Outcome)
+	var mu sync.Mutex
+	run := func(user *devcluster.User) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Parallel()
+			s := set(t, user)
+			mu.Lock()
+			into := make(map[string]*Outcome)
+			outcomes[s.user] = into
+			mu.Unlock()
+			s.start(t)
+			s.perform(t, func(row Row, o *Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				into[row.ID] = o
+			})
+		}
+	}
+	t.Run("users", func(t *testing.T) {
+		if isRoot() {
+			t.Run("root", run(nil))
+			t.Run("ordinary user", run(ordinary))
+		} else {
+			t.Run("ordinary user", run(nil))
+		}
+	})
+	table := NewTable(outcomes)
+	if err := table.Write(suite.programs.Workspace, "hostile-roles"); err != nil {
+		t.Error(err)
+	}
+	for user, rows := range outcomes {
+		for _, id := range slices.Sorted(maps.Keys(rows)) {
+			if o := rows[id]; o.Escaped() {
+				t.Errorf("as %s %s escaped:\n\t%s", user, id, strings.Join(o.Escapes, "\n\t"))
+			}
+		}
+		for _, row := range Rows() {
+			if rows[row.ID] == nil && chosen(row) {
+				t.Errorf("as %s %s was not performed", user, row.ID)
+			}
+		}
+	}
+}
+
+// chosen reports whether a row is to be performed: all are, unless HOSTILE_ROWS is a regular expression for their IDs.
+func chosen(row Row) bool {
+	return regexp.MustCompile(os.Getenv("HOSTILE_ROWS")).MatchString(row.ID)
+}
+
+// perform performs all rows. Those that may cost the node its disk come last.
+func (s *scene) perform(t *testing.T, done func(Row, *Outcome)) {
+	began := time.Now()
+	for _, group := range []struct {
+		rows    []Row
+		perform func(*testing.T, Row) *Outcome
+	}{
+		{keyRows, s.plain}, {socketRows, s.plain}, {fileRows, s.plain}, {processRows, s.plain}, {hostRows, s.plain}, {binaryRows, s.plain},
+		{kernelRows, s.plain}, {lieRows, s.lie}, {exhaustRows, s.exhaust}, {outliveRows, s.outlive}, {diskRows, s.fill},
+	} {
+		for _, row := range group.rows {
+			if !chosen(row) {
+				continue
+			}
+			start := time.Now()
+			o := group.perform(t, row)
+			for _, need := range row.Needs {
+				if s.missing[need] {
+					o.Missing = append(o.Missing, need)
+				}
+			}
+			s.outside(t, o)
+			done(row, o)
+			t.Logf("%5.1fs %s %s: %s", time.Since(start).Seconds(), s.user, row.ID, o.Cell())
+		}
+		// What the victim itself sees, after every group.
+		last := group.rows[len(group.rows)-1]
+		o := &Outcome{}
+		s.askVictim(t, o)
+		for _, wrong := range o.Escapes {
+			t.Errorf("as %s, after the group %q (last %s): %s", s.user, last.Group, last.ID, wrong)
+		}
+	}
+	t.Logf("as %s all rows took %s", s.user, time.Since(began).Round(time.Second))
+}

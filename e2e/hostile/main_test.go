@@ -1,0 +1,52 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/reeveproject/reeve/e2e/internal/build"
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+)
+
+// suite is what all tests share. It is set before the first of them.
+var suite struct {
+	// base is a directory that roles of every user can pass through, with a short path: socket paths end at 107 bytes.
+	base     string
+	programs *build.Programs
+}
+
+// ordinary is a user whom nobody else is, for the tests that run as root.
+var ordinary = &devcluster.User{UID: 61002, GID: 61002}
+
+func TestMain(m *testing.M) {
+	if err := setUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "hostile:", err)
+		_ = os.RemoveAll(suite.base)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if code == 0 || os.Getenv("REEVE_E2E_KEEP") == "" {
+		_ = os.RemoveAll(suite.base)
+	}
+	os.Exit(code)
+}
+
+func setUp() error {
+	workspace, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	if suite.base, err = os.MkdirTemp("", "rh"); err != nil {
+		return err
+	}
+	if err := os.Chmod(suite.base, 0o755); err != nil {
+		return err
+	}
+	suite.programs, err = build.All(context.Background(), workspace, filepath.Join(suite.base, "bin"))
+	return err
+}
+
+func isRoot() bool { return os.Geteuid() == 0 }

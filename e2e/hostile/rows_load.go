@@ -1,0 +1,69 @@
+package hostile
+
+// lieRows are one row for each role that breaks the protocol: it does so by itself, from its start on.
+var lieRows = liars([]Row{
+	{ID: "hs-binary", Attempt: "bytes in place of the handshake line", Expect: "Failed or Backoff"},
+	{ID: "hs-endless", Attempt: "a handshake line of 200 MB", Expect: "Failed or Backoff"},
+	{ID: "hs-silent", Attempt: "no handshake line", Expect: "Failed or Backoff"},
+	{ID: "hs-numbers", Attempt: "numbers that are none in the handshake line", Expect: "Failed or Backoff"},
+	{ID: "hs-network", Attempt: "an address of its choice, to which the core is to connect", Expect: "Failed or Backoff"},
+	{ID: "hs-elsewhere", Attempt: "the path of another's socket, to which the core is to connect", Expect: "Failed or Backoff"},
+	{ID: "hs-link", Attempt: "a link to another's socket in place of its own", Expect: "Failed or Backoff"},
+	{ID: "hs-newlines", Attempt: "escapes in the handshake line", Expect: "Failed or Backoff"},
+	{ID: "hs-garbage", Attempt: "no HTTP/2 on the role socket", Expect: "Failed or Backoff"},
+	{ID: "hs-frames", Attempt: "broken HTTP/2 on the role socket", Expect: "Failed or Backoff"},
+	{ID: "hs-hole", Attempt: "a role socket that never answers", Expect: "Failed or Backoff"},
+	{ID: "rp-start", Attempt: "no answer to Start", Expect: "Failed or Backoff"},
+	{ID: "rp-problems", Attempt: "a refusal of 800 kB, with escapes", Expect: "Failed or Backoff"},
+	{ID: "st-flood", Attempt: "status messages as fast as they go", Expect: "the core takes note of a few"},
+	{ID: "st-large", Attempt: "the largest permitted values as fast as they go", Expect: "the core takes note of a few"},
+	{ID: "st-huge", Attempt: "a reason of 32 MiB", Expect: "Failed or Backoff"},
+	{ID: "st-many", Attempt: "10,000 endpoints and values", Expect: "Failed or Backoff"},
+	{ID: "st-other", Attempt: "the status of another role", Expect: "Failed or Backoff; the other is Ready"},
+	{ID: "st-states", Attempt: "states that there are not, escapes for terminals", Expect: "Failed or Backoff"},
+	{ID: "st-wire", Attempt: "bytes that are no message", Expect: "Failed or Backoff"},
+	{ID: "hl-never", Attempt: "no answer to CheckHealth", Expect: "ended when its time is up"},
+	{ID: "hl-text", Attempt: "an error of 1 MiB, with escapes, from CheckHealth", Expect: "ended when its time is up"},
+	{ID: "mt-huge", Attempt: "64 MiB of metrics", Expect: "the node's metrics are there without them"},
+	{ID: "mt-slow", Attempt: "no answer to GetMetrics", Expect: "the node's metrics are there without them"},
+	{ID: "mt-wrong", Attempt: "metrics that are none, and in the name of others", Expect: "the node's metrics are there without them"},
+	{ID: "mt-many", Attempt: "40,000 series", Expect: "the node's metrics are there"},
+	{ID: "lg-message", Attempt: "log lines that break parsers", Expect: "the log can be read"},
+	{ID: "lg-endless", Attempt: "a log line of 256 MiB", Expect: "the log is bounded"},
+	{ID: "lg-cut", Attempt: "a log that is cut, rewound, and has a hole of 8 TiB", Expect: "the log can be read"},
+})
+
+func liars(list []Row) []Row {
+	for i := range list {
+		list[i].Role = list[i].ID
+	}
+	return rows("Crashing or stalling the core", "", byCore, nil, list)
+}
+
+var exhaustRows = rows("Exhaustion", "glutton", byCore, nil, []Row{
+	{ID: "exhaust.memory", Attempt: "2 GiB of memory", Expect: "refused, or the role is ended for it", Needs: []string{memory}},
+	{ID: "exhaust.shared", Attempt: "1 GiB of shared memory that outlives the role", Expect: "refused, or the role is ended for it; nothing is left", Needs: []string{memory, ipc}},
+	{ID: "exhaust.runtime", Attempt: "1 GiB on the tmpfs of the runtime directory", Expect: "refused, or the role is ended for it; nothing is left", Needs: []string{memory}},
+	{ID: "exhaust.pipes", Attempt: "1 GiB in pipes", Expect: "refused, or the role is ended for it"},
+	{ID: "exhaust.processes", Attempt: "2,000 processes", Expect: "refused; the victim can start one", Needs: []string{processes}},
+	{ID: "exhaust.cpu", Attempt: "32 busy processes", Expect: "the node and the victim work on"},
+	{ID: "exhaust.descriptors", Attempt: "100,000 descriptors, 20,000 in flight", Expect: "refused"},
+	{ID: "exhaust.inotify", Attempt: "5,000 inotify instances", Expect: "refused; the victim gets one", Needs: []string{ownUID}},
+	{ID: "exhaust.queues", Attempt: "300 message queues", Expect: "refused; nothing is left"},
+	{ID: "exhaust.stderr", Attempt: "300 MB of log", Expect: "what is kept is bounded"},
+	{ID: "exhaust.stdout", Attempt: "300 MB on standard output", Expect: "nothing is kept, and the role does not block"},
+})
+
+var outliveRows = rows("Outliving its stop", "stubborn", byOutside, nil, []Row{
+	{ID: "outlive.cgroup", Attempt: "leave its control group, make others, change its bounds", Expect: refused, Judged: byWord, Needs: []string{landlock}},
+	{
+		ID: "outlive.children", Expect: "no process of it is left", Needs: []string{ownUID},
+		Attempt: "orphans, sessions, other names and environments, a chain of processes; SIGTERM ignored and the stop held",
+	},
+	{ID: "outlive.store", Attempt: "go on using an open connection to the store when its role is taken away", Expect: "the last use is before the role is gone", Role: "lingerer"},
+})
+
+var diskRows = rows("Disk", "glutton", byCore, nil, []Row{
+	{ID: "exhaust.inodes", Attempt: "as many files as it gets", Expect: "refused or ended; the node is Home, and the victim loses no write"},
+	{ID: "exhaust.disk", Attempt: "fill the disk", Expect: "refused or ended; the node is Home, and the victim loses no write"},
+})

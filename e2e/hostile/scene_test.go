@@ -1,0 +1,325 @@
+package hostile
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// patience is how long anything may take that is to happen by itself.
+const patience = 60 * time.Second
+
+// attemptTimeout is how long an attempt may take: longer than the roles themselves allow for one.
+const attemptTimeout = 70 * time.Second
+
+// scene is a node with a victim on it, and with roles that attack.
+type scene struct {
+	cluster *devcluster.Cluster
+	user    string
+	// granted is the file that the role grantee may replace, in a directory of the core's user; disk is where everything is.
+	granted, disk string
+	node          string
+	status        devcluster.Status
+	core, victim  procfs.Process
+	// known is what the attackers are told: victim.state of the victim.
+	known   map[string]string
+	missing map[string]bool
+	files   map[string][sha256.Size]byte
+	orders  atomic.Int64
+	// listener is a service of the machine on a port that no role is granted; bait is an abstract socket.
+	listener, bait net.Listener
+}
+
+// set makes a scene.
+func set(t *testing.T, user *devcluster.User) *scene {
+	t.Helper()
+	name := "root"
+	if user != nil || !isRoot() {
+		name = "ordinary user"
+	}
+	s := &scene{user: name, disk: newDisk(t)}
+	s.cluster = devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: s.disk, User: user})
+	s.granted = filepath.Join(s.disk, "granted", "file")
+	if err := os.Mkdir(filepath.Dir(s.granted), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{s.granted, filepath.Join(filepath.Dir(s.granted), "other"), filepath.Join(s.disk, "other")} {
+		if err := os.WriteFile(path, []byte("granted"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if user != nil {
+		for _, path := range []string{filepath.Dir(s.granted), s.granted} {
+			if err := os.Chown(path, user.UID, user.GID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.cluster.WriteParameters(t, func(p *nodev1.Parameters) {
+		// Attacks are expected to fail their roles.
+		many := uint32(1000)
+		p.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &many, Window: durationpb.New(time.Hour)}}
+		// But those that fail whenever they are started would only keep the machine busy.
+		few := uint32(3)
+		for _, row := range lieRows {
+			p.Supervision.Roles = append(p.Supervision.Roles, &nodev1.RoleSupervision{Role: row.Role, CrashBudget: &nodev1.CrashBudget{Failures: &few}})
+		}
+		p.Directories.Run = filepath.Join(suite.base, "r"+filepath.Base(s.disk))
+		if user != nil {
+			p.Directories.Run = filepath.Join(s.cluster.Home, "r")
+		}
+	})
+	boxed := filepath.Join(s.cluster.Directory, "data", "roles", "grantee", "box", "file")
+	plugin, err := roleplugin.Build(t.Context(), suite.programs.Workspace, suite.base, "hostile", map[string]string{"granted": s.granted, "boxed": boxed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.node = s.cluster.Up(t).Node.ID
+	arguments := []string{"plugin", "add", plugin}
+	if strings.Contains(s.cluster.StartAlone(t, "plugin", "add", "--help").Wait(t, patience).Stdout, "--approve") {
+		arguments = append(arguments, "--approve")
+	}
+	s.cluster.MustReeve(t, arguments...)
+	return s
+}
+
+// start starts the roles of all rows, the liars last, and learns what attackers are assumed to know.
+func (s *scene) start(t *testing.T) {
+	t.Helper()
+	var orderly, liars []string
+	for _, row := range append([]Row{{Role: "victim"}}, Rows()...) {
+		if row.Role == row.ID {
+			liars = append(liars, row.Role)
+		} else if !slices.Contains(orderly, row.Role) {
+			orderly = append(orderly, row.Role)
+		}
+	}
+	s.add(t, orderly)
+	s.status = s.cluster.AwaitUp(t, patience, append(slices.Clone(orderly), devcluster.DefaultRoles...)...)
+	s.core = s.cluster.Core(t)
+	var err error
+	if s.victim, err = procfs.Read(s.status.Role("victim").PID); err != nil {
+		t.Fatal(err)
+	}
+	s.learn(t)
+	s.add(t, liars)
+}
+
+// add gives roles to the node, a few at a time.
+func (s *scene) add(t *testing.T, roles []string) {
+	t.Helper()
+	for some := range slices.Chunk(roles, 4) {
+		var running []*devcluster.Running
+		for _, role := range some {
+			running = append(running, s.cluster.Start(t, "node", "role", "add", s.node, role, "--wait=none"))
+		}
+		for _, command := range running {
+			if result := command.Wait(t, patience); result.Code != 0 {
+				t.Fatal(result)
+			}
+		}
+	}
+}
+
+// learn asks the victim for what it has, and notes what must stay as it is.
+func (s *scene) learn(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		got, err := s.order(t, "victim", "victim.state", nil, 10*time.Second)
+		if err == nil && got.Values["lease"] != "0" {
+			s.known = got.Values
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the victim is not ready: %v %+v", err, got)
+		}
+	}
+	s.missing = missingOf(t, s)
+	s.files = make(map[string][sha256.Size]byte)
+	for _, pattern := range []string{"system/configuration.json", "owner.key", "reeved.yaml", "data/plugins/*", "data/roles/victim/secret"} {
+		paths, _ := filepath.Glob(s.cluster.Path(pattern))
+		for _, path := range append(paths, "/etc/passwd", filepath.Join(s.disk, "other")) {
+			if content, err := os.ReadFile(path); err == nil {
+				s.files[path] = sha256.Sum256(content)
+			}
+		}
+	}
+	var err error
+	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	if s.bait, err = net.Listen("unix", fmt.Sprintf("@reeve-hostile-%d-%s", os.Getpid(), filepath.Base(s.disk))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = s.listener.Close(), s.bait.Close() })
+}
+
+// missingOf is what the node says that it cannot enforce.
+func missingOf(t *testing.T, s *scene) map[string]bool {
+	t.Helper()
+	var document struct {
+		Node struct {
+			Isolation string
+			Missing   []struct{ Name string }
+		}
+	}
+	text := s.cluster.MustReeve(t, "status", "-o", "json").Stdout
+	if err := json.Unmarshal([]byte(text), &document); err != nil {
+		t.Fatal(err)
+	}
+	missing := make(map[string]bool)
+	for _, part := range document.Node.Missing {
+		missing[part.Name] = true
+	}
+	if document.Node.Isolation == "shared-uid" {
+		missing[ownUID] = true
+	}
+	return missing
+}
+
+// result is what a role says of an order.
+type result struct {
+	Attempt string
+	Unknown bool
+	Tries   []struct {
+		What, Answer string
+		Through      bool
+	}
+	Values map[string]string
+}
+
+// errEnded says that the role ended before it could tell.
+var errEnded = errors.New("the role ended meanwhile")
+
+// order has a role perform an attempt and waits for its result.
+func (s *scene) order(t *testing.T, role, attempt string, arguments map[string]string, timeout time.Duration) (result, error) {
+	t.Helper()
+	got, err := s.exchange(role, attempt, s.pidOf(role), arguments, timeout)
+	if got.Unknown {
+		t.Fatalf("the plugin does not know the attempt %s", attempt)
+	}
+	return got, err
+}
+
+// exchange writes an order and waits for its result, or for the end of the process.
+func (s *scene) exchange(role, attempt string, pid int, arguments map[string]string, timeout time.Duration) (got result, err error) {
+	directory := s.cluster.Path("data", "roles", role)
+	name := fmt.Sprintf("%s-%d", attempt, s.orders.Add(1))
+	document, err := json.Marshal(map[string]any{"Attempt": attempt, "Arguments": arguments})
+	if err != nil {
+		return got, err
+	}
+	deadline := time.Now().Add(timeout)
+	for {
+		temporary := filepath.Join(directory, "orders", "."+name)
+		if err = os.WriteFile(temporary, document, 0o644); err == nil {
+			err = os.Rename(temporary, filepath.Join(directory, "orders", name))
+		}
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			return got, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for {
+		path := filepath.Join(directory, "results", name)
+		if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &got) == nil {
+			return got, os.Remove(path)
+		}
+		if pid != 0 {
+			if p, err := procfs.Read(pid); err != nil || p.Ended() {
+				_ = os.Remove(filepath.Join(directory, "orders", name))
+				return got, errEnded
+			}
+		}
+		if time.Now().After(deadline) {
+			return got, fmt.Errorf("no result within %s", timeout)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// pidOf is the process of a role as the last status had it.
+func (s *scene) pidOf(role string) int { return s.status.Role(role).PID }
+
+// refresh looks at the node again.
+func (s *scene) refresh(t *testing.T) devcluster.Status {
+	t.Helper()
+	s.status = s.cluster.Status(t)
+	return s.status
+}
+
+// globs are all paths that fit patterns below the node's run directory (not links of it), but those of a role.
+func (s *scene) globs(t *testing.T, but string, patterns ...string) string {
+	t.Helper()
+	run, err := filepath.EvalSymlinks(s.cluster.Path("run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, pattern := range patterns {
+		paths, _ := filepath.Glob(filepath.Join(run, pattern))
+		for _, path := range paths {
+			if !strings.Contains(path, "/"+but+".") {
+				found = append(found, path)
+			}
+		}
+	}
+	if len(found) > 6 {
+		found = found[:6]
+	}
+	return strings.Join(found, " ")
+}
+
+// newDisk mounts a small disk of its own, as far as the user can; otherwise it is a directory.
+func newDisk(t *testing.T) string {
+	t.Helper()
+	for n := 0; ; n++ {
+		path := filepath.Join(suite.base, strconv.Itoa(n))
+		if err := os.Mkdir(path, 0o755); errors.Is(err, os.ErrExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if isRoot() {
+			mountImage(t, path)
+		}
+		return path
+	}
+}
+
+// free is the room that is left on a disk, in bytes, and in files.
+func free(t *testing.T, path string) (room, files uint64) {
+	t.Helper()
+	var found unix.Statfs_t
+	if err := unix.Statfs(path, &found); err != nil {
+		t.Fatal(err)
+	}
+	return found.Bavail * uint64(found.Bsize), found.Ffree
+}
+
+// orderQuietly is order with the usual arguments none, for goroutines beside the test's own.
+func (s *scene) orderQuietly(role, attempt string, timeout time.Duration) (result, error) {
+	return s.exchange(role, attempt, s.pidOf(role), nil, timeout)
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
+)
+
+// Second is another member of a store, of which nothing but etcd runs. Without it the store has no quorum.
+type Second struct {
+	t         testing.TB
+	directory string
+	cluster   string
+	mu        sync.Mutex
+	etcd      *embed.Etcd // nil: stopped
+}
+
+// Join adds a member to a store that was opened in a directory. etcd takes the addresses of members that it reaches through sockets for relative paths with a port, so
+// the process works in the directory from then on.
+func Join(t testing.TB, s *store.Store, directory string) *Second {
+	t.Helper()
+	t.Chdir(directory)
+	if err := os.Symlink(filepath.Join("run", "peer", "raft.sock"), "first:1"); err != nil {
+		t.Fatal(err)
+	}
+	ctx := store.Root(Context(t))
+	if _, err := s.Client().MemberUpdate(ctx, uint64(s.Server().MemberID()), []string{"unix://first:1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().MemberAdd(ctx, []string{"unix://second:1"}); err != nil {
+		t.Fatal(err)
+	}
+	second := &Second{t: t, directory: directory, cluster: Plan.NodeID + "=unix://first:1,second=unix://second:1"}
+	second.Start()
+	t.Cleanup(second.Stop)
+	return second
+}
+
+// Start starts the member, or starts it again, and returns when it serves.
+func (m *Second) Start() {
+	m.t.Helper()
+	config := embed.NewConfig()
+	config.Name = "second"
+	config.Dir = filepath.Join(m.directory, "second-data")
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(Log(m.t)))
+	config.TickMs, config.ElectionMs = uint(Heartbeat.Milliseconds()), uint(Election.Milliseconds())
+	address := []url.URL{{Scheme: "unix", Host: "second:1"}}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = address, address
+	config.ListenClientUrls, config.AdvertiseClientUrls = nil, address
+	config.EnableGRPCGateway = false
+	config.InitialCluster, config.ClusterState = m.cluster, embed.ClusterStateFlagExisting
+	config.ClientTLSInfo.ClientCertAuth, config.AuthToken = true, "simple"
+	started, err := embed.StartEtcd(config)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.mu.Lock()
+	m.etcd = started
+	m.mu.Unlock()
+	select {
+	case <-started.Server.ReadyNotify():
+	case <-Context(m.t).Done():
+		m.t.Fatal("the second member does not serve")
+	}
+}
+
+// Stop stops the member, if it runs.
+func (m *Second) Stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.etcd != nil {
+		m.etcd.Close()
+		m.etcd = nil
+	}
+}
+
+// Etcd is the member.
+func (m *Second) Etcd() *embed.Etcd {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.etcd
+}

@@ -1,0 +1,131 @@
+package usage
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Settle is called when etcd has answered a request that was let in.
+type Settle func(answer any, err error)
+
+func nothing(any, error) {}
+
+// Admit lets a request of a user in, before etcd sees it, or refuses it with *OverQuotaError. A delete is always let in, and so is what leaves the user with
+// no more than it has.
+func (c *Counter) Admit(ctx context.Context, user string, number uint32, request any) (Settle, error) {
+	size := int64(0)
+	switch request := request.(type) {
+	case *pb.PutRequest:
+		size = sizeOfPut(request)
+	case *pb.TxnRequest:
+		size = mostOfTxn(request)
+	case *pb.LeaseGrantRequest:
+		return c.admitLease(user, number)
+	}
+	if size == 0 || user == c.config.ClusterUser {
+		return nothing, nil
+	}
+	return c.admitBytes(ctx, user, size, request)
+}
+
+// admitBytes reserves as much as a request can add at most, whatever it is let in for: so the bytes stay within the quota in whatever order etcd carries
+// out what comes at once.
+func (c *Counter) admitBytes(ctx context.Context, user string, size int64, request any) (Settle, error) {
+	fits := func(bytes int64) (*account, bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a := c.account(user)
+		if a.bytes+a.reserved+bytes > c.quota(user).bytes {
+			return a, false
+		}
+		a.reserved += size
+		return a, true
+	}
+	a, ok := fits(size)
+	if !ok {
+		growth, err := c.growth(ctx, user, request)
+		switch {
+		case err != nil:
+			return nil, status.FromContextError(err).Err()
+		case growth <= 0:
+			c.mu.Lock()
+			a.reserved += size
+			c.mu.Unlock()
+		default:
+			if a, ok = fits(growth); !ok {
+				return nil, c.refuse(user, a, func(e *OverQuotaError) { e.Bytes = growth })
+			}
+		}
+	}
+	return func(answer any, err error) { c.settle(a, size, answer, err) }, nil
+}
+
+// refuse counts a refusal and says what it is about.
+func (c *Counter) refuse(user string, a *account, what func(*OverQuotaError)) error {
+	c.mu.Lock()
+	a.refused++
+	c.mu.Unlock()
+	refusal := &OverQuotaError{Usage: c.Of(user)}
+	what(refusal)
+	return refusal
+}
+
+// settle lets go of what was reserved for a request, when it is among what is counted, or is known to have had no effect.
+func (c *Counter) settle(a *account, bytes int64, answer any, err error) {
+	revision := revisionOf(answer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil && revision > c.revision:
+		c.answered = append(c.answered, reservation{of: a, bytes: bytes, revision: revision})
+	case err == nil || hadNoEffect(err):
+		a.reserved -= bytes
+	default:
+		c.later(func() { a.reserved -= bytes })
+	}
+}
+
+func revisionOf(answer any) int64 {
+	if answered, ok := answer.(interface{ GetHeader() *pb.ResponseHeader }); ok {
+		return answered.GetHeader().GetRevision()
+	}
+	return 0
+}
+
+// hadNoEffect reports whether an error says that the request was not carried out and will not be. After the others, a timeout for one, it still may be.
+func hadNoEffect(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.FailedPrecondition, codes.OutOfRange,
+		codes.Unauthenticated, codes.ResourceExhausted, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
+// late is what is let go of when a request can have no effect any more.
+type late struct {
+	at  time.Time
+	let func()
+}
+
+// later lets go of something; c.mu is held.
+func (c *Counter) later(let func()) {
+	c.unsure = append(c.unsure, late{at: time.Now().Add(c.config.LateBound), let: let})
+}
+
+func (c *Counter) forgetLate(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsure = slices.DeleteFunc(c.unsure, func(l late) bool {
+		if now.Before(l.at) {
+			return false
+		}
+		l.let()
+		return true
+	})
+}

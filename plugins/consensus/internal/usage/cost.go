@@ -1,0 +1,122 @@
+package usage
+
+import (
+	"bytes"
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
+
+// most is the most that operations may add, by themselves: no look into the store is needed for it.
+func most(ops []*pb.RequestOp) (bytes int64) {
+	for _, op := range ops {
+		switch {
+		case op.GetRequestPut() != nil:
+			bytes += sizeOfPut(op.GetRequestPut())
+		case op.GetRequestTxn() != nil:
+			bytes += mostOfTxn(op.GetRequestTxn())
+		}
+	}
+	return bytes
+}
+
+// mostOfTxn is that of the branch which adds more.
+func mostOfTxn(txn *pb.TxnRequest) int64 { return max(most(txn.GetSuccess()), most(txn.GetFailure())) }
+
+func sizeOfPut(put *pb.PutRequest) int64 { return int64(len(put.GetKey()) + len(put.GetValue())) }
+
+const (
+	// deletedKeys is how many keys of a range that is deleted within a transaction are looked at: what the others would give back is not reckoned with.
+	deletedKeys = 64
+	// lookedAt is how many operations of a request are looked at, since writers wait meanwhile: more than etcd lets a transaction have, apart from nested
+	// ones. What follows is reckoned with as if nothing was there before.
+	lookedAt = 512
+)
+
+// growth is how much larger a request leaves what a user has, as the store is now; a transaction by the branch that leaves more. etcd refuses a
+// transaction that touches a key twice, so that operations may be looked at one by one. Only the user's own keys are looked at: etcd refuses what touches
+// others, and whether it would have fitted is nobody's business.
+func (c *Counter) growth(ctx context.Context, user string, request any) (int64, error) {
+	present := reader{kv: c.config.KV, user: user, left: lookedAt}
+	defer present.end()
+	switch request := request.(type) {
+	case *pb.PutRequest:
+		return present.growthOfPut(ctx, request)
+	case *pb.TxnRequest:
+		return present.growthOfTxn(ctx, request)
+	}
+	return 0, nil
+}
+
+func (r *reader) growthOfTxn(ctx context.Context, txn *pb.TxnRequest) (int64, error) {
+	success, err := r.growthOf(ctx, txn.GetSuccess())
+	if err != nil {
+		return 0, err
+	}
+	failure, err := r.growthOf(ctx, txn.GetFailure())
+	return max(success, failure), err
+}
+
+func (r *reader) growthOf(ctx context.Context, ops []*pb.RequestOp) (total int64, err error) {
+	for _, op := range ops {
+		bytes := int64(0)
+		switch {
+		case op.GetRequestPut() != nil:
+			bytes, err = r.growthOfPut(ctx, op.GetRequestPut())
+		case op.GetRequestDeleteRange() != nil:
+			bytes, err = r.growthOfDelete(ctx, op.GetRequestDeleteRange())
+		case op.GetRequestTxn() != nil:
+			bytes, err = r.growthOfTxn(ctx, op.GetRequestTxn())
+		}
+		if err != nil {
+			return 0, err
+		}
+		total += bytes
+	}
+	return total, nil
+}
+
+func (r *reader) growthOfPut(ctx context.Context, put *pb.PutRequest) (int64, error) {
+	if !r.mayLook(put.GetKey()) {
+		return sizeOfPut(put), nil
+	}
+	former, err := r.size(ctx, put.GetKey(), 0)
+	if err != nil {
+		return 0, err
+	}
+	if put.GetIgnoreValue() && former > 0 {
+		return 0, nil
+	}
+	return sizeOfPut(put) - former, nil
+}
+
+func (r *reader) growthOfDelete(ctx context.Context, remove *pb.DeleteRangeRequest) (int64, error) {
+	if !r.mayLook(remove.GetKey()) {
+		return 0, nil
+	}
+	end := remove.GetRangeEnd()
+	switch {
+	case len(end) == 0:
+		end = nil // one key
+	case bytes.Equal(end, []byte{0}):
+		end = []byte{} // all that follow
+	}
+	found, err := r.find(ctx, remove.GetKey(), end, mvcc.RangeOptions{Limit: deletedKeys})
+	if err != nil {
+		return 0, err
+	}
+	total := int64(0)
+	for _, kv := range found {
+		if string(UserOf(kv.Key)) == r.user {
+			total -= sizeOf(kv)
+		}
+	}
+	return total, nil
+}
+
+// mayLook reports whether a key of an operation is to be looked at, and counts.
+func (r *reader) mayLook(key []byte) bool {
+	r.left--
+	return r.left >= 0 && string(UserOf(key)) == r.user
+}

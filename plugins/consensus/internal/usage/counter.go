@@ -1,0 +1,253 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Config is what a Counter needs.
+type Config struct {
+	Log hclog.Logger
+	// KV is what the local member has stored.
+	KV mvcc.WatchableKV
+	// ClusterUser is not bounded: its document says what the others may have.
+	ClusterUser string
+	// Numbers are those of all users. The map is not changed.
+	Numbers func() map[string]uint32
+	// Leases is how many leases there are for each number.
+	Leases func() (map[uint32]int64, error)
+	// LateBound is how long after an answer that leaves it open a request may still take effect.
+	LateBound time.Duration
+}
+
+// Counter counts. Open makes it; Run keeps it.
+type Counter struct {
+	config   Config
+	document string // the key of the cluster API's document
+	usage    event.Value[[]*consensusv1.UserUsage]
+	leases   leases
+
+	mu       sync.Mutex
+	revision int64 // of the store, to which the accounts are kept
+	accounts map[string]*account
+	quotas   map[string]quota
+	answered []reservation // until their revision is reached
+	unsure   []late        // until their time has come
+}
+
+// account is what is known of one user.
+type account struct {
+	bytes int64
+	// reserved is what was let in and may not be among the bytes yet.
+	reserved int64
+	refused  uint64
+}
+
+type reservation struct {
+	of       *account
+	bytes    int64
+	revision int64
+}
+
+// Open adds up what is stored, and reads what the users may have.
+func Open(ctx context.Context, config Config) (*Counter, error) {
+	c := &Counter{config: config, document: desired.Key(config.ClusterUser), accounts: make(map[string]*account)}
+	if err := c.count(ctx); err != nil {
+		return nil, err
+	}
+	c.publish()
+	return c, nil
+}
+
+// Usage is what the users have: all that are granted, and those that still have something. Sorted by user, and never changed after it was published.
+func (c *Counter) Usage() *event.Value[[]*consensusv1.UserUsage] { return &c.usage }
+
+// Revision is that of the store to which the bytes are counted.
+func (c *Counter) Revision() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revision
+}
+
+const (
+	// publishInterval is how often Usage is looked at.
+	publishInterval = time.Second
+	// retryInterval is the pause after an attempt to count that failed.
+	retryInterval = time.Second
+)
+
+// Run keeps the counts until ctx is done, and returns nil then.
+func (c *Counter) Run(ctx context.Context) error {
+	var following sync.WaitGroup
+	following.Go(func() { c.keep(ctx) })
+	defer following.Wait()
+	ticker := time.NewTicker(publishInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			c.forgetLate(now)
+			c.publish()
+		}
+	}
+}
+
+// keep follows the store, and counts anew whenever it could not.
+func (c *Counter) keep(ctx context.Context) {
+	for {
+		err := c.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		c.config.Log.Info("counting anew what the users have in the store", "cause", err)
+		for {
+			if err = c.count(ctx); err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if errors.Is(err, mvcc.ErrCompacted) {
+				continue // the next attempt begins at a later revision
+			}
+			c.config.Log.Warn("what the users have in the store could not be counted; going on with what was known", "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(retryInterval):
+			}
+		}
+	}
+}
+
+// count adds everything up.
+func (c *Counter) count(ctx context.Context) error {
+	sums, revision, err := Sum(ctx, c.config.KV)
+	if err != nil {
+		return err
+	}
+	document, err := valueOf(ctx, c.config.KV, c.document)
+	if err != nil {
+		return fmt.Errorf("read what the users may have: %w", err)
+	}
+	c.takeDocument(document)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for user, a := range c.accounts {
+		a.bytes = sums[user]
+		delete(sums, user)
+	}
+	for user, bytes := range sums {
+		c.accounts[user] = &account{bytes: bytes}
+	}
+	c.reach(revision)
+	return nil
+}
+
+// errGone says that the history from which to go on is gone.
+var errGone = errors.New("the history of the store was compacted before it was looked at")
+
+// follow keeps the accounts up to date, until ctx is done or the history that it needs is gone.
+func (c *Counter) follow(ctx context.Context) error {
+	stream := c.config.KV.NewWatchStream()
+	defer stream.Close()
+	// All keys, since only so every revision is seen to have been reached.
+	if _, err := stream.Watch(ctx, 0, []byte{0}, []byte{}, c.Revision()+1); err != nil {
+		return fmt.Errorf("follow the store: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case change, ok := <-stream.Chan():
+			switch {
+			case !ok || change.CompactRevision != 0:
+				return errGone
+			case len(change.Events) == 0:
+				continue
+			}
+			if err := c.take(ctx, change.Events); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take adds changes of the store to the accounts. A revision is never split.
+func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
+	type delta struct {
+		user  string
+		bytes int64
+	}
+	var few [4]delta
+	deltas := few[:0]
+	before := reader{kv: c.config.KV}
+	defer before.end()
+	for _, change := range events {
+		key := change.Kv.Key
+		user := UserOf(key)
+		if user == nil {
+			continue
+		}
+		bytes := int64(0)
+		if change.Type == mvccpb.Event_PUT {
+			bytes = sizeOf(change.Kv)
+		}
+		if change.Type == mvccpb.Event_DELETE || change.Kv.Version > 1 {
+			former, err := before.size(ctx, key, change.Kv.ModRevision-1)
+			if err != nil {
+				return err
+			}
+			bytes -= former
+		}
+		deltas = append(deltas, delta{user: string(user), bytes: bytes})
+		if change.Type == mvccpb.Event_PUT && string(key) == c.document {
+			c.takeDocument(change.Kv.Value)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range deltas {
+		c.account(d.user).bytes += d.bytes
+	}
+	c.reach(events[len(events)-1].Kv.ModRevision)
+	return nil
+}
+
+// account returns that of a user; c.mu is held.
+func (c *Counter) account(user string) *account {
+	a := c.accounts[user]
+	if a == nil {
+		a = &account{}
+		c.accounts[user] = a
+	}
+	return a
+}
+
+// reach takes note of how far the accounts are kept, and lets go of what is among them now; c.mu is held.
+func (c *Counter) reach(revision int64) {
+	c.revision = revision
+	kept := c.answered[:0]
+	for _, r := range c.answered {
+		if r.revision > revision {
+			kept = append(kept, r)
+			continue
+		}
+		r.of.reserved -= r.bytes
+	}
+	clear(c.answered[len(kept):])
+	c.answered = kept
+}

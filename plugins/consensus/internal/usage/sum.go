@@ -1,0 +1,110 @@
+package usage
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// The keys of all users.
+var (
+	usersPrefix = []byte(strings.TrimSuffix(consensusv1.UserPrefix(""), "/"))
+	usersEnd    = append(bytes.Clone(usersPrefix[:len(usersPrefix)-1]), usersPrefix[len(usersPrefix)-1]+1)
+)
+
+// UserOf returns whose prefix a key is in; nil: nobody's.
+func UserOf(key []byte) []byte {
+	rest, ok := bytes.CutPrefix(key, usersPrefix)
+	if !ok {
+		return nil
+	}
+	user, _, ok := bytes.Cut(rest, []byte{'/'})
+	if !ok || len(user) == 0 {
+		return nil
+	}
+	return user
+}
+
+func sizeOf(kv *mvccpb.KeyValue) int64 { return int64(len(kv.Key) + len(kv.Value)) }
+
+// pageKeys is how many keys are read at a time. Values have up to 1.5 MiB each, and writers wait for a page to be read.
+const pageKeys = 32
+
+// Sum adds up the keys and values of every user, at one revision.
+func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]int64, revision int64, err error) {
+	sums = make(map[string]int64)
+	for from := usersPrefix; ; {
+		page, err := readPage(ctx, kv, from, usersEnd, mvcc.RangeOptions{Rev: revision, Limit: pageKeys})
+		if err != nil {
+			return nil, 0, err
+		}
+		if revision == 0 {
+			revision = page.Rev
+		}
+		for _, kv := range page.KVs {
+			if user := UserOf(kv.Key); user != nil {
+				sums[string(user)] += sizeOf(kv)
+			}
+		}
+		if len(page.KVs) < pageKeys {
+			return sums, revision, nil
+		}
+		from = append(bytes.Clone(page.KVs[len(page.KVs)-1].Key), 0)
+	}
+}
+
+// readPage reads without copying what etcd has not written to its database yet, as its own writes do: it is short.
+func readPage(ctx context.Context, kv mvcc.KV, from, end []byte, options mvcc.RangeOptions) (*mvcc.RangeResult, error) {
+	tx := kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+	defer tx.End()
+	return tx.Range(ctx, from, end, options)
+}
+
+func valueOf(ctx context.Context, kv mvcc.KV, key string) ([]byte, error) {
+	answer, err := readPage(ctx, kv, []byte(key), nil, mvcc.RangeOptions{})
+	if err != nil || len(answer.KVs) == 0 {
+		return nil, err
+	}
+	return answer.KVs[0].Value, nil
+}
+
+// reader reads the sizes of keys; it opens the store with the first.
+type reader struct {
+	kv mvcc.KV
+	tx mvcc.TxnRead
+	// For growth: whose keys are looked at, and how many operations still.
+	user string
+	left int
+}
+
+func (r *reader) end() {
+	if r.tx != nil {
+		r.tx.End()
+	}
+}
+
+// size is that of a key and its value at a revision; 0: the present one. It is 0 if there is no such key.
+func (r *reader) size(ctx context.Context, key []byte, revision int64) (int64, error) {
+	found, err := r.find(ctx, key, nil, mvcc.RangeOptions{Rev: revision})
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	return sizeOf(found[0]), nil
+}
+
+func (r *reader) find(ctx context.Context, key, end []byte, options mvcc.RangeOptions) ([]*mvccpb.KeyValue, error) {
+	if r.tx == nil {
+		r.tx = r.kv.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+	}
+	answer, err := r.tx.Range(ctx, key, end, options)
+	if err != nil {
+		return nil, err
+	}
+	return answer.KVs, nil
+}

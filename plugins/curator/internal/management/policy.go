@@ -1,0 +1,48 @@
+package management
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// GetPolicy implements clusterv1.ManagementServiceServer.
+func (s *Service) GetPolicy(ctx context.Context, _ *clusterv1.GetPolicyRequest) (*clusterv1.GetPolicyResponse, error) {
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.GetPolicyResponse{Policy: state.Demands()}, nil
+}
+
+// SetPolicy implements clusterv1.ManagementServiceServer.
+func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyRequest) (*clusterv1.SetPolicyResponse, error) {
+	wanted := request.GetPolicy()
+	if err := answer.Invalid(rules.Policy("policy", wanted)); err != nil {
+		return nil, err
+	}
+	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
+		before := state.Demands()
+		if expected := wanted.GetGeneration(); expected != 0 && expected != before.GetGeneration() {
+			return nil, answer.Errorf(codes.Aborted, "the policy has generation %d, not %d: somebody changed it; read it again and decide anew",
+				before.GetGeneration(), expected)
+		}
+		if before.GetIsolation() == wanted.GetIsolation() {
+			return nil, nil
+		}
+		return &store.Change{Policy: &clusterv1.ClusterPolicy{Isolation: wanted.GetIsolation(), Generation: before.GetGeneration() + 1}}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	policy := state.Demands()
+	isolation := strings.ToLower(strings.TrimPrefix(policy.GetIsolation().String(), "ISOLATION_POLICY_"))
+	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "generation", policy.GetGeneration())
+	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
+}

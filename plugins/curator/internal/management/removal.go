@@ -1,0 +1,101 @@
+package management
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// RemovePlugin implements clusterv1.ManagementServiceServer.
+func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePluginRequest) (*clusterv1.RemovePluginResponse, error) {
+	if err := answer.Invalid(rules.PluginName("name", request.GetName())); err != nil {
+		return nil, err
+	}
+	response := new(clusterv1.RemovePluginResponse)
+	_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
+		plugin := state.Plugins[request.GetName()]
+		if plugin == nil {
+			return nil, noPlugin(state, request.GetName())
+		}
+		response.Plugin, response.Nodes = plugin, nil
+		change := &store.Change{RemovedPlugins: []string{plugin.GetName()}}
+		if request.GetWipe() {
+			change.WipedUsers = rules.ConsensusUsers(plugin)
+		}
+		var users []string
+		for _, id := range state.NodeIDs() {
+			after, taken := withoutRoles(state.Nodes[id], rules.RolesOf(plugin), request.GetWipe())
+			if len(taken) == 0 {
+				continue
+			}
+			change.Nodes = append(change.Nodes, after)
+			response.Nodes = append(response.Nodes, id)
+			users = append(users, fmt.Sprintf("node %s (%s)", id, strings.Join(taken, ", ")))
+		}
+		return change, mayRemove(state, plugin, change, users, request.GetRemoveRoles())
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.made(ctx, request.GetDryRun(), "plugin removed", "plugin", request.GetName(), "nodes", len(response.GetNodes()), "wipe", request.GetWipe())
+	return response, nil
+}
+
+// mayRemove checks that a plugin may go, with its roles from the nodes that users lists.
+func mayRemove(state *store.State, plugin *clusterv1.PluginRecord, change *store.Change, users []string, removeRoles bool) error {
+	next := state.With(change)
+	if lost := rules.Lost(state, next); len(lost) > 0 {
+		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: no role that is assigned to a node would provide %s, without which the cluster cannot be managed",
+			plugin.GetName(), strings.Join(lost, " and "))
+	}
+	if len(users) > 0 && !removeRoles {
+		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: nodes have roles of it: %s; take them from the nodes first, or with it (`reeve plugin remove %s --remove-roles`)",
+			plugin.GetName(), few(users), plugin.GetName())
+	}
+	if violations := rules.Introduced(state, next); len(violations) > 0 {
+		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: %s", plugin.GetName(), joined(violations))
+	}
+	return nil
+}
+
+// withoutRoles returns the record of a node without some roles, and which of them it had. If their data is to go as well, the record says so.
+func withoutRoles(before *clusterv1.NodeRecord, roles []string, wipe bool) (after *clusterv1.NodeRecord, taken []string) {
+	after = proto.CloneOf(before)
+	after.Roles = slices.DeleteFunc(after.Roles, func(assignment *clusterv1.RoleAssignment) bool {
+		if !slices.Contains(roles, assignment.GetRole()) {
+			return false
+		}
+		taken = append(taken, assignment.GetRole())
+		return true
+	})
+	after.Generation++
+	if wipe {
+		after.WipedRoles = wiped(after, taken...)
+	}
+	return after, taken
+}
+
+// wiped is the roles whose data a node removes, with some more, and without those that are assigned to it: sorted, each once.
+func wiped(node *clusterv1.NodeRecord, more ...string) []string {
+	all := slices.DeleteFunc(append(slices.Clone(node.GetWipedRoles()), more...), func(role string) bool { return assigned(node.GetRoles(), role) != nil })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// few keeps a list in a message readable.
+func few(items []string) string {
+	const most = 10
+	if len(items) <= most {
+		return strings.Join(items, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(items[:most], ", "), len(items)-most)
+}
