@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // The built-in plugins, each of which offers one role of its name.
@@ -113,9 +114,13 @@ func (n Node) plugins() ([]*nodev1.BuiltinPlugin, error) {
 		}
 		plugin := &nodev1.BuiltinPlugin{Path: file}
 		if name == Hostsfile && n.HostsFile != "" {
+			// Exactly this: a node in a directory of its own has no business with the name of the machine.
 			plugin.Grants = []*nodev1.BuiltinGrants{{
-				Role:   Hostsfile,
-				Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": n.HostsFile}}},
+				Role: Hostsfile,
+				Grants: []*rolev1.Grant{
+					{Name: remit.ReplaceFile, Parameters: map[string]string{"path": n.HostsFile}},
+					{Name: remit.Connect, Parameters: map[string]string{"port": "53"}},
+				},
 			}}
 		}
 		plugins = append(plugins, plugin)

@@ -73,9 +73,12 @@ func open(t *testing.T) (*cgroup.Tree, string) {
 		if err := tree.Sweep(func(string) bool { return false }); err != nil {
 			t.Error(err)
 		}
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
 		for _, path := range group.Paths() {
-			if err := syscall.Rmdir(filepath.Dir(path)); err != nil {
-				t.Error(err)
+			if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {
+				t.Errorf("the group of the node is left: %v", err)
 			}
 		}
 	})

@@ -212,6 +212,21 @@ func (t *Tree) Sweep(keep func(name string) bool) error {
 	return errors.Join(failures...)
 }
 
+// Close removes the groups of the node, as far as none of an instance is left in them. The next core makes them again.
+func (t *Tree) Close() error {
+	if t == nil {
+		return nil
+	}
+	var failures []error
+	for _, b := range t.bases {
+		err := syscall.Rmdir(b.directory)
+		if err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+			failures = append(failures, fmt.Errorf("cgroup: remove %s: %w", b.directory, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
 func valid(name string) error {
 	if name == "" || len(name) > 200 || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\n\x00") || strings.HasPrefix(name, "cgroup.") {
 		return fmt.Errorf("cgroup: %q is no name for a group", name)

@@ -18,8 +18,7 @@ const (
 	argumentsAt    = 16
 )
 
-func lowAt(argument int) uint32  { return uint32(argumentsAt + 8*argument) }
-func highAt(argument int) uint32 { return lowAt(argument) + 4 }
+func lowAt(argument int) uint32 { return uint32(argumentsAt + 8*argument) }
 
 // What becomes of a system call.
 var (
