@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,8 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 )
 
-// homeAgain is how soon a node whose core was started again is Home.
-const homeAgain = 2 * time.Second
+// homeAgain is how soon a node whose core was started again is Home, on a machine that has other things to do: by itself it takes about a second.
+const homeAgain = 10 * time.Second
 
 // TestReattach replaces reeved under roles that work: killed again and again, and as an upgrade does it.
 func TestReattach(t *testing.T) {
@@ -93,8 +92,8 @@ func sameProcesses(t *testing.T, c *devcluster.Cluster, before devcluster.Status
 	}
 	took := time.Since(began)
 	t.Logf("Home %s after reeved was started", took.Round(time.Millisecond))
-	if took > homeAgain && os.Getenv("REEVE_E2E_SLOW") == "" {
-		t.Logf("that is more than %s", homeAgain)
+	if took > homeAgain {
+		t.Errorf("the node was Home after %s, and should have been within %s", took, homeAgain)
 	}
 }
 

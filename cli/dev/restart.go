@@ -12,7 +12,9 @@ import (
 )
 
 // Leave ends the reeved that runs in a dev directory, and leaves its roles running for the next one. It returns the process that has ended; 0: none ran.
-func Leave(ctx context.Context, path string) (pid int, err error) {
+//
+// With dryRun it changes nothing, and returns the process that would end.
+func Leave(ctx context.Context, path string, dryRun bool) (pid int, err error) {
 	node, err := holdNode(ctx, path)
 	switch {
 	case errors.Is(err, target.ErrNotRunning):
@@ -21,8 +23,15 @@ func Leave(ctx context.Context, path string) (pid int, err error) {
 		return 0, holdFault(err, path)
 	}
 	defer node.close()
-	if err := node.signal(unix.SIGUSR1); err != nil && !errors.Is(err, unix.ESRCH) {
+	signal := unix.SIGUSR1
+	if dryRun {
+		signal = 0 // which is only checked
+	}
+	if err := node.signal(signal); err != nil && !errors.Is(err, unix.ESRCH) {
 		return 0, stopFault(err, path)
+	}
+	if dryRun {
+		return node.pid, nil
 	}
 	if err := node.wait(ctx); err != nil {
 		return 0, fault.New(fault.Failed, fmt.Sprintf("reeved (process %d) was told to leave its roles, and has not ended in time", node.pid),
