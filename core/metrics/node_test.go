@@ -39,9 +39,12 @@ func TestNode(t *testing.T) {
 	n.status.Set(&nodev1.Status{
 		NodeId:     "reeve-1",
 		Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, ClusterId: "c"},
-		Node:       &clusterv1.NodeStatus{Version: "1.2.3", Isolation: clusterv1.Isolation_ISOLATION_SHARED_UID, Volume: "plain"},
+		Node:       &clusterv1.NodeStatus{Version: "1.2.3", Isolation: clusterv1.Isolation_ISOLATION_SHARED_UID, Volume: "plain", Missing: []*clusterv1.Missing{{Name: "own-uid"}}},
 		Store: &consensusv1.StoreStatus{
 			Formed: true, LeaderId: "1", Voter: true, DatabaseSize: 4096, DatabaseInUse: 1024, Quota: 8192, LeaderChanges: 3, Problem: "full",
+			Usage: []*consensusv1.UserUsage{
+				{ConsensusUser: "ant", Bytes: 5, BytesQuota: 10, Leases: 2, LeasesQuota: 3, Refused: 4}, {ConsensusUser: "curator", Bytes: 7}, {ConsensusUser: "ant"},
+			},
 			Members: []*consensusv1.StoreMember{{Id: "1"}, {Id: "2", Learner: true}, {Id: "3"}},
 		},
 	})
@@ -50,11 +53,16 @@ func TestNode(t *testing.T) {
 	old := &clusterv1.Failure{Time: timestamppb.New(now.Add(-time.Hour)), Failures: 2, Window: durationpb.New(time.Minute)}
 	n.instances.Set(roles.Instances{
 		{Status: &clusterv1.InstanceStatus{
+			Tier: clusterv1.Tier_TIER_GRANTED, RolledBack: &clusterv1.RolledBack{Version: "0.2.0"},
 			Role: "ant", State: hostv1.InstanceState_INSTANCE_STATE_BACKOFF, Restarts: 2, Plugin: "insects", PluginVersion: "0.1.0",
 			InstanceId: "reeve-1/ant/7", LastFailure: failure, Started: timestamppb.New(time.Unix(1700000000, 500_000_000)),
 		}},
 		{Status: &clusterv1.InstanceStatus{Role: "bee", State: hostv1.InstanceState_INSTANCE_STATE_READY, LastFailure: old}},
 	})
+	recorder := n.Recorder(nil)
+	for _, kind := range []string{"RoleCrashed", "RoleCrashed", "RoleFailed"} {
+		recorder.Record(&nodev1.Event{Type: kind, Role: "ant", Details: map[string]string{"out_of_memory": "true"}})
+	}
 	s := n.until(t, `reeve_role_state{role="ant",state="Backoff"} 1`)
 	s.want(
 		`reeve_node_info{cluster="c",isolation="shared-uid",node="reeve-1",version="1.2.3",volume="plain"} 1`,
@@ -69,6 +77,10 @@ func TestNode(t *testing.T) {
 		`reeve_role_crash_budget_failures{role="ant"} 3`, `reeve_role_crash_budget_window_seconds{role="ant"} 60`,
 		`reeve_role_crash_budget_failures{role="bee"} 0`, `reeve_role_crash_budget_window_seconds{role="bee"} 600`,
 		`reeve_role_start_time_seconds{role="ant"} 1.7000000005e+09`,
+		`reeve_node_sandbox_missing{part="own-uid"} 1`, `reeve_role_tier{role="ant",tier="granted"} 1`, `reeve_role_tier{role="ant",tier="confined"} 0`,
+		`reeve_role_rolled_back{role="ant"} 1`, `reeve_role_rolled_back{role="bee"} 0`, `reeve_role_out_of_memory_total{role="ant"} 2`,
+		`reeve_store_user_bytes{user="ant"} 5`, `reeve_store_user_bytes_quota{user="ant"} 10`, `reeve_store_user_leases{user="ant"} 2`,
+		`reeve_store_user_leases_quota{user="ant"} 3`, `reeve_store_user_refused_total{user="ant"} 4`, `reeve_store_user_bytes{user="curator"} 7`,
 	)
 	if at := s.value(`reeve_role_last_failure_time_seconds{role="ant"}`); at < float64(now.Unix()-2) || at > float64(now.Unix()) {
 		t.Errorf("the last failure was at %f", at)

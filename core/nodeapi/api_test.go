@@ -144,6 +144,9 @@ func (a *api) config() nodeapi.Config {
 		Restart: func(_ context.Context, role string, dryRun bool) (string, error) {
 			return "reeve-1/" + role + "/7", a.note(fmt.Sprintf("restart %s %t", role, dryRun))
 		},
+		Role: func(_ context.Context, role string) (*nodev1.GetRoleResponse, error) {
+			return &nodev1.GetRoleResponse{Sandbox: &nodev1.Sandbox{Uid: 7}}, a.note("role " + role)
+		},
 		Metrics: func(context.Context) ([]byte, error) { return []byte("reeve_up 1\n"), a.note("metrics") },
 		RecoverStore: func(_ context.Context, dryRun bool) (int64, int64, error) {
 			return 20, 10, a.note(fmt.Sprintf("recover %t", dryRun))

@@ -41,9 +41,16 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || string(metrics.GetText()) != "reeve_up 1\n" {
 		t.Errorf("GetMetrics: %v, %v", metrics, err)
 	}
-	want := []string{"restart lighthouse true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "metrics"}
+	role, err := client.GetRole(a.context(), &nodev1.GetRoleRequest{Role: "lighthouse"})
+	if err != nil || role.GetSandbox().GetUid() != 7 {
+		t.Errorf("GetRole: %v, %v", role, err)
+	}
+	want := []string{"restart lighthouse true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "metrics", "role lighthouse"}
 	if got := a.wasDone(); !slices.Equal(got, want) {
 		t.Errorf("the node was told %q, want %q", got, want)
+	}
+	if _, err := client.GetRole(a.context(), &nodev1.GetRoleRequest{Role: "../x"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("what is no role: %v", err)
 	}
 	if _, err := client.RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "../x"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("what is no role: %v", err)
@@ -74,6 +81,9 @@ func TestWhyTheNodeRefuses(t *testing.T) {
 		_, err := a.client().RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "x"})
 		if status.Code(err) != test.code || !strings.Contains(err.Error(), test.says) || len(err.Error()) > 5000 {
 			t.Errorf("%s: %.300v", name, err)
+		}
+		if _, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "x"}); status.Code(err) != test.code || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("GetRole: %s: %.300v", name, err)
 		}
 	}
 }

@@ -34,8 +34,11 @@ func (e *Executable) Digest() string { return e.digest }
 // File is open for reading and can be executed. It is closed by Close.
 func (e *Executable) File() *os.File { return e.file }
 
-// Close lets go of the executable. A process that runs it is not disturbed. Only the first call does something.
+// Close lets go of the executable; a nil one is none. A process that runs it is not disturbed. Only the first call does something.
 func (e *Executable) Close() error {
+	if e == nil {
+		return nil
+	}
 	var err error
 	e.once.Do(func() {
 		err = e.file.Close()

@@ -123,7 +123,7 @@ func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
 		Log: log, Store: n.store, Users: n.users,
 		RunDir: run, DataDir: filepath.Join(n.dir, "data"),
 		NodeID: "reeve-" + filepath.Base(n.dir), CoreStart: time.Now(),
-		Groups: n.groups, Defaults: sandbox.Defaults{MemoryBytes: 256 << 20, Processes: 128, OpenFiles: 1024, CPUWeight: 100},
+		Groups: n.groups, Defaults: sandbox.Defaults{MemoryBytes: 1 << 30, Processes: 128, OpenFiles: 1024, CPUWeight: 100},
 	})
 }
 

@@ -80,7 +80,7 @@ func tryProcess(c command) (*process, error) {
 	child, err := c.host.Start(c.policy, c.Command)
 	let()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrExec, explainExec(err))
+		return nil, explainExec(err)
 	}
 	p, end := newProcess(child.Process.Pid, c.policy.UID)
 	p.child = child
@@ -112,14 +112,23 @@ func newProcess(pid int, uid uint32) (p *process, end context.CancelFunc) {
 	return p, end
 }
 
+// explainExec says what is wrong with an executable; where the sandbox could not be made, that is what is wrong.
 func explainExec(err error) error {
-	switch {
-	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%w (is the volume mounted with noexec?)", err)
-	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w (not an executable of this platform)", err)
+	if !errors.Is(err, sandbox.ErrExec) {
+		return err
 	}
-	return err
+	hint := ""
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.EACCES):
+		hint = " (a plugin is a static executable: no loader and no interpreter is in its sandbox)"
+	case errors.Is(err, syscall.ENOEXEC):
+		hint = " (not an executable of this platform)"
+	}
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		err = number
+	}
+	return fmt.Errorf("%w: %w%s", ErrExec, err, hint)
 }
 
 func (p *process) wait(end context.CancelFunc) {

@@ -255,7 +255,8 @@ func (m *model) look(x *fixture, name string) {
 	if v.back != c.version {
 		v.past = v.back != 0
 	}
-	if status.GetRolledBack() != nil && v.inForce(c) == c.version {
+	// What is shown of an instance that is being stopped, or launched, may be older.
+	if status.GetState() != stopping && status.GetRolledBack().GetVersion() == fmt.Sprint(c.version) && v.inForce(c) == c.version {
 		if !c.refused || !v.onTrial(c) {
 			m.problems = append(m.problems, fmt.Errorf("role %s went back: %v, %+v, %+v", name, status, c, *v))
 		}

@@ -173,9 +173,12 @@ type trial struct {
 	since time.Time
 }
 
-// beginTrial has what the actor launches, or follows, be on trial if its version is.
+// beginTrial has what the actor launches, or follows, be on trial if its version is, and no longer if there is nothing to go back to any more.
 func (a *actor) beginTrial(of verdict) {
-	if a.trial == nil && of.desired != nil && of.desired.onTrial {
+	switch {
+	case of.desired == nil || !of.desired.onTrial:
+		a.trial = nil
+	case a.trial == nil:
 		a.trial = &trial{record: of.desired.Plugin, previous: of.desired.Previous.Plugin}
 	}
 }
@@ -239,7 +242,7 @@ func (a *actor) withTrial(reason string) string {
 // goBack has the version before run again, if what failed was on trial; otherwise it reports false and does nothing.
 func (a *actor) goBack(kind string, f *clusterv1.Failure) bool {
 	t := a.trial
-	if t == nil {
+	if t == nil || a.seen.desired == nil || !a.seen.desired.onTrial {
 		return false
 	}
 	back := rolledBack(t.record, cmp.Or(f.GetCause(), "it failed"))

@@ -48,14 +48,18 @@ func TestRealUpgrade(t *testing.T) {
 	third := n.add(t, other)
 	third.Version = "3.0.0"
 	desire(third, first)
-	trial := n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool { return s.GetPluginVersion() == "3.0.0" && s.GetState() == ready })
+	trial := n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool {
+		return s.GetPluginVersion() == "3.0.0" && s.GetState() == ready
+	})
 	if !strings.Contains(trial.GetReason(), "version 3.0.0 is on trial until ") || trial.GetRolledBack() != nil {
 		t.Errorf("status %v", trial)
 	}
 	if err := syscall.Kill(int(trial.GetPid()), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool { return s.GetPluginVersion() == "1.0.0" && s.GetState() == ready })
+	n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool {
+		return s.GetPluginVersion() == "1.0.0" && s.GetState() == ready
+	})
 
 	if _, err := n.Restart(t.Context(), "store", false); err != nil {
 		t.Fatal(err)

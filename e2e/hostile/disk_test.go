@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // diskSize is room for the executables of all plugins, for the store and its log with what a role may have in it, and for a little more.
@@ -38,4 +40,24 @@ func mountImage(t *testing.T, path string) {
 	if err := os.Chmod(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// newMemory mounts a tmpfs, as a node's run directory is in on every machine, as far as the user can.
+func newMemory(t *testing.T, path string) string {
+	t.Helper()
+	if !isRoot() {
+		return path
+	}
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", path, "tmpfs", 0, "size=2g,mode=755"); err != nil {
+		t.Skipf("cannot run: this root may not mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return path + "/r"
 }

@@ -214,7 +214,7 @@ func (s *scene) outlive(t *testing.T, row Row) *Outcome {
 	ended := time.Now()
 	o.Note = fmt.Sprintf("gone after %s", time.Since(began).Round(100*time.Millisecond))
 	time.Sleep(500 * time.Millisecond) // for the chain of processes to show itself
-	for _, p := range append(children, s.strays(t, process)...) {
+	for _, p := range append(children, s.strays(t, row, process)...) {
 		if now, err := procfs.Read(p.PID); err == nil && now.Start == p.Start && !now.Ended() {
 			o.escape("%s is left", now)
 			s.cluster.KillProcess(t, now)
@@ -228,7 +228,7 @@ func (s *scene) outlive(t *testing.T, row Row) *Outcome {
 }
 
 // strays are processes of the role's user, or of its executable, that are no role's main process.
-func (s *scene) strays(t *testing.T, of procfs.Process) []procfs.Process {
+func (s *scene) strays(t *testing.T, row Row, of procfs.Process) []procfs.Process {
 	t.Helper()
 	all, err := procfs.All()
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *scene) strays(t *testing.T, of procfs.Process) []procfs.Process {
 		}
 		sameUser := p.UID == of.UID && !s.missing[ownUID] && of.UID != uint32(os.Geteuid())
 		// An ordinary user's roles all have one user: the children are known by the name under which they were started.
-		child := p.UID == of.UID && p.Executable == of.Executable && (name == "run" || name == "/sbin/init")
+		child := row.ID == "outlive.children" && p.UID == of.UID && p.Executable == of.Executable && (name == "run" || name == "/sbin/init")
 		if !p.Ended() && (sameUser || child) {
 			found = append(found, p)
 		}

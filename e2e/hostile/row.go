@@ -128,7 +128,7 @@ var kernelRows = rows("The kernel", "attacker", byWord, []string{seccomp}, []Row
 	{ID: "kernel.chroot", Attempt: "chroot", Expect: refused},
 	{ID: "kernel.terminal", Attempt: "a terminal, TIOCSTI", Expect: refused},
 	{ID: "identity.ids", Attempt: "become root or the victim: setuid, setgid, setgroups, setfsuid", Expect: refused},
-	{ID: "identity.capabilities", Attempt: "capset, ambient capabilities, securebits; any capability, no_new_privs or seccomp that is not as it must be", Expect: refused},
+	{ID: "identity.capabilities", Attempt: "capset, ambient capabilities, securebits; any capability, no_new_privs or seccomp that is not as it must be", Expect: refused, Needs: []string{seccomp, "capabilities"}},
 	{ID: "identity.prctl", Attempt: "clear no_new_privs and seccomp, PR_SET_MM, PR_CAPBSET_DROP", Expect: refused},
 	{ID: "identity.priority", Attempt: "priority, real time, deadline and I/O classes, locked memory", Expect: refused},
 	{ID: "identity.limits", Attempt: "raise its own limits", Expect: refused},

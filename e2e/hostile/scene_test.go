@@ -82,7 +82,7 @@ func set(t *testing.T, user *devcluster.User) *scene {
 		for _, row := range lieRows {
 			p.Supervision.Roles = append(p.Supervision.Roles, &nodev1.RoleSupervision{Role: row.Role, CrashBudget: &nodev1.CrashBudget{Failures: &few}})
 		}
-		p.Directories.Run = filepath.Join(suite.base, "r"+filepath.Base(s.disk))
+		p.Directories.Run = newMemory(t, filepath.Join(suite.base, "r"+filepath.Base(s.disk)))
 		if user != nil {
 			p.Directories.Run = filepath.Join(s.cluster.Home, "r")
 		}
@@ -120,6 +120,7 @@ func (s *scene) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.learn(t)
+	s.bystanders(t)
 	s.add(t, liars)
 }
 
@@ -163,6 +164,11 @@ func (s *scene) learn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// bystanders are a service of the machine on a port, and one on an abstract socket: no role is to reach them.
+func (s *scene) bystanders(t *testing.T) {
+	t.Helper()
 	var err error
 	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -170,7 +176,10 @@ func (s *scene) learn(t *testing.T) {
 	if s.bait, err = net.Listen("unix", fmt.Sprintf("@reeve-hostile-%d-%s", os.Getpid(), filepath.Base(s.disk))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = s.listener.Close(), s.bait.Close() })
+	t.Cleanup(func() {
+		_ = s.listener.Close()
+		_ = s.bait.Close()
+	})
 }
 
 // missingOf is what the node says that it cannot enforce.

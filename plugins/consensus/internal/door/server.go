@@ -33,8 +33,8 @@ type Store interface {
 	Number(user string) uint32
 	// Leases are the IDs of a user's leases.
 	Leases(user string) (*pb.LeaseLeasesResponse, error)
-	// Revoked is told of a lease that a user has given back.
-	Revoked(user string)
+	// Revoked is told when a user has given a lease back.
+	Revoked()
 	// UsageOf is what a user has.
 	UsageOf(user string) *consensusv1.UserUsage
 }
@@ -89,7 +89,7 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 	answer, err := askAgain(ctx, request, handle)
 	settle(answer, err)
 	if _, ok := request.(*pb.LeaseRevokeRequest); ok && err == nil {
-		served.Revoked(user)
+		served.Revoked()
 	}
 	return answer, err
 }

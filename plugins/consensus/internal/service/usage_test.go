@@ -37,7 +37,9 @@ func TestUsageAndRevocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(instance *consensusv1.AccessInstance) func(*consensusv1.StoreStatus) bool {
-		return func(s *consensusv1.StoreStatus) bool { return state(s, instance) == consensusv1.AccessState_ACCESS_STATE_OPEN }
+		return func(s *consensusv1.StoreStatus) bool {
+			return state(s, instance) == consensusv1.AccessState_ACCESS_STATE_OPEN
+		}
 	}
 	f.until("the cluster API's access", open(curator))
 	grant(t, curator, "lighthouse")
@@ -47,7 +49,9 @@ func TestUsageAndRevocation(t *testing.T) {
 	if _, err := client.Put(ctx, key, strings.Repeat("x", 1000)); err != nil {
 		t.Fatal(err)
 	}
-	now := f.until("what the user has", func(s *consensusv1.StoreStatus) bool { return usageOf(s, "lighthouse").GetBytes() == int64(1000+len(key)) })
+	now := f.until("what the user has", func(s *consensusv1.StoreStatus) bool {
+		return usageOf(s, "lighthouse").GetBytes() == int64(1000+len(key))
+	})
 	if usage := usageOf(now, "lighthouse"); usage.BytesQuota != 256<<20 || usage.LeasesQuota != 1000 {
 		t.Errorf("by default a user may have %v", usage)
 	}

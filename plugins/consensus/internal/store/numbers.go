@@ -99,17 +99,17 @@ func (s *Store) lastNumber(root context.Context) (last uint32, modified int64, e
 	return last, answer.Kvs[0].ModRevision, nil
 }
 
-// countLeases is how many leases there are for each number.
-func (s *Store) countLeases() (map[uint32]int64, error) {
+// listLeases are the IDs of all leases.
+func (s *Store) listLeases() ([]int64, error) {
 	all, err := s.etcd.Server.LeaseLeases(Root(context.Background()), nil)
 	if err != nil {
 		return nil, err
 	}
-	counted := make(map[uint32]int64)
-	for _, lease := range all.Leases {
-		counted[numbers.OfLease(lease.ID)]++
+	ids := make([]int64, len(all.Leases))
+	for n, lease := range all.Leases {
+		ids[n] = lease.GetID()
 	}
-	return counted, nil
+	return ids, nil
 }
 
 // RevokeOrphans revokes the leases of users that were wiped. A number that was taken back is never given again, so whatever carries it is nobody's for
@@ -181,8 +181,8 @@ func (s *Store) Leases(user string) (*pb.LeaseLeasesResponse, error) {
 	return all, nil
 }
 
-// Revoked takes note of a lease that a user has given back: it may have another at once.
-func (s *Store) Revoked(user string) { s.usage.Revoked(s.Number(user)) }
+// Revoked says that a user has given a lease back: it may have another at once.
+func (s *Store) Revoked() { s.usage.Revoked() }
 
 // UsageOf is what a user has at this moment.
 func (s *Store) UsageOf(user string) *consensusv1.UserUsage { return s.usage.Of(user) }

@@ -118,7 +118,7 @@ func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Sett
 	if user == s.plan.ClusterUser {
 		return nothing, nil
 	}
-	settle, err := s.usage.Admit(ctx, user, s.Number(user), request)
+	settle, err := s.usage.Admit(ctx, user, request)
 	if err != nil {
 		return nil, err
 	}

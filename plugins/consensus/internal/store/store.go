@@ -143,7 +143,7 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 		KV:          s.etcd.Server.Watchable(),
 		ClusterUser: s.plan.ClusterUser,
 		Numbers:     s.Numbers,
-		Leases:      s.countLeases,
+		Leases:      s.listLeases,
 		LateBound:   2 * s.etcd.Server.Cfg.ReqTimeout(),
 	}); err != nil {
 		return fmt.Errorf("count what the users have stored: %w", err)

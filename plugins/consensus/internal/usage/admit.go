@@ -17,7 +17,7 @@ func nothing(any, error) {}
 
 // Admit lets a request of a user in, before etcd sees it, or refuses it with *OverQuotaError. A delete is always let in, and so is what leaves the user with
 // no more than it has.
-func (c *Counter) Admit(ctx context.Context, user string, number uint32, request any) (Settle, error) {
+func (c *Counter) Admit(ctx context.Context, user string, request any) (Settle, error) {
 	size := int64(0)
 	switch request := request.(type) {
 	case *pb.PutRequest:
@@ -25,7 +25,7 @@ func (c *Counter) Admit(ctx context.Context, user string, number uint32, request
 	case *pb.TxnRequest:
 		size = mostOfTxn(request)
 	case *pb.LeaseGrantRequest:
-		return c.admitLease(user, number)
+		return c.admitLease(user, request.GetID())
 	}
 	if size == 0 || user == c.config.ClusterUser {
 		return nothing, nil
@@ -47,6 +47,13 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 		return a, true
 	}
 	a, ok := fits(size)
+	if !ok {
+		// Nobody is refused for what was deleted a moment ago, nor for what is not known to be counted.
+		if err := c.catchUp(ctx); err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
+		a, ok = fits(size)
+	}
 	if !ok {
 		growth, err := c.growth(ctx, user, request)
 		switch {

@@ -25,8 +25,8 @@ type Config struct {
 	ClusterUser string
 	// Numbers are those of all users. The map is not changed.
 	Numbers func() map[string]uint32
-	// Leases is how many leases there are for each number.
-	Leases func() (map[uint32]int64, error)
+	// Leases are the IDs of all leases.
+	Leases func() ([]int64, error)
 	// LateBound is how long after an answer that leaves it open a request may still take effect.
 	LateBound time.Duration
 }
@@ -44,6 +44,7 @@ type Counter struct {
 	quotas   map[string]quota
 	answered []reservation // until their revision is reached
 	unsure   []late        // until their time has come
+	reached  chan struct{} // closed when another revision is reached; nil: nobody waits
 }
 
 // account is what is known of one user.
@@ -227,6 +228,28 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	return nil
 }
 
+// catchUp waits until all that is stored by now is counted.
+func (c *Counter) catchUp(ctx context.Context) error {
+	present := c.config.KV.Rev()
+	for {
+		c.mu.Lock()
+		if c.revision >= present {
+			c.mu.Unlock()
+			return nil
+		}
+		if c.reached == nil {
+			c.reached = make(chan struct{})
+		}
+		reached := c.reached
+		c.mu.Unlock()
+		select {
+		case <-reached:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // account returns that of a user; c.mu is held.
 func (c *Counter) account(user string) *account {
 	a := c.accounts[user]
@@ -240,6 +263,10 @@ func (c *Counter) account(user string) *account {
 // reach takes note of how far the accounts are kept, and lets go of what is among them now; c.mu is held.
 func (c *Counter) reach(revision int64) {
 	c.revision = revision
+	if c.reached != nil {
+		close(c.reached)
+		c.reached = nil
+	}
 	kept := c.answered[:0]
 	for _, r := range c.answered {
 		if r.revision > revision {

@@ -6,96 +6,132 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
 )
 
 // leases is how many there are of each number. etcd tells nobody of leases that come and go, so they are counted when somebody wants one, but not again
-// as long as countShare bids.
+// as long as countShare bids. What was let in since then is known by its ID.
 type leases struct {
 	mu      sync.Mutex
 	counted map[uint32]int64
 	at      time.Time     // when
 	took    time.Duration // how long
-	// since is what was granted and given back here since then, underway what was let in and is not answered.
-	since, underway map[uint32]int64
+	// granted are those that were let in and may not be among the counted yet, by ID; extra is how many of each number are not.
+	granted map[int64]*granted
+	extra   map[uint32]int64
+}
+
+type granted struct {
+	number uint32
+	// answered is whether etcd has granted it, present whether it is among the counted.
+	answered, present bool
 }
 
 // countShare bounds the part of the time that goes into counting leases, however many there are and however often they are asked for: one part of so many.
 const countShare = 20
 
 // count counts the leases if the last count is old; l.mu is held.
-func (l *leases) count(leases func() (map[uint32]int64, error)) error {
+func (l *leases) count(list func() ([]int64, error)) error {
 	began := time.Now()
 	if l.counted != nil && began.Sub(l.at) < countShare*l.took {
 		return nil
 	}
-	counted, err := leases()
+	ids, err := list()
 	if err != nil {
 		return err
 	}
-	l.counted, l.at, l.took = counted, time.Now(), time.Since(began)
-	l.since = make(map[uint32]int64)
-	if l.underway == nil {
-		l.underway = make(map[uint32]int64)
+	l.counted, l.extra = make(map[uint32]int64), make(map[uint32]int64)
+	for _, id := range ids {
+		l.counted[numbers.OfLease(id)]++
+		if g := l.granted[id]; g != nil {
+			g.present = true
+		}
 	}
+	for id, g := range l.granted {
+		switch {
+		case g.answered:
+			delete(l.granted, id) // it was there when it was answered: it is counted, or it has ended
+		case !g.present:
+			l.extra[g.number]++
+		}
+	}
+	l.at, l.took = time.Now(), time.Since(began)
 	return nil
 }
 
-func (l *leases) of(number uint32) int64 { return l.counted[number] + l.since[number] }
+func (l *leases) of(number uint32) int64 { return l.counted[number] + l.extra[number] }
 
-func (c *Counter) admitLease(user string, number uint32) (Settle, error) {
+// admitLease lets a lease in, whose ID says whose it is.
+func (c *Counter) admitLease(user string, id int64) (Settle, error) {
 	if user == c.config.ClusterUser {
 		return nothing, nil
 	}
 	c.mu.Lock()
 	a, quota := c.account(user), c.quota(user).leases
 	c.mu.Unlock()
-	fits, err := c.reserveLease(number, quota)
+	g, err := c.leases.reserve(id, quota, c.config.Leases)
 	switch {
 	case err != nil:
 		return nil, status.Errorf(codes.Unavailable, "consensus: count the leases of the user %s: %v", user, err)
-	case !fits:
+	case g == nil:
 		return nil, c.refuse(user, a, func(e *OverQuotaError) { e.Leases = 1 })
 	}
 	return func(_ any, err error) {
-		done := func(granted int64) {
-			c.leases.mu.Lock()
-			defer c.leases.mu.Unlock()
-			c.leases.underway[number]--
-			c.leases.since[number] += granted
-		}
 		switch {
 		case err == nil:
-			done(1)
+			c.leases.mu.Lock()
+			defer c.leases.mu.Unlock()
+			g.answered = true
 		case hadNoEffect(err):
-			done(0)
+			c.leases.release(id, g)
 		default:
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.later(func() { done(0) })
+			c.later(func() { c.leases.release(id, g) })
 		}
 	}, nil
 }
 
-func (c *Counter) reserveLease(number uint32, quota int64) (bool, error) {
-	c.leases.mu.Lock()
-	defer c.leases.mu.Unlock()
-	if err := c.leases.count(c.config.Leases); err != nil {
-		return false, err
+// reserve returns nil if there are as many as may be.
+func (l *leases) reserve(id, quota int64, list func() ([]int64, error)) (*granted, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.count(list); err != nil {
+		return nil, err
 	}
-	if c.leases.of(number)+c.leases.underway[number]+1 > quota {
-		return false, nil
+	g := &granted{number: numbers.OfLease(id)}
+	if l.granted[id] != nil {
+		return g, nil // at most one of them succeeds
 	}
-	c.leases.underway[number]++
-	return true, nil
+	if l.of(g.number)+1 > quota {
+		return nil, nil
+	}
+	if l.granted == nil {
+		l.granted = make(map[int64]*granted)
+	}
+	l.granted[id] = g
+	l.extra[g.number]++
+	return g, nil
 }
 
-// Revoked takes note of a lease that its user has given back: it may have another at once.
-func (c *Counter) Revoked(number uint32) {
+func (l *leases) release(id int64, g *granted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.granted[id] != g {
+		return
+	}
+	delete(l.granted, id)
+	if !g.present {
+		l.extra[g.number]--
+	}
+}
+
+// Revoked says that a user has given a lease back: it may have another at once.
+func (c *Counter) Revoked() {
 	c.leases.mu.Lock()
 	defer c.leases.mu.Unlock()
-	if c.leases.counted != nil {
-		c.leases.since[number]--
-	}
+	c.leases.at = time.Time{}
 }
 
 // leasesOf returns how many leases each user has.

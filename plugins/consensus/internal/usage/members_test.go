@@ -35,7 +35,7 @@ func TestMembersAgree(t *testing.T) {
 		counting, cancel := context.WithCancel(ctx)
 		other, err := usage.Open(ctx, usage.Config{
 			Log: storetest.Log(t), KV: second.Etcd().Server.Watchable(), ClusterUser: "curator", Numbers: s.Numbers,
-			Leases: func() (map[uint32]int64, error) { return nil, nil },
+			Leases: func() ([]int64, error) { return nil, nil },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,9 @@ func replaceBinary(a *attempt) {
 		a.try("open it again by /proc/self/fd for writing", openFor(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_WRONLY))
 		a.try("seal it", ignoreSealed(fd))
 		a.try("truncate it by its descriptor", unix.Ftruncate(fd, 0))
-		a.try("change its mode by its descriptor", unix.Fchmod(fd, 0o777))
+		if a.try("make it not executable by its descriptor", unix.Fchmod(fd, 0)) {
+			_ = unix.Fchmod(fd, 0o777)
+		}
 		_ = unix.Close(fd)
 	}
 	for _, path := range a.ways("paths") {
