@@ -65,11 +65,11 @@ func TestThereIsSomethingToGoBackTo(t *testing.T) {
 		t.Errorf("the grants of the version before: %v", kept)
 	}
 	// Each version is held back for what its own manifest says.
-	if d := found["told"]; d.Hold != "" || d.Previous.Hold == "" || d.Failed != "filled the disk" || d.Previous.Failed != d.Failed {
+	if d := found["told"]; d.Gate != "" || d.Previous.Gate == "" || d.Failed != "filled the disk" || d.Previous.Failed != d.Failed {
 		t.Errorf("%v, %v", d, d.Previous)
 	}
 	// A role that the new version does not offer.
-	if d := found["hermit"]; d.Plugin.GetVersion() != "2.0.0" || d.Previous.Plugin.GetVersion() != "1.0.0" || d.Previous.Hold != "" {
+	if d := found["hermit"]; d.Plugin.GetVersion() != "2.0.0" || d.Previous.Plugin.GetVersion() != "1.0.0" || d.Previous.Hold+d.Previous.Gate != "" {
 		t.Errorf("%v, %v", d, d.Previous)
 	}
 	if d := found["ghost"]; d.Plugin != nil || d.Previous != nil {
