@@ -55,7 +55,7 @@ func TestKilledRole(t *testing.T) {
 	})
 }
 
-// TestKilledCore kills reeved: its roles outlive it, and the next one leaves none of them over.
+// TestKilledCore kills reeved: its roles outlive it, and the next one goes on with them.
 func TestKilledCore(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
@@ -86,8 +86,8 @@ func TestKilledCore(t *testing.T) {
 			t.Errorf("after reeved was killed it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, before.Node.ID, before.Cluster.ID)
 		}
 		for role, handle := range running {
-			if !handle.Ended() && after.Role(role).PID != handle.PID {
-				t.Errorf("%s of the former core still runs beside the new one, process %d: %s", role, after.Role(role).PID, handle.Process)
+			if handle.Ended() || after.Role(role).PID != handle.PID {
+				t.Errorf("%s of the former core, %s, is process %d of the new one", role, handle.Process, after.Role(role).PID)
 			}
 		}
 		onlyThese(t, c, after)

@@ -16,7 +16,7 @@ import (
 )
 
 func (c *commands) dev() *cobra.Command {
-	return group("dev", "A cluster of one node in a directory, for developing and trying out", c.devUp(), c.devDown())
+	return group("dev", "A cluster of one node in a directory, for developing and trying out", c.devUp(), c.devRestart(), c.devDown())
 }
 
 // directory is the dev directory of the command line, which need not exist yet.

@@ -76,7 +76,8 @@ func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.Conse
 		}
 		return nil
 	case membership.Split:
-		if !keepsAccessWhenSplit(manifest) {
+		// What a role had under the core before this one is not taken from it before the node has had the time to find its cluster.
+		if !status.Fresh && !keepsAccessWhenSplit(manifest) {
 			return because("role " + c.remit.Role + " neither starts from cache nor continues in Split: wait until the node is Home again")
 		}
 		return nil

@@ -143,6 +143,12 @@ func (r *Room) step(ctx context.Context) (again <-chan time.Time) {
 			c.refusal = refuse(noLocalConsensus, "no role of this node provides the consensus store: assign one to the node, or run this role on a node that has one")
 		}
 	}
+	if r.set.request == nil && (!statusKnown || status.State == membership.Unknown) {
+		// The store has open what the core before this one allowed. It is told of a change once there can be one: not of every role's exclusion by a
+		// node that does not know yet what it is.
+		r.publish(candidates)
+		return nil
+	}
 	if request, changed := r.set.replace(candidates, r.directories); changed {
 		r.log.Info("The set of instances that may use the consensus store has changed", "number", request.GetNumber(), "instances", len(request.GetInstances()))
 		r.sets.Set(request)

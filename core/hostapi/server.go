@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -32,6 +33,8 @@ type Config struct {
 	Network *event.Value[[]string]
 	// Access is what OpenConsensus answers to each instance.
 	Access *event.Value[access.States]
+	// Adopted are the names of the instances that an earlier core launched and that run on: their directories stay as they are.
+	Adopted []string
 	// Unary and Stream are put around every call of every host socket, the first outermost: they see also what is refused. None by default.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
@@ -63,10 +66,10 @@ type Server struct {
 	files  files
 
 	mu   sync.Mutex
-	open map[string]struct{} // names of the instances whose socket is open
+	open map[string]func() // by the name of the instance whose socket is open: what shuts it, and leaves its files
 }
 
-// New makes RunDir/host, removes what an earlier core left in it, and returns a server with no socket open. It fails if an RPC of the host
+// New makes RunDir/host, removes what an earlier core left in it but for what is adopted, and returns a server with no socket open. It fails if an RPC of the host
 // protocol does not declare who may call it, or declares what this server cannot enforce.
 func New(config Config) (*Server, error) {
 	if err := config.check(); err != nil {
@@ -80,7 +83,7 @@ func New(config Config) (*Server, error) {
 	if log == nil {
 		log = hclog.NewNullLogger()
 	}
-	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, open: make(map[string]struct{})}
+	s := &Server{config: config, log: log.Named("hostapi"), rules: rules, open: make(map[string]func())}
 	if err := s.makeRoot(); err != nil {
 		return nil, fmt.Errorf("hostapi: %w", err)
 	}
@@ -97,7 +100,7 @@ func registered() map[string]grpc.ServiceInfo {
 
 func (s *Server) root() string { return filepath.Join(s.config.RunDir, "host") }
 
-// makeRoot makes the directory of the sockets' directories and empties it: nobody serves what an earlier core left there.
+// makeRoot makes the directory of the sockets' directories and removes what nobody needs any more that an earlier core left there.
 func (s *Server) makeRoot() error {
 	if err := os.MkdirAll(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)
@@ -106,9 +109,18 @@ func (s *Server) makeRoot() error {
 	if err := os.Chmod(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)
 	}
-	// What cannot be removed is in nobody's way: a later instance has another number.
-	if err := rmtree.Empty(context.Background(), s.root()); err != nil {
-		s.log.Warn("Something of the host sockets of an earlier core stays behind; remove it by hand", "error", err)
+	entries, err := os.ReadDir(s.root())
+	if err != nil {
+		return fmt.Errorf("directory of the host sockets: %w", err)
+	}
+	for _, entry := range entries {
+		if slices.Contains(s.config.Adopted, entry.Name()) {
+			continue
+		}
+		// What cannot be removed is in nobody's way: a later instance has another number.
+		if err := rmtree.Remove(context.Background(), filepath.Join(s.root(), entry.Name())); err != nil {
+			s.log.Warn("Something of the host sockets of an earlier core stays behind; remove it by hand", "error", err)
+		}
 	}
 	return nil
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -64,11 +67,15 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 			log.Error("The host socket is no longer served; restart the role", "error", err)
 		}
 	}()
-	return filepath.Join(directory, socketName), sync.OnceFunc(func() {
+	shut := sync.OnceFunc(func() {
 		// The door first: it ends connections that never became a client's, for which Stop would wait.
 		door.shut()
 		server.Stop()
 		<-served
+	})
+	s.hold(remit.Name, shut)
+	return filepath.Join(directory, socketName), sync.OnceFunc(func() {
+		shut()
 		if err := rmtree.Remove(context.Background(), directory); err != nil {
 			log.Warn("The directory of the host socket stays behind; the next start removes it", "error", err)
 		}
@@ -76,7 +83,21 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 	}), nil
 }
 
-const socketName = "host.sock"
+// Leave ends the connections and calls of all host sockets that are open, and leaves their files: for instances that the next core serves again.
+func (s *Server) Leave() {
+	s.mu.Lock()
+	open := slices.Collect(maps.Values(s.open))
+	s.mu.Unlock()
+	for _, shut := range open {
+		shut()
+	}
+}
+
+const (
+	socketName = "host.sock"
+	// newSocketName is that of a socket that is about to take the place of another. It is no longer, so that its path is not either.
+	newSocketName = "new.sock"
+)
 
 func nameOf(remit *plugin.Remit) string {
 	if remit == nil {
@@ -91,8 +112,14 @@ func (s *Server) claim(name string) bool {
 	if _, taken := s.open[name]; taken {
 		return false
 	}
-	s.open[name] = struct{}{}
+	s.open[name] = func() {} // not open yet
 	return true
+}
+
+func (s *Server) hold(name string, shut func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[name] = shut
 }
 
 func (s *Server) release(name string) {
@@ -101,18 +128,18 @@ func (s *Server) release(name string) {
 	delete(s.open, name)
 }
 
-// listen makes the directory and the socket in it. The directory is the core's alone until the socket has its final owner and mode, so that
-// nobody can connect before.
+// listen makes the socket of an instance, in a directory of its own. Nobody can connect before both have their final owner and mode: a new directory is the
+// core's alone until then, and in one that is there, of an instance that was adopted, the socket takes the place of the former one as one step.
 func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err error) {
 	path := filepath.Join(directory, socketName)
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
 			path, len(path), maxSocketPath)
 	}
-	if err := rmtree.Remove(context.Background(), directory); err != nil {
+	if err := os.Mkdir(directory, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := os.Mkdir(directory, 0o700); err != nil {
+	if err := ownDirectory(directory); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -120,7 +147,11 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 			err = errors.Join(err, rmtree.Remove(context.Background(), directory))
 		}
 	}()
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	fresh := filepath.Join(directory, newSocketName)
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
@@ -130,21 +161,39 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 			err = errors.Join(err, listener.Close())
 		}
 	}()
-	if remit.SharedUID {
-		// The role is of the core's own user: what is the owner's alone is enough, and the group is other people's.
-		return listener, os.Chmod(path, 0o600)
-	}
-	for _, step := range []func() error{
-		func() error { return os.Chown(path, -1, int(remit.GID)) },
-		func() error { return os.Chmod(path, 0o660) },
+	steps := []func() error{
+		func() error { return os.Chown(fresh, -1, int(remit.GID)) },
+		func() error { return os.Chmod(fresh, 0o660) },
+		func() error { return os.Rename(fresh, path) },
 		func() error { return os.Chown(directory, -1, int(remit.GID)) },
 		func() error { return os.Chmod(directory, 0o710) },
-	} {
+	}
+	if remit.SharedUID {
+		// The role is of the core's own user: what is the owner's alone is enough, and the group is other people's.
+		steps = []func() error{
+			func() error { return os.Chmod(fresh, 0o600) },
+			func() error { return os.Rename(fresh, path) },
+		}
+	}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return listener, nil
+}
+
+// ownDirectory makes sure that a directory is one, and the core's.
+func ownDirectory(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not a directory of the core: remove it", path)
+	}
+	return nil
 }
 
 // grpcServer makes the server of one instance. There is one for each, so that whose call it is needs no looking up, and the end of an

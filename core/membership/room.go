@@ -97,7 +97,7 @@ func (r *Room) Run(ctx context.Context) error {
 // follow is the only writer of the membership state.
 func (r *Room) follow(ctx context.Context) error {
 	if phase, _ := r.phase.Get(); phase == seal.Member {
-		if err := r.machine.to(Split, "no contact to the cluster yet"); err != nil {
+		if err := r.machine.begin(); err != nil {
 			return err
 		}
 	} else {
@@ -106,6 +106,8 @@ func (r *Room) follow(ctx context.Context) error {
 		}
 	}
 	contacts, problems, identities := r.config.Contact.Watch(), r.problem.Watch(), r.config.Identity.Watch()
+	settled := time.NewTimer(freshFor)
+	defer settled.Stop()
 	for {
 		var again <-chan time.Time
 		id, _ := identities.Latest()
@@ -122,6 +124,9 @@ func (r *Room) follow(ctx context.Context) error {
 		case <-identities.Changed():
 			continue
 		case <-again:
+			continue
+		case <-settled.C:
+			r.machine.settle()
 			continue
 		}
 		problem, _ := problems.Latest()
@@ -140,6 +145,10 @@ func (r *Room) follow(ctx context.Context) error {
 		}
 	}
 }
+
+// freshFor is how long a member has to find its cluster after it has started, before it counts as cut off from it: a cluster of one has to start its own
+// store and cluster API meanwhile, unless they run on.
+const freshFor = 10 * time.Second
 
 func (r *Room) state() State {
 	current, _ := r.machine.status.Get()

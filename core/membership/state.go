@@ -66,9 +66,28 @@ func (m *machine) to(state State, reason string) error {
 	if !slices.Contains(transitions[status.State], state) {
 		return &TransitionError{From: status.State, To: state}
 	}
-	status.State, status.Reason, status.Since = state, reason, m.now()
+	status.State, status.Reason, status.Since, status.Fresh = state, reason, m.now(), false
 	m.status.Set(status)
 	return nil
+}
+
+// begin enters the state of a member that has just started.
+func (m *machine) begin() error {
+	status, _ := m.status.Get()
+	if !slices.Contains(transitions[status.State], Split) {
+		return &TransitionError{From: status.State, To: Split}
+	}
+	status.State, status.Reason, status.Since, status.Fresh = Split, "no contact to the cluster yet", m.now(), true
+	m.status.Set(status)
+	return nil
+}
+
+// settle takes note that a member has had its time to find the cluster.
+func (m *machine) settle() {
+	if status, _ := m.status.Get(); status.Fresh {
+		status.Fresh = false
+		m.status.Set(status)
+	}
 }
 
 // GetHome waits until the node is Home. *DisowningError if it never will be; otherwise it fails only with the context's error.

@@ -25,6 +25,8 @@ type Status struct {
 	State  State
 	Reason string
 	Since  time.Time
+	// Fresh says that the node is Split only since it has just started: it has not had the time to find its cluster. What ran before goes on meanwhile.
+	Fresh bool
 	// NodeID is empty before the node has a key.
 	NodeID string
 	// ClusterID and TrustDomain are empty before the node belongs to a cluster, or makes one.

@@ -73,7 +73,7 @@ func (c chooser) run(ctx context.Context) error {
 			}
 			c.known = assigned
 		}
-		c.desired.Set(c.complete(phase, status.State, contacted, problem, full))
+		c.desired.Set(c.complete(phase, status, contacted, problem, full))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -105,11 +105,14 @@ func (a *assignment) equal(b *assignment) bool {
 }
 
 // choose says what should run: all assigned roles, some of them held back as long as the node's membership asks for it.
-func choose(known *assignment, phase seal.Phase, state membership.State, contacted bool, problem *membership.Problem) roles.Desired {
+func choose(known *assignment, phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem) roles.Desired {
 	var desired roles.Desired
 	for _, role := range known.Roles {
 		record, manifest := known.find(role.GetRole())
-		wanted := roles.DesiredRole{Assignment: role, Plugin: record, Hold: hold(manifest, phase, state, contacted)}
+		wanted := roles.DesiredRole{
+			Assignment: role, Plugin: record,
+			Hold: hold(manifest, phase, status, contacted), Gate: gate(manifest, phase, status, contacted),
+		}
 		if problem != nil && problem.Role == role.GetRole() {
 			wanted.Failed = problem.Message
 		}
@@ -118,22 +121,29 @@ func choose(known *assignment, phase seal.Phase, state membership.State, contact
 	return desired
 }
 
-// hold says why a role must not run at present; empty: it may.
-func hold(manifest *rolev1.RoleManifest, phase seal.Phase, state membership.State, contacted bool) string {
+// hold says why a role must not run; empty: it may.
+func hold(manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
 	makesCluster := slices.Contains(manifest.GetProvides(), roles.CapabilityConsensus) || slices.Contains(manifest.GetProvides(), roles.CapabilityCluster)
 	switch {
-	case state == membership.Disowning:
+	case status.State == membership.Disowning:
 		return "the node was removed from its cluster"
-	case state == membership.Home:
+	case status.State == membership.Home:
 		return ""
 	case phase != seal.Member && makesCluster:
 		return ""
 	case phase != seal.Member:
 		return "waits until the cluster is made"
-	case state == membership.Split && contacted && manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP:
+	case status.State == membership.Split && (contacted || !status.Fresh) && manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP:
 		return "is stopped while the node is Split"
-	case contacted || manifest.GetStartsFromCache():
+	}
+	return ""
+}
+
+// gate says why a role must not be started; empty: it may. One that runs goes on: a core that was started again has not been told anything yet, which is no
+// reason to stop what the one before it ran.
+func gate(manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
+	if status.State == membership.Home || phase != seal.Member || contacted || manifest.GetStartsFromCache() {
 		return ""
 	}
-	return fmt.Sprintf("waits for the cluster: the node is %s", membership.Name(state))
+	return fmt.Sprintf("waits for the cluster: the node is %s", membership.Name(status.State))
 }

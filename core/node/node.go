@@ -38,11 +38,16 @@ type Config struct {
 	Version string
 }
 
-// Run runs a node until the context ends, then stops its roles and returns nil. It returns an error if the node cannot start, or cannot go
-// on; its roles are then stopped too.
+// ErrLeave, as the cause of the end of Run's context, has Run leave the roles running for the core that comes next, but for those that end with
+// their core.
+var ErrLeave = roles.ErrLeave
+
+// Run runs a node until the context ends, then stops its roles and returns nil; it leaves them running if the cause is ErrLeave. It returns an error if
+// the node cannot go on, its roles are then stopped too, or if it cannot start: what an earlier core left running then runs on.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()
 	log := config.Log
+	reconciling := false // from then on the instances are the reconciler's
 	base, err := open(config.Parameters, log)
 	if err != nil {
 		return err
@@ -63,10 +68,12 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	// What an earlier core left running is stopped before anything else runs: there is one instance of a role at a time.
-	if err := plugins.launcher.StopRecorded(ctx); err != nil {
+	// What an earlier core left running is adopted or ended before anything else runs: there is one instance of a role at a time.
+	adopted, err := adopt(ctx, plugins.launcher)
+	if err != nil {
 		return unlessStopped(ctx, err)
 	}
+	defer func() { adopted.unless(ctx, reconciling) }()
 	known, bootstrap, err := prepare(ctx, config.Parameters, base, plugins)
 	if err != nil {
 		return unlessStopped(ctx, err)
@@ -99,7 +106,8 @@ func Run(ctx context.Context, config Config) (err error) {
 	}
 	hosts := &hostSockets{}
 	reconciler := roles.New(roles.Config{
-		Log: log.Named("roles"), Launcher: roles.FromPlugin(plugins.launcher), Hosts: hosts, Desired: &desired,
+		Adopted: adopted.running(),
+		Log:     log.Named("roles"), Launcher: roles.FromPlugin(plugins.launcher), Hosts: hosts, Desired: &desired,
 		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: base.storage.Failures(), Shortage: base.storage.Shortage,
 		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched, Stored: stored(base.storage.Plugins()),
 	})
@@ -124,7 +132,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	teller := roleTeller{desired: &desired, instances: reconciler.Instances(), store: doors.Store()}
 	hostUnary, hostStream := measured.Interceptors("host")
 	host, err := hostapi.New(hostapi.Config{
-		Log: log, RunDir: base.storage.Run, Membership: member.Status(), Directory: &directory, Network: net.Addresses(), Access: doors.States(),
+		Log: log, RunDir: base.storage.Run, Adopted: adopted.names(), Membership: member.Status(), Directory: &directory, Network: net.Addresses(), Access: doors.States(),
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	})
 	if err != nil {
@@ -145,6 +153,7 @@ func Run(ctx context.Context, config Config) (err error) {
 
 	// The journal ends last, so that what the others record at their end is kept.
 	defer run(journal.Run)()
+	reconciling = true
 	group, groupCtx := errgroup.WithContext(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		// That the core stops is recorded when it is asked to.
@@ -195,11 +204,15 @@ func Run(ctx context.Context, config Config) (err error) {
 	})
 	group.Go(func() error {
 		// The roles end first, while everything that they may still need is there.
-		rolesCtx, cancel := context.WithCancel(groupCtx)
-		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
+		rolesCtx, cancel := context.WithCancelCause(groupCtx)
+		defer cancel(nil)
+		defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 		if err := reconciler.Run(rolesCtx); err != nil {
 			return err
+		}
+		if errors.Is(context.Cause(rolesCtx), ErrLeave) {
+			host.Leave()
+			log.Info("the roles run on without a core")
 		}
 		return errStopped
 	})

@@ -53,7 +53,7 @@ func byRole(desired roles.Desired) map[string]roles.DesiredRole {
 }
 
 func TestThereIsSomethingToGoBackTo(t *testing.T) {
-	found := byRole(chooser{known: upgraded()}.complete(seal.Member, membership.Split, false, nil, map[string]string{"told": "filled the disk"}))
+	found := byRole(chooser{known: upgraded()}.complete(seal.Member, membership.Status{State: membership.Split}, false, nil, map[string]string{"told": "filled the disk"}))
 	if d := found["api"]; d.Previous != nil {
 		t.Errorf("%v", d)
 	}
@@ -103,7 +103,7 @@ func TestPolicy(t *testing.T) {
 			t.Fatalf("%v, %v", known, err)
 		}
 		var held []string
-		for _, d := range (chooser{known: known, missing: test.lacks}).complete(seal.Member, membership.Home, true, nil, nil).Roles {
+		for _, d := range (chooser{known: known, missing: test.lacks}).complete(seal.Member, membership.Status{State: membership.Home}, true, nil, nil).Roles {
 			if d.Hold != "" {
 				held = append(held, d.Assignment.GetRole())
 				if !strings.Contains(d.Hold, "cgroup-memory (no control groups), own-uid") {

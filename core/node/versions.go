@@ -19,9 +19,9 @@ import (
 )
 
 // complete is what should run, with what there is to go back to of each role, and without what the owner's policy or the disk forbids.
-func (c chooser) complete(phase seal.Phase, state membership.State, contacted bool, problem *membership.Problem, full map[string]string) roles.Desired {
-	desired := choose(c.known, phase, state, contacted, problem)
-	before := choose(c.known.before(), phase, state, contacted, problem)
+func (c chooser) complete(phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem, full map[string]string) roles.Desired {
+	desired := choose(c.known, phase, status, contacted, problem)
+	before := choose(c.known.before(), phase, status, contacted, problem)
 	for n := range desired.Roles {
 		d, previous := &desired.Roles[n], before.Roles[n]
 		role := d.Assignment.GetRole()

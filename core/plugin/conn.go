@@ -80,12 +80,13 @@ func listenerOf(p *process, uid uint32) func(peercred.Peer) error {
 		if peer.UID != uid {
 			return fmt.Errorf("%w: user %d listens on it, not user %d", ErrPeer, peer.UID, uid)
 		}
-		// The child is not reaped before its connection is closed, so its number still is its own.
+		// The number of a child is its own until it is reaped, which is after its connection was closed. That of an adopted process is if it runs after it
+		// was looked at.
 		group, err := unix.Getpgid(peer.PID)
 		if err != nil {
 			return fmt.Errorf("%w: process %d: %w", ErrPeer, peer.PID, err)
 		}
-		if group != p.PID || p.life.Err() != nil {
+		if group != p.PID || p.life.Err() != nil || p.child == nil && !p.running() {
 			return fmt.Errorf("%w: process %d, which listens on it, is not of the instance", ErrPeer, peer.PID)
 		}
 		return nil

@@ -83,7 +83,7 @@ func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifes
 func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, fmt.Errorf("did not answer within %s", describeTimeout))
 	defer cancel()
-	s, lines, err := l.open(ctx, remit, executable, digest)
+	s, lines, err := l.open(ctx, remit, executable, digest, nil)
 	if err != nil {
 		return nil, lines, err
 	}

@@ -15,8 +15,8 @@
 //     cannot read, otherwise a sealed copy in memory. The process has a process group of its own, as root the role's user and no further groups, an
 //     environment that holds go-plugin's variables and the instance's ID and nothing else, an empty standard input, and its log file as standard
 //     error. The file and not a pipe: so the role survives the core. A privileged role has no sandbox, and the core's user.
-//  4. go-plugin performs its handshake on standard output, and has done its part: it never sees the log, one hostile line of which would panic
-//     it, and keeps no goroutine. What else comes on standard output is thrown away.
+//  4. go-plugin performs its handshake on standard output, which is a file too, and has done its part: it never sees the log, one hostile line of
+//     which would panic it, and keeps no goroutine. What else comes on standard output is thrown away.
 //  5. The record is written again, now with the PID and its start time. The core dials the socket that the handshake named, which must be in the runtime
 //     directory; at every dial the kernel must confirm that the instance's user and process group listen there.
 //  6. RoleService.Start hands over the configuration, which the role may refuse. From then on the instance runs; its status stream is followed and
@@ -28,8 +28,9 @@
 //     the user ID, or, where users are shared, by the instance ID in its environment. The runtime directory goes, then the record; data and log stay. Done
 //     is closed.
 //
-// A core that is killed does none of the last two steps. The next one calls StopRecorded before it launches anything, which finds whatever is left
-// by records, users, environments and control groups, wherever in these steps the earlier core had been.
+// A core that is killed, or leaves its instances, does none of the last two steps. The next one calls Adopt before it launches anything: what runs as its record
+// says goes on under the new core, and whatever else is left is found by records, users, environments and control groups, wherever in these steps the
+// earlier core had been, and ended. An adopted process is nobody's child here: it is held, signalled and waited for by pidfd.
 //
 // Describe goes the same way, twice, in a sandbox in which nothing is granted.
 package plugin

@@ -13,6 +13,8 @@ type Exit struct {
 	Code int
 	// Signal is the signal that ended it, or 0.
 	Signal syscall.Signal
+	// Unknown says that how it ended is not known: an earlier core launched it, and the kernel tells only the parent of a process. Code is -1 then.
+	Unknown bool
 	// Requested says that Stop was called before.
 	Requested bool
 	// OutOfMemory says that the kernel ended it since it used more memory than it may, or than the machine had, and Memory how much it may use, in bytes;
@@ -38,6 +40,9 @@ func (e Exit) status() string {
 			return "ran out of memory (it has no limit: the machine had none left)"
 		}
 		return fmt.Sprintf("ran out of memory (its limit is %s)", sizeText(e.Memory))
+	}
+	if e.Unknown {
+		return "ended; how is not known, since an earlier core launched it"
 	}
 	if e.Signal != 0 {
 		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)

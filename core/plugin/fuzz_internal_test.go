@@ -29,7 +29,8 @@ func FuzzFiles(f *testing.F) {
 		f.Add(uint8(kind), []byte(seeds))
 		f.Add(uint8(kind), []byte(seeds[:len(seeds)/2]))
 	}
-	for _, seed := range []string{"", "null", "[]", `{"version":2}`, `{"version":1,"last":null,"roles":[]}`, `{"version":1,"last":{"a":-1}}`, "\x00\xff", `{"version":1,"pid":1e400}`} {
+	for _, seed := range []string{"", "null", "[]", `{"version":2}`, `{"version":1,"last":null,"roles":[]}`, `{"version":1,"last":{"a":-1}}`, "\x00\xff", `{"version":1,"pid":1e400}`,
+		`{"version":2,"instanceId":"n/r/1","role":"r","bootId":"b","pid":7,"protocol":1,"socket":"/x/plugin/r.1/s","spec":{"plugin":"CgFw"}}`} {
 		for kind := range uint8(4) {
 			f.Add(kind, []byte(seed))
 		}
@@ -65,6 +66,9 @@ func FuzzFiles(f *testing.F) {
 					err = problems[0]
 				} else {
 					l.belongsTo(records)(os.Getpid())
+					if _, _, err := l.adoptable(records[0]); err == nil && records[0].PID <= 1 {
+						t.Fatalf("%+v is not to be adopted", records[0])
+					}
 				}
 			}
 		case 2:

@@ -3,6 +3,7 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 )
 
@@ -16,6 +17,24 @@ func (s *session) makeGroup() error {
 		return fmt.Errorf("control group: %w", err)
 	}
 	return nil
+}
+
+// takeGroup takes the control group of an adopted instance. One that the process is not in, since the core that launched it made none, is none.
+func (s *session) takeGroup() error {
+	if err := s.makeGroup(); err != nil || s.group == nil {
+		return err
+	}
+	if len(s.group.Paths()) == 0 {
+		return nil // there are none here
+	}
+	if processes, err := s.group.Processes(); err != nil || !slices.Contains(processes, s.process.PID) {
+		empty := s.group
+		s.group = nil
+		return errors.Join(err, empty.Remove())
+	}
+	var err error
+	s.starvedBefore, err = s.group.OutOfMemory()
+	return err
 }
 
 // killGroup kills what is in the control group: also what has left process group and session, and has another environment.
@@ -50,21 +69,21 @@ func (s *session) removeGroup() error {
 func (s *session) outOfMemory() bool {
 	if s.group != nil && !s.starved {
 		count, err := s.group.OutOfMemory()
-		s.starved = err == nil && count > 0
+		s.starved = err == nil && count > s.starvedBefore
 	}
 	return s.starved
 }
 
 // exit is how the process ended, which it has.
 func (s *session) exit(lines []string) Exit {
-	exit := exitOf(s.process.state, lines)
+	exit := s.process.exit(lines)
 	s.tellMemory(&exit)
 	return exit
 }
 
 // tellMemory completes an exit with its cause: the kernel ends what has no memory by the signal by which a person would.
 func (s *session) tellMemory(exit *Exit) {
-	if exit.Signal == syscall.SIGKILL && s.outOfMemory() {
+	if (exit.Signal == syscall.SIGKILL || exit.Unknown) && s.outOfMemory() {
 		exit.OutOfMemory, exit.Memory = true, s.launcher.policy(s.remit).Limits().MemoryBytes
 	}
 }

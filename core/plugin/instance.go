@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,21 +31,37 @@ const (
 // cleans up after itself.
 type Instance struct {
 	session    *session
+	spec       Spec
 	generation uint64
 	status     *event.Value[*rolev1.WatchResponse]
 	requested  atomic.Bool
 	done       chan struct{}
+	// leaving is closed by Leave, and left when nothing is held any more.
+	leaving, left chan struct{}
+	leave         sync.Once
 	// The next are set before done is closed.
 	exit     Exit
 	problems error
 }
 
-func newInstance(s *session, generation uint64) *Instance {
-	i := &Instance{session: s, generation: generation, done: make(chan struct{})}
-	i.status = event.New(i.statusWith(rolev1.RoleState_ROLE_STATE_STARTING, ""))
+// newInstance takes over a session with a role that was started for a spec. first is the status that it stated already, or nil.
+func newInstance(s *session, spec Spec, first *rolev1.WatchResponse) *Instance {
+	i := &Instance{
+		session: s, spec: spec, generation: spec.Generation, done: make(chan struct{}), leaving: make(chan struct{}), left: make(chan struct{}),
+	}
+	if first == nil {
+		first = i.statusWith(rolev1.RoleState_ROLE_STATE_STARTING, "")
+	}
+	i.status = event.New(first)
 	go i.supervise()
 	return i
 }
+
+// Spec is what the instance was launched for.
+func (i *Instance) Spec() Spec { return i.spec }
+
+// Launched is when the instance was launched.
+func (i *Instance) Launched() time.Time { return i.session.launched }
 
 // Remit is who the instance is.
 func (i *Instance) Remit() *Remit { return i.session.remit }
@@ -69,16 +86,29 @@ func (i *Instance) Exit() Exit {
 	return i.exit
 }
 
-// supervise owns everything of the instance: it returns when the process has ended and all is clean.
+// supervise owns everything of the instance: it returns when the process has ended and all is clean, or when the instance is left.
 func (i *Instance) supervise() {
-	defer close(i.done)
 	s := i.session
+	watching, end := context.WithCancel(s.process.life)
+	defer end()
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		i.watch(s.process.life)
+		i.watch(watching)
 	}()
-	<-s.process.life.Done()
+	select {
+	case <-s.process.life.Done():
+	case <-i.leaving:
+		end()
+		<-watched
+		if err := s.leave(); err != nil {
+			s.launcher.log.Warn("letting go of an instance", "instance", s.remit.InstanceID, "error", err)
+		}
+		close(i.left)
+		return
+	}
+	defer close(i.left)
+	defer close(i.done)
 	<-watched
 	i.problems = s.end(context.Background())
 	i.exit = s.exit(s.log.lines())
@@ -90,6 +120,13 @@ func (i *Instance) supervise() {
 		// The record stays: the next core tries again.
 		s.launcher.log.Error("cleaning up after an instance", "instance", s.remit.InstanceID, "error", i.problems)
 	}
+}
+
+// Leave lets go of the instance without ending it: it runs on, and the next core adopts it. It returns when nothing of it is held any more. Its
+// connection is closed then; Done is not, and nothing else may be called. To leave an instance that has ended is no error.
+func (i *Instance) Leave() {
+	i.leave.Do(func() { close(i.leaving) })
+	<-i.left
 }
 
 // CheckHealth asks the role whether it is able to work, and returns nil if it is: also if it does not know the question, since it has answered.

@@ -71,7 +71,11 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 	if err != nil {
 		return nil, nil, err
 	}
-	s, lines, err := l.open(ctx, remit, executable, digest)
+	recorded, err := recordSpec(spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, lines, err := l.open(ctx, remit, executable, digest, recorded)
 	if err != nil {
 		return nil, lines, err
 	}
@@ -82,7 +86,7 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 		err = errors.Join(err, s.end(ctx))
 		return nil, s.log.lines(), err
 	}
-	return newInstance(s, spec.Generation), nil, nil
+	return newInstance(s, spec, nil), nil, nil
 }
 
 // start has the process start the role.

@@ -61,6 +61,7 @@ type Launcher struct {
 	nodeID, bootID  string
 	coreStart       time.Time
 	counters        *counters
+	outputs         outputs
 	describing      sync.Mutex
 	sandbox         *sandbox.Host
 	groups          *cgroup.Tree
@@ -77,6 +78,8 @@ type Spec struct {
 	Configuration string
 	// Generation is that of the configuration.
 	Generation uint64
+	// Restarts is how often the role was started again before. It is kept with the instance, for the core that adopts it.
+	Restarts uint32
 }
 
 // BootID tells this boot of the machine from another.

@@ -64,23 +64,37 @@ type follower struct {
 	idle   *watches
 	stop   chan struct{}
 	done   chan struct{}
-	share  share // of run's goroutine
-	rushed bool  // of run's goroutine: the role wrote a rush since the last look
+	offset *logOffset // of run's goroutine; nil: nobody needs it
+	// leaving says that another core goes on where this one stops. It is set before stop is closed.
+	leaving bool
+	share   share // of run's goroutine
+	rushed  bool  // of run's goroutine: the role wrote a rush since the last look
 
 	mu   sync.Mutex
 	kept []logLine
 }
 
-// follow begins at the present end of the file.
-func follow(log hclog.Logger, path string, idle *watches) (*follower, error) {
+// follow begins at the present end of the file, or at an offset if from is not negative. How far it has come it keeps in offset, which may be nil, and
+// which it closes in the end.
+func follow(log hclog.Logger, path string, from int64, offset *logOffset, idle *watches) (*follower, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
+		offset.close()
 		return nil, err
 	}
-	if _, err := file.Seek(0, io.SeekEnd); err != nil {
+	whence := io.SeekStart
+	if from < 0 {
+		from, whence = 0, io.SeekEnd
+	}
+	at, err := file.Seek(from, whence)
+	if err != nil {
+		offset.close()
 		return nil, errors.Join(err, file.Close())
 	}
-	f := &follower{log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), idle: idle, share: share{began: time.Now()}}
+	offset.set(at)
+	f := &follower{
+		log: log, path: path, file: file, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, idle: idle, share: share{began: time.Now()},
+	}
 	f.events, err = idle.watch(path)
 	if err != nil {
 		log.Warn("the log is read once a second, since the kernel does not tell of its changes", "file", path, "error", err)
@@ -96,10 +110,17 @@ func (f *follower) finish() {
 		_ = f.events.SetReadDeadline(time.Unix(1, 0))
 	}
 	<-f.done
+	f.offset.close()
 	_ = f.file.Close()
 	if f.events != nil {
 		f.idle.end(f.events)
 	}
+}
+
+// leave does so too, but for a line that is not whole yet: it is for the next core.
+func (f *follower) leave() {
+	f.leaving = true
+	f.finish()
 }
 
 // lines are the last ones, oldest first.
@@ -139,13 +160,26 @@ func (f *follower) run() {
 		if f.beginAnew() {
 			partial = f.end(partial)
 		}
+		f.keepOffset(partial)
 		if running {
 			f.waitForMore()
 		}
 		f.account(false)
 	}
-	f.end(partial)
+	if !f.leaving {
+		f.end(partial)
+	}
 	f.account(true)
+}
+
+// keepOffset keeps where the first line begins that was not forwarded.
+func (f *follower) keepOffset(partial []byte) {
+	if f.offset == nil {
+		return
+	}
+	if at, err := f.file.Seek(0, io.SeekCurrent); err == nil {
+		f.offset.set(max(0, at-int64(len(partial))))
+	}
 }
 
 // remaining is how much of the file has not been read. A file that became shorter is read from its beginning.

@@ -84,7 +84,7 @@ func followFile(t *testing.T) *followed {
 	}
 	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: new(bytes.Buffer)})
 	log.RegisterSink(f.sink)
-	if f.follower, err = follow(log, f.path, nil); err != nil {
+	if f.follower, err = follow(log, f.path, -1, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.role.Close() })

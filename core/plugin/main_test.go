@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -126,24 +127,33 @@ func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
 	})
 }
 
-// core is what a test runs as a process of its own in order to kill it: it launches two instances as fast as it can, and waits.
+// coreWork is what a core that a test kills launches.
+type coreWork struct {
+	Digest        string
+	Variant       plugintest.Variant
+	Configuration plugintest.Configuration
+}
+
+// core is what a test runs as a process of its own in order to kill it: it launches an instance of each role as fast as it can, and waits.
 func core(dir string) int {
 	node, err := openNode(dir)
 	if err != nil {
 		fmt.Println("core:", err)
 		return 1
 	}
-	content, err := os.ReadFile(filepath.Join(dir, "digest"))
+	var work coreWork
+	content, err := os.ReadFile(filepath.Join(dir, "work"))
+	if err == nil {
+		err = json.Unmarshal(content, &work)
+	}
 	if err != nil {
 		fmt.Println("core:", err)
 		return 1
 	}
 	fmt.Println("begins")
-	record := plugintest.Record(string(content), everything)
-	for _, role := range []string{"one", "two"} {
-		spec := plugin.Spec{Role: role, Plugin: record, Configuration: plugintest.Configuration{
-			Do: "ready", Children: childrenThatAreFound(),
-		}.String()}
+	record := plugintest.Record(work.Digest, work.Variant)
+	for _, role := range work.Variant.Roles {
+		spec := plugin.Spec{Role: role.Name, Plugin: record, Configuration: work.Configuration.String(), Generation: 7, Restarts: 3}
 		remit, err := node.launcher.Prepare(context(), spec)
 		if err != nil {
 			fmt.Println("core:", err)

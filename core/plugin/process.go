@@ -23,14 +23,19 @@ type command struct {
 	policy     sandbox.Policy
 }
 
-// process is a child of the core and the leader of a process group of its own.
+// process is the leader of a process group of its own: a child of the core, or adopted.
 type process struct {
 	Process
-	child *sandbox.Child
+	child *sandbox.Child // nil if it is adopted
+	uid   uint32
 	fd    *handle
 	// life ends when the process has ended, its group was killed and it was reaped. Only then may state be read.
 	life  context.Context
 	state *os.ProcessState
+	// held ends when the core lets go of the process, and released is closed when it has.
+	held     context.Context
+	letGo    context.CancelFunc
+	released chan struct{}
 
 	mu     sync.Mutex
 	reaped bool
@@ -40,6 +45,8 @@ const (
 	// busyFor is how long a file that is open for writing is tried again, and busyPause the first pause in between.
 	busyFor   = 5 * time.Second
 	busyPause = time.Millisecond
+	// pollLife is how often a process is looked at whose pidfd cannot be polled.
+	pollLife = 100 * time.Millisecond
 )
 
 // startProcess executes a command. Its goroutine ends with the process; whoever wants it gone waits for life.
@@ -75,8 +82,8 @@ func tryProcess(c command) (*process, error) {
 	if err != nil {
 		return nil, explainExec(err)
 	}
-	life, end := context.WithCancel(context.Background())
-	p := &process{Process: Process{PID: child.Process.Pid}, child: child, life: life}
+	p, end := newProcess(child.Process.Pid, c.policy.UID)
+	p.child = child
 	// Until it is reaped, below, the PID is the child's, even if it has ended.
 	s, err := readStat(p.PID)
 	if err == nil {
@@ -96,6 +103,13 @@ func tryProcess(c command) (*process, error) {
 	}
 	go p.wait(end)
 	return p, nil
+}
+
+func newProcess(pid int, uid uint32) (p *process, end context.CancelFunc) {
+	p = &process{Process: Process{PID: pid}, uid: uid, released: make(chan struct{})}
+	p.life, end = context.WithCancel(context.Background())
+	p.held, p.letGo = context.WithCancel(context.Background())
+	return p, end
 }
 
 // explainExec says what is wrong with an executable; where the sandbox could not be made, that is what is wrong.
@@ -118,14 +132,26 @@ func explainExec(err error) error {
 }
 
 func (p *process) wait(end context.CancelFunc) {
-	defer end()
+	defer close(p.released)
+	defer p.letGo()
 	defer p.fd.close()
-	if p.fd.wait(context.Background()) != nil {
+	err := p.fd.wait(p.held)
+	if err != nil && p.held.Err() != nil {
+		return // and life goes on
+	}
+	defer end()
+	if err != nil {
 		// Never seen; a thread then waits in place of the poller.
-		_ = unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		p.waitOtherwise()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.child == nil {
+		// Its number may be another's by now, whose group is then not touched either.
+		_ = sweep(context.Background(), "the process group of an adopted instance", 0, p.member)
+		p.reaped = true
+		return
+	}
 	// The dead leader holds the number of its group until it is reaped: whoever is killed here belongs to the group.
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
 	p.state, _ = p.child.Process.Wait() // the state says what it was
@@ -133,11 +159,39 @@ func (p *process) wait(end context.CancelFunc) {
 	p.child.Release()
 }
 
+func (p *process) waitOtherwise() {
+	if p.child != nil {
+		_ = unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		return
+	}
+	for p.running() {
+		time.Sleep(pollLife)
+	}
+}
+
+// leave lets go of the process: it runs on, and is not waited for any more.
+func (p *process) leave() {
+	p.letGo()
+	<-p.released
+}
+
+// exit is how it ended, which it has.
+func (p *process) exit(lines []string) Exit {
+	if p.child == nil {
+		return Exit{Code: -1, Unknown: true, Lines: lines}
+	}
+	return exitOf(p.state, lines)
+}
+
 // signalGroup signals the process and all of its group. It does nothing once the process has been reaped.
 func (p *process) signalGroup(signal syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.reaped {
+		return
+	}
+	if p.child == nil {
+		p.signalMembers(signal)
 		return
 	}
 	_ = syscall.Kill(-p.PID, signal)

@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -21,32 +24,48 @@ import (
 // A record that cannot be read is reported in the log and removed like the others. What cannot be removed is reported and left: no later
 // instance has the same directories, since its number is another. A *SurvivorsError names processes that did not end.
 func (l *Launcher) StopRecorded(ctx context.Context) error {
+	records, err := l.records()
+	if err != nil {
+		return err
+	}
+	return l.endRecorded(ctx, records, nil)
+}
+
+// records returns the records that this core understands.
+func (l *Launcher) records() ([]record, error) {
 	records, problems, err := l.readRecords()
 	if err != nil {
-		return fmt.Errorf("plugin: records of instances: %w", err)
+		return nil, fmt.Errorf("plugin: records of instances: %w", err)
 	}
 	for _, problem := range problems {
 		l.log.Warn("the record of an instance is not readable; its processes are found by their user or environment", "error", problem)
 	}
-	belongs := l.belongsTo(records)
+	return records, nil
+}
+
+// endRecorded ends and removes everything of the node but what belongs to the adopted.
+func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopted) error {
+	ofNode := l.belongsTo(records)
+	belongs := func(pid int) bool { return ofNode(pid) && !kept.owns(pid) }
 	if left, err := find(belongs); err != nil {
 		return fmt.Errorf("plugin: %w", err)
 	} else if len(left) > 0 {
-		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records))
+		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records)-len(kept))
 		closeAll(left)
 		if err := sweep(ctx, "node "+l.nodeID, termGrace, belongs); err != nil {
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
+	names := kept.names()
 	// What is in the groups has escaped all of that, or there is nothing in them.
 	if l.groups != nil {
-		if err := l.groups.Sweep(func(string) bool { return false }); err != nil {
+		if err := l.groups.Sweep(func(name string) bool { return names[name] }); err != nil {
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
 	for _, dir := range []string{l.pluginDir(), filepath.Join(l.runDir, "host"), filepath.Join(l.runDir, "access"), l.instancesDir()} {
 		// What is below may have been written by roles.
-		if err := rmtree.Empty(ctx, dir); err != nil {
+		if err := l.removeBut(ctx, dir, names); err != nil {
 			l.log.Warn("what earlier instances left cannot be removed entirely; it is in nobody's way, remove it by hand", "error", err)
 		}
 	}
@@ -54,6 +73,27 @@ func (l *Launcher) StopRecorded(ctx context.Context) error {
 		return fmt.Errorf("plugin: clean up after instances: %w", err)
 	}
 	return nil
+}
+
+// removeBut removes what is in a directory but what is kept under one of the names.
+func (l *Launcher) removeBut(ctx context.Context, dir string, names map[string]bool) error {
+	if len(names) == 0 {
+		return rmtree.Empty(ctx, dir)
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if dir == l.instancesDir() {
+			name = strings.TrimSuffix(name, filepath.Ext(name))
+		}
+		if !names[name] {
+			err = errors.Join(err, rmtree.Remove(ctx, filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 // belongsTo returns a test for the processes of this node's instances.

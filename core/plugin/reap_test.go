@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +18,18 @@ import (
 // startCore runs a core as a process of its own, and returns what kills it and what waits for a line of its output.
 func (n *testNode) startCore(t *testing.T) (kill func(), wait func(line string)) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(n.dir, "digest"), []byte(n.add(t, everything)), 0o644); err != nil {
+	return n.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready", Children: childrenThatAreFound()}})
+}
+
+// startCoreWith does so with other work.
+func (n *testNode) startCoreWith(t *testing.T, work coreWork) (kill func(), wait func(line string)) {
+	t.Helper()
+	work.Digest = n.add(t, work.Variant)
+	encoded, err := json.Marshal(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.dir, "work"), encoded, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -96,7 +108,7 @@ func TestInstancesOutliveTheCoreAndAreReaped(t *testing.T) {
 	if len(before) < 6 {
 		t.Fatalf("only %v outlived the core", before)
 	}
-	if records := node.entries(t, "run", "instances"); len(records) != 2 {
+	if records := node.entries(t, "run", "instances"); len(records) != 6 {
 		t.Fatalf("records %v", records)
 	}
 	next, err := openNode(node.dir)

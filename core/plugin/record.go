@@ -1,14 +1,25 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/role"
 )
 
-// record is what a core leaves behind about an instance, for the next one: written before the process exists and again when its PID is known.
+// recordVersion is the version of the records. One of another version is of a core that launched differently: its instance is ended.
+const recordVersion = 2
+
+// record is what a core leaves behind about an instance, for the next one: written before the process exists, so that it can be ended, and again when it is
+// connected, so that it can be adopted.
 type record struct {
 	versioned
 	InstanceID string `json:"instanceId"`
@@ -25,24 +36,80 @@ type record struct {
 	CoreStart int64 `json:"coreStart"`
 	// Socket is the plugin's; empty until it is known.
 	Socket string `json:"socket,omitempty"`
+	// Protocol is the version of the plugin handshake that was made.
+	Protocol uint `json:"protocol,omitempty"`
+	// Launched is when, in nanoseconds of the Unix epoch.
+	Launched int64 `json:"launched,omitempty"`
+	// Spec is what was launched; nil for what is not to be adopted.
+	Spec *recordedSpec `json:"spec,omitempty"`
 }
 
-const recordSuffix = ".json"
+// recordedSpec is a Spec in a record.
+type recordedSpec struct {
+	// Plugin is a reeve.cluster.v1.PluginRecord as bytes: with the fields that this core does not know.
+	Plugin        []byte `json:"plugin"`
+	Configuration string `json:"configuration,omitempty"`
+	Generation    uint64 `json:"generation"`
+	Restarts      uint32 `json:"restarts,omitempty"`
+}
+
+func recordSpec(spec Spec) (*recordedSpec, error) {
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec.Plugin)
+	if err != nil {
+		return nil, err
+	}
+	return &recordedSpec{Plugin: encoded, Configuration: spec.Configuration, Generation: spec.Generation, Restarts: spec.Restarts}, nil
+}
+
+// spec is what the instance of a record was launched for.
+func (r record) spec() (Spec, error) {
+	if r.Spec == nil {
+		return Spec{}, errors.New("its record does not say what it was launched for")
+	}
+	plugin := new(clusterv1.PluginRecord)
+	if err := proto.Unmarshal(r.Spec.Plugin, plugin); err != nil {
+		return Spec{}, fmt.Errorf("its record: %w", err)
+	}
+	return Spec{
+		Role: r.Role, Plugin: plugin, Configuration: r.Spec.Configuration, Generation: r.Spec.Generation, Restarts: r.Spec.Restarts,
+	}, nil
+}
+
+// What is kept of an instance in the directory of the records, under its name.
+const (
+	recordSuffix = ".json"
+	outputSuffix = ".out"
+	offsetSuffix = ".log"
+)
 
 func (l *Launcher) recordPath(name string) string {
 	return filepath.Join(l.instancesDir(), name+recordSuffix)
 }
 
+func (l *Launcher) outputPath(name string) string {
+	return filepath.Join(l.instancesDir(), name+outputSuffix)
+}
+
+func (l *Launcher) offsetPath(name string) string {
+	return filepath.Join(l.instancesDir(), name+offsetSuffix)
+}
+
 func (l *Launcher) writeRecord(name string, r record) error {
-	r.Version, r.BootID, r.CoreStart = formatVersion, l.bootID, l.coreStart.UnixNano()
+	r.Version, r.BootID, r.CoreStart = recordVersion, l.bootID, l.coreStart.UnixNano()
 	return writeJSON(l.recordPath(name), r, 0o600)
 }
 
-func (l *Launcher) removeRecord(name string) error {
-	if err := os.Remove(l.recordPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// recordOf is the record of an instance that is connected.
+func recordOf(remit *Remit, digest string, process Process, socket string, launched time.Time, spec *recordedSpec) record {
+	return record{
+		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
+		PID: process.PID, Start: process.Start, Socket: socket, Protocol: role.Handshake.ProtocolVersion, Launched: launched.UnixNano(), Spec: spec,
 	}
-	return nil
+}
+
+// removeRecord removes the record last: while it is there the next core looks after the rest.
+func (l *Launcher) removeRecord(name string) error {
+	return errors.Join(removeFile(l.outputPath(name)), removeFile(l.offsetPath(name)), removeFile(l.recordPath(name)))
 }
 
 // readRecords returns what the records say, and the problems of those that say nothing that this core understands.
@@ -52,16 +119,45 @@ func (l *Launcher) readRecords() (records []record, problems []error, err error)
 		return nil, nil, err
 	}
 	for _, entry := range entries {
-		if !strings.HasSuffix(entry.Name(), recordSuffix) {
-			continue // what an interrupted write left
+		name, whole := strings.CutSuffix(entry.Name(), recordSuffix)
+		if !whole {
+			continue // beside a record, or what an interrupted write left
 		}
+		path := filepath.Join(l.instancesDir(), entry.Name())
+		content, err := os.ReadFile(path)
 		var r record
-		found, err := readJSON(filepath.Join(l.instancesDir(), entry.Name()), &r)
-		if err != nil {
-			problems = append(problems, err)
-		} else if found {
-			records = append(records, r)
+		if err == nil {
+			r, err = parseRecord(content, l.nodeID, name)
 		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		records = append(records, r)
 	}
 	return records, problems, nil
+}
+
+// parseRecord reads the record of the instance of a node that has a name.
+func parseRecord(content []byte, nodeID, name string) (record, error) {
+	var head versioned
+	if err := json.Unmarshal(content, &head); err != nil {
+		return record{}, fmt.Errorf("not JSON: %w", err)
+	}
+	if head.Version != recordVersion {
+		return record{}, fmt.Errorf("format version %d, this core knows %d", head.Version, recordVersion)
+	}
+	var r record
+	if err := json.Unmarshal(content, &r); err != nil {
+		return record{}, err
+	}
+	if number, ok := strings.CutPrefix(name, r.Role+"."); !ok || r.InstanceID != nodeID+"/"+r.Role+"/"+number {
+		return record{}, fmt.Errorf("it is of instance %q", clean(cut(r.InstanceID, maxProblem)))
+	}
+	return r, nil
+}
+
+// name is the name of the instance of a record.
+func (r record) name() string {
+	return r.Role + "." + r.InstanceID[strings.LastIndexByte(r.InstanceID, '/')+1:]
 }

@@ -1,9 +1,7 @@
 package plugin
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,10 +40,11 @@ type roleRunner struct {
 	socketDir string
 
 	process *process
-	output  *os.File      // the core's end of the process's standard output
-	line    chan string   // the first line; closed without one if there is none
-	first   string        // what was sent on line
-	drained chan struct{} // closed when output is no longer read
+	// outputs looks after the process's standard output, a file at outputPath.
+	outputs    *outputs
+	outputPath string
+	output     *output
+	first      string // the first line of output
 	// forget ends the dependence on ctx.
 	forget func() bool
 	// over is closed when go-plugin's part is over.
@@ -56,12 +55,11 @@ type roleRunner struct {
 
 var _ runner.Runner = (*roleRunner)(nil)
 
-// handshake launches a command as go-plugin's client would and returns the process and the path of its socket. On an error the process
-// has ended and p is nil, unless it never ran.
-func handshake(ctx context.Context, log hclog.Logger, c command, socketDir, tempDir string) (p *process, drained <-chan struct{}, socket string, err error) {
+// handshake launches a command as go-plugin's client would and returns the process, its standard output and the path of its socket. On an error the
+// process has ended and p is nil, unless it never ran.
+func handshake(ctx context.Context, log hclog.Logger, c command, outputs *outputs, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
 	r := &roleRunner{
-		ctx: ctx, log: log, command: c, socketDir: socketDir,
-		line: make(chan string, 1), drained: make(chan struct{}), over: make(chan struct{}),
+		ctx: ctx, log: log, command: c, socketDir: socketDir, outputs: outputs, outputPath: outputPath, over: make(chan struct{}),
 	}
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  role.Handshake,
@@ -82,7 +80,7 @@ func handshake(ctx context.Context, log hclog.Logger, c command, socketDir, temp
 	r.forget()
 	if err == nil {
 		if address.Network() == "unix" && filepath.Dir(address.String()) == socketDir {
-			return r.process, r.drained, address.String(), nil
+			return r.process, r.output, address.String(), nil
 		}
 		err = fmt.Errorf("%w: it names the socket %s, which is not in its runtime directory %s", ErrHandshake, clean(address.String()), socketDir)
 		_ = r.Kill(context.Background())
@@ -93,7 +91,7 @@ func handshake(ctx context.Context, log hclog.Logger, c command, socketDir, temp
 		client.Kill() // waits for go-plugin's goroutines; after a success they end by themselves, since Wait has returned
 		err = r.explain(err, time.Since(began))
 	}
-	<-r.drained
+	r.output.close()
 	return nil, nil, "", err
 }
 
@@ -147,31 +145,23 @@ func (r *roleRunner) prepare(_ hclog.Logger, cmd *exec.Cmd, tempDir string) (run
 
 // Start implements runner.Runner.
 func (r *roleRunner) Start(context.Context) error {
-	output, input, err := os.Pipe()
+	output, input, err := r.outputs.make(r.outputPath)
 	if err != nil {
 		return err
 	}
+	// Once the process has it nobody else does, so that the kernel tells when the process has closed it.
 	defer func() { _ = input.Close() }()
 	r.command.Stdout = input
 	process, err := startProcess(r.ctx, r.command, r.log)
 	if err != nil {
-		return errors.Join(err, output.Close())
+		output.close()
+		return err
 	}
 	r.process, r.output = process, output
-	// Descendants that escaped the group may keep the other end open; the process's own end is enough.
-	context.AfterFunc(process.life, func() { _ = output.Close() })
+	// Descendants that escaped the group may have it open still; the process's own end is enough.
+	context.AfterFunc(process.life, func() { output.changed(true) })
 	r.forget = context.AfterFunc(r.ctx, func() { _ = r.Kill(context.Background()) })
-	go r.read()
 	return nil
-}
-
-// read takes the first line and throws the rest away, so that a role that prints never blocks.
-func (r *roleRunner) read() {
-	defer close(r.drained)
-	buffered := bufio.NewReaderSize(r.output, handshakeLine)
-	first, _ := buffered.ReadSlice('\n') // a line that is too long comes in part, and is then no handshake
-	r.line <- string(first)
-	_, _ = io.Copy(io.Discard, buffered)
 }
 
 // Stdout implements runner.Runner: the handshake line and no more.
@@ -184,7 +174,7 @@ type lineReader struct {
 
 func (l *lineReader) Read(into []byte) (int, error) {
 	if l.rest == nil {
-		l.runner.first = <-l.runner.line
+		l.runner.first = l.runner.output.read()
 		l.rest = strings.NewReader(l.runner.first)
 	}
 	return l.rest.Read(into)

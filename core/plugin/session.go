@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/cgroup"
@@ -16,22 +17,27 @@ import (
 type session struct {
 	launcher *Launcher
 	remit    *Remit
+	spec     Spec // of one that was adopted
 	process  *process
-	drained  <-chan struct{}
+	output   *output
 	socket   string
+	launched time.Time
 	log      *follower
 	conn     *grpc.ClientConn
-	// executable is held while it runs, so that it is not collected.
+	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: its record has it spared.
 	executable *Executable
 	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
 	group   *cgroup.Group
 	starved bool
+	// starvedBefore is how many did before the instance was adopted.
+	starvedBefore uint64
 }
 
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
-// is returned; what Prepare made is still there. The executable is closed in any case, when the session ends.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string) (opened *session, lines []string, err error) {
-	s := &session{launcher: l, remit: remit, executable: executable}
+// is returned; what Prepare made is still there. The executable is closed in any case, when the session ends. spec is for a core that adopts the
+// instance; nil: none is to.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string, spec *recordedSpec) (opened *session, lines []string, err error) {
+	s := &session{launcher: l, remit: remit, executable: executable, launched: time.Now()}
 	defer func() {
 		if opened == nil {
 			_ = executable.Close()
@@ -42,27 +48,28 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 		return nil, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	if s.log, err = follow(l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID), log.Name(), &l.watches); err != nil {
+	offset, _, err := keepOffset(l.offsetPath(remit.Name), true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.log, err = follow(l.roleLog(remit), log.Name(), -1, offset, &l.watches); err != nil {
 		return nil, nil, err
 	}
 	if err := s.makeGroup(); err != nil {
 		s.log.finish()
 		return nil, nil, err
 	}
-	s.process, s.drained, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
+	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
 		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: log,
 		// go-plugin's own variables come to these, and nothing else.
 		Env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
-	}}, l.runtimeDir(remit.Name), l.pluginDir())
+	}}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
 		err = errors.Join(s.explain(err), s.sweep(ctx))
 		s.log.finish()
 		return nil, s.log.lines(), err
 	}
-	err = l.writeRecord(remit.Name, record{
-		InstanceID: remit.InstanceID, Role: remit.Role, UID: remit.UID, SharedUID: remit.SharedUID, Digest: digest,
-		PID: s.process.PID, Start: s.process.Start, Socket: s.socket,
-	})
+	err = l.writeRecord(remit.Name, recordOf(remit, digest, s.process.Process, s.socket, s.launched, spec))
 	if err == nil {
 		err = s.whileAlive(ctx, func(ctx context.Context) (err error) {
 			s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID))
@@ -104,7 +111,6 @@ func (s *session) end(ctx context.Context) error {
 	var err error
 	select {
 	case <-s.process.life.Done():
-		<-s.drained
 		err = s.sweep(ctx)
 	case <-time.After(killGrace):
 		err = &SurvivorsError{What: "instance " + s.remit.InstanceID, PIDs: []int{s.process.PID}}
@@ -112,8 +118,31 @@ func (s *session) end(ctx context.Context) error {
 	if s.conn != nil {
 		err = errors.Join(err, s.conn.Close())
 	}
+	s.output.close()
 	s.log.finish()
-	return errors.Join(err, s.executable.Close())
+	return errors.Join(err, s.letGo())
+}
+
+// leave lets go of the process, which runs on.
+func (s *session) leave() error {
+	s.process.leave()
+	err := s.conn.Close()
+	s.output.close()
+	s.log.leave()
+	return errors.Join(err, s.letGo())
+}
+
+// letGo closes the executable, if this core holds it.
+func (s *session) letGo() error {
+	if s.executable == nil {
+		return nil
+	}
+	return s.executable.Close()
+}
+
+// roleLog is where the lines of an instance go.
+func (l *Launcher) roleLog(remit *Remit) hclog.Logger {
+	return l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID)
 }
 
 // sweep kills what left the process group: what is in the control group, and unless nothing can have left that, as root whatever runs as the

@@ -40,6 +40,8 @@ type actor struct {
 	// renew says that the instance is to be stopped since somebody asked for a restart; failing, if not nil, that it is to be ended for a failure.
 	renew   bool
 	failing *failing
+	// left says that the last instance was left running.
+	left bool
 	// trial is not nil while what is launched, or runs, is a version on trial.
 	trial *trial
 
@@ -89,6 +91,9 @@ func (a *actor) run() {
 		case !a.seen.run:
 			a.show(shown{state: a.seen.state, reason: a.seen.reason})
 			a.tellPlanned()
+			a.wait(nil, 0)
+		case a.seen.gate != "":
+			a.show(shown{state: blocked, reason: a.seen.gate})
 			a.wait(nil, 0)
 		case a.hopeless != "":
 			a.show(shown{state: failed, reason: a.cause})
@@ -179,6 +184,7 @@ func (a *actor) start() {
 		Plugin:        a.seen.desired.Plugin,
 		Configuration: a.seen.desired.Assignment.GetConfiguration(),
 		Generation:    a.seen.desired.Assignment.GetGeneration(),
+		Restarts:      a.restarts,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	guarded := make(chan struct{})

@@ -24,6 +24,10 @@ func (a *actor) unwanted() bool {
 
 // attend follows the instance, and returns when it has ended or there is a new target or order. It stops the instance if that is what is due.
 func (a *actor) attend() {
+	if a.seen.leave {
+		a.leave()
+		return
+	}
 	unwanted := a.unwanted()
 	if !unwanted {
 		a.beginTrial(a.seen)

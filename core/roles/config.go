@@ -45,6 +45,10 @@ type Config struct {
 	// Desired is what should run. Nothing is started before its first value, and nothing is stopped either: there is nothing.
 	Desired *event.Value[Desired]
 
+	// Adopted are instances that run already, at most one of a role: an earlier core launched them. They are shown from the beginning, and attended to with
+	// the first value of Desired.
+	Adopted []Running
+
 	// The time before a role that ended is started again: from BackoffInitial, doubling, to BackoffMax, each less or more by up to
 	// BackoffJitter (a part of it; negative: none). It begins anew after BackoffReset in Ready, and with every change of what is desired. Zero values
 	// mean the defaults.

@@ -26,6 +26,9 @@
 // core, a launch for which the node had no room. Nor are refusals, which make the role Failed at once; they are tried again by the next core, which
 // may be one that understands the plugin. They too are shown as its last failure.
 //
+// Instances that an earlier core launched are shown from the beginning, all at once. With the first plan they are like any other: one that is as it should be
+// goes on, one that is not is stopped or restarted. ErrLeave leaves instances to the next core in turn.
+//
 // What a role requires gates its start only. If what is required restarts, whoever requires it runs on; if it may no longer run at all,
 // they are stopped before it, and Blocked. A role that is no longer desired is stopped and then is in nothing that is published.
 package roles

@@ -22,6 +22,7 @@ func (nobody) Record(*nodev1.Event) {}
 // The types of the events of roles.
 const (
 	eventStarted      = "RoleStarted"
+	eventAdopted      = "RoleAdopted"
 	eventReady        = "RoleReady"
 	eventDegraded     = "RoleDegraded"
 	eventBlocked      = "RoleBlocked"

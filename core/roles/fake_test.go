@@ -138,7 +138,7 @@ func (f *fakes) Launch(ctx context.Context, remit *plugin.Remit, spec plugin.Spe
 	if f.running[remit.Role] != nil {
 		panic("two instances of role " + remit.Role)
 	}
-	i := &fake{owner: f, remit: remit, version: spec.Plugin.GetVersion(), pid: f.next, status: event.New(&rolev1.WatchResponse{State: rolev1.RoleState_ROLE_STATE_STARTING}), done: make(chan struct{})}
+	i := &fake{owner: f, remit: remit, spec: spec, version: spec.Plugin.GetVersion(), pid: f.next, status: event.New(&rolev1.WatchResponse{State: rolev1.RoleState_ROLE_STATE_STARTING}), done: make(chan struct{})}
 	f.launches++
 	f.running[remit.Role] = i
 	f.begun = append(f.begun, remit.Role)
@@ -186,6 +186,9 @@ type fake struct {
 	asking atomic.Int32 // how often it is being asked at present
 	// health is what it answers, if not that it is well.
 	health atomic.Pointer[error]
+
+	spec plugin.Spec
+	left atomic.Bool
 }
 
 // errLate is the health of an instance that is well, and takes long to say so.
@@ -227,6 +230,9 @@ func (i *fake) feel(health error) {
 }
 
 func (i *fake) Remit() *plugin.Remit                        { return i.remit }
+func (i *fake) Spec() plugin.Spec                           { return i.spec }
+func (i *fake) Launched() time.Time                         { return time.Unix(1_800_000_000, 0) }
+func (i *fake) Leave()                                      { i.left.Store(true) }
 func (i *fake) Process() plugin.Process                     { return plugin.Process{PID: i.pid, Start: 1} }
 func (i *fake) Conn() *grpc.ClientConn                      { return nil }
 func (i *fake) Status() *event.Value[*rolev1.WatchResponse] { return i.status }

@@ -28,6 +28,11 @@ type Running interface {
 	Done() <-chan struct{}
 	Exit() plugin.Exit
 	Stop(ctx context.Context, grace time.Duration) error
+	// Spec and Launched are what it was launched for, and when.
+	Spec() plugin.Spec
+	Launched() time.Time
+	// Leave lets go of it without ending it.
+	Leave()
 }
 
 var _ Running = (*plugin.Instance)(nil)

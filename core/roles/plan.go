@@ -24,6 +24,9 @@ type verdict struct {
 	// run says that the role may run, as soon as what it requires is Ready.
 	run      bool
 	requires []requirement
+	// gate, if not empty, says why the role may not be started; leave says that its instance is to be left running, and not be stopped.
+	gate  string
+	leave bool
 	// fingerprint changes when a running instance must be restarted, retry whenever a failure for good may have been put right.
 	fingerprint, retry string
 	// state and reason say why a desired role may not run: Blocked or Failed.
@@ -50,7 +53,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 	for n := range desired.Roles {
 		d := &desired.Roles[n]
 		role := d.Assignment.GetRole()
-		v := verdict{generation: generation, desired: d, manifest: manifestOf(d.Plugin, role)}
+		v := verdict{generation: generation, desired: d, manifest: manifestOf(d.Plugin, role), gate: d.Gate}
 		switch {
 		case d.Failed != "":
 			v.state, v.reason = failed, d.Failed

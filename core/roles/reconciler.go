@@ -21,26 +21,30 @@ type Reconciler struct {
 	actors     map[string]*actor
 	begun      bool
 	closing    bool
+	leaving    bool
 	problems   []error
 	// barred are roles that must not run whatever is desired, and why; see Bar.
 	barred map[string]string
 }
 
-// New returns a reconciler that has done nothing yet.
+// New returns a reconciler that has done nothing yet, and shows the instances that it begins with.
 func New(config Config) *Reconciler {
 	config.defaults()
-	return &Reconciler{config: config, board: newBoard(), actors: make(map[string]*actor), barred: make(map[string]string)}
+	r := &Reconciler{config: config, board: newBoard(), actors: make(map[string]*actor), barred: make(map[string]string)}
+	r.adopt()
+	return r
 }
 
-// Instances is the state of every role that is desired or still runs; empty before Run.
+// Instances is the state of every role that is desired or still runs; before Run, of what was adopted.
 func (r *Reconciler) Instances() *event.Value[Instances] { return r.board.instances }
 
-// Capabilities is who provides what; empty before Run.
+// Capabilities is who provides what; of what was adopted the names of the roles alone, before Run.
 func (r *Reconciler) Capabilities() *event.Value[Capabilities] { return r.board.capabilities }
 
 // Run works until the context ends. It then stops all instances, dependents first, and returns when none is left: with nil, or with what could
-// not be stopped. It may be called once.
+// not be stopped. If the cause is ErrLeave it leaves them running. It may be called once.
 func (r *Reconciler) Run(ctx context.Context) error {
+	r.reopen()
 	watcher := r.config.Desired.Watch()
 	for {
 		desired, err := watcher.Next(ctx)
@@ -49,6 +53,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		}
 		r.apply(desired, false)
 	}
+	r.mu.Lock()
+	r.leaving = errors.Is(context.Cause(ctx), ErrLeave)
+	r.mu.Unlock()
 	r.apply(Desired{}, true)
 	r.group.Wait()
 	return errors.Join(r.problems...)
@@ -88,6 +95,7 @@ func (r *Reconciler) plan() {
 		if v.manifest != nil {
 			a.manifest = v.manifest
 		}
+		v.leave = r.leaving && !a.manifest.GetEndsWithCore()
 		_, started := a.target.Get()
 		a.target.Set(v)
 		if !started {
@@ -127,7 +135,11 @@ func (r *Reconciler) retire(a *actor, seen verdict) bool {
 		return false
 	}
 	delete(r.actors, a.role)
-	r.board.remove(a.role)
+	if a.left {
+		r.board.idle(a.role, seen.generation)
+	} else {
+		r.board.remove(a.role)
+	}
 	return true
 }
 

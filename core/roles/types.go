@@ -22,6 +22,8 @@ type DesiredRole struct {
 	Plugin *clusterv1.PluginRecord
 	// Hold, if not empty, says why the role must not run at present: it is stopped and Blocked with this reason.
 	Hold string
+	// Gate, if not empty, says why the role must not be started at present: it is Blocked with this reason unless it runs.
+	Gate string
 	// Failed, if not empty, says why starting the role is pointless: it is stopped and Failed with this reason.
 	Failed string
 	// Previous is the role as the version of the plugin that ran before offers it: what runs if the present one does not come to work here

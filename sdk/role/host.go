@@ -23,9 +23,9 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// maxReconnect is the longest wait between two attempts to find the core again. A restarted core serves its socket again within seconds, and
+// maxReconnect is the longest wait between two attempts to find the core again. A core that was started again serves the socket within some 100 ms, and
 // looking for a Unix socket costs next to nothing.
-const maxReconnect = time.Second
+const maxReconnect = 200 * time.Millisecond
 
 // Host is what the node offers to a running role, and through which the role tells how it is. It can be used by any number of goroutines, until
 // Run has returned.

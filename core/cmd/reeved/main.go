@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,9 +28,15 @@ var version = "0.0.0-dev"
 // parametersInDirectory is where `reeve dev up` keeps the parameters of the node in a dev directory.
 const parametersInDirectory = "reeved.yaml"
 
+// The main goroutine keeps the process's first thread to itself: what the core does to a thread in order to launch a role in its sandbox must never be done
+// to that one, whose entry in /proc is that of the whole process.
+func init() { runtime.LockOSThread() }
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, leave := context.WithCancelCause(context.Background())
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	leaveOn(syscall.SIGUSR1, leave)
 	// Another Ctrl-C ends the process at once, as people expect of one that takes long to stop: the next start, or `reeved reap`, stops its roles.
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	if err := command().ExecuteContext(ctx); err != nil {
@@ -38,13 +45,24 @@ func main() {
 	}
 }
 
+// leaveOn has a signal end the core and leave its roles running, for the core that comes next.
+func leaveOn(wanted os.Signal, leave context.CancelCauseFunc) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, wanted)
+	go func() {
+		<-signals
+		leave(node.ErrLeave)
+	}()
+}
+
 func command() *cobra.Command {
 	var file string
 	root := &cobra.Command{
 		Use:   "reeved --parameters FILE",
 		Short: "The core of a Reeve node",
 		Long: "reeved runs a node of a Reeve cluster: it opens the node's storage, takes the node to its cluster and runs its roles.\n" +
-			"SIGTERM and SIGINT stop the roles and then the core.",
+			"SIGTERM and SIGINT stop the roles and then the core. SIGUSR1 stops the core alone: its roles run on, and the next reeved goes on with\n" +
+			"them, as it does after a crash. That is how reeved is upgraded.",
 		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -36,6 +36,10 @@ type Variant struct {
 	RPCs map[string]string `json:"rpcs,omitempty"`
 	// Print is how many KiB the variant "raw" prints after its handshake, before it states its status.
 	Print int `json:"print,omitempty"`
+	// Chatter has the variant "raw" print without end after its handshake, a KiB every millisecond.
+	Chatter bool `json:"chatter,omitempty"`
+	// Impostor has the variant "raw" give its socket to a child in a group of its own when it gets SIGUSR1, and another instance ID when it gets SIGUSR2.
+	Impostor bool `json:"impostor,omitempty"`
 	// Protocols is what the variant "raw" says that it speaks; nil: the role protocol.
 	Protocols []string `json:"protocols,omitempty"`
 }
@@ -65,6 +69,7 @@ type Role struct {
 	Requires      []string `json:"requires,omitempty"`
 	Provides      []string `json:"provides,omitempty"`
 	ConsensusUser string   `json:"consensusUser,omitempty"`
+	EndsWithCore  bool     `json:"endsWithCore,omitempty"`
 }
 
 // Configuration is what a role of a variant does. It does what the other fields say first.
@@ -84,6 +89,8 @@ type Configuration struct {
 	// Lines and Line are how many MiB it writes to its standard error: in lines, or without ever ending one.
 	Lines int `json:"lines,omitempty"`
 	Line  int `json:"line,omitempty"`
+	// LogAlways has it write a line with a growing number to its standard error every so many milliseconds; 0: never.
+	LogAlways int `json:"logAlways,omitempty"`
 	// Write is the content of a file "written" in its data directory.
 	Write string `json:"write,omitempty"`
 	// Try is what to try and to publish as values, "ok" or the error: "read executable", "write executable", "replace executable", "mark".
@@ -245,7 +252,7 @@ func Record(digest string, variant Variant) *clusterv1.PluginRecord {
 	}
 	for _, r := range variant.Roles {
 		record.Manifest.Roles = append(record.Manifest.Roles, &rolev1.RoleManifest{
-			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser,
+			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
 		})
 		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: r.Name, ConsensusUser: r.ConsensusUser})
 	}

@@ -54,9 +54,27 @@ func (c *Cluster) isInstance(p procfs.Process, state string) bool {
 		return true
 	}
 	node, _, ok := strings.Cut(p.Variable(Instance), "/")
+	if !ok {
+		return false
+	}
+	c.learnOfVolume()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ok && c.nodeIDs[node]
+	return c.nodeIDs[node]
+}
+
+// learnOfVolume keeps the ID of the node as its volume has it: an ordinary user's roles run from memory, and have no path that tells whose they are.
+func (c *Cluster) learnOfVolume() {
+	content, err := os.ReadFile(filepath.Join(c.State(), "data", "volume.json"))
+	var volume struct {
+		NodeID string `json:"node_id"`
+	}
+	if err != nil || json.Unmarshal(content, &volume) != nil || volume.NodeID == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodeIDs[volume.NodeID] = true
 }
 
 // learn keeps the ID of the node, so that processes are found that run something else than a plugin.

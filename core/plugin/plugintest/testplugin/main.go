@@ -33,6 +33,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "child" {
 		hang()
 	}
+	if len(os.Args) == 3 && os.Args[1] == "listen" {
+		impersonate(os.Args[2])
+	}
 	misbehave(variant)
 	serve(variant)
 }
@@ -134,7 +137,7 @@ func serve(variant plugintest.Variant) {
 			summary = fmt.Sprintf("I am %d", os.Getpid())
 		}
 		p.Roles = append(p.Roles, role.Role{
-			Name: r.Name, Summary: summary, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser,
+			Name: r.Name, Summary: summary, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
 			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
 			Run:                run,
 		})
@@ -171,6 +174,14 @@ func run(ctx context.Context, host *role.Host) error {
 		if err := os.WriteFile(filepath.Join(host.DataDirectory(), "written"), []byte(c.Write), 0o600); err != nil {
 			return err
 		}
+	}
+	if c.LogAlways > 0 {
+		go func() {
+			for n := 0; ; n++ {
+				fmt.Fprintln(os.Stderr, "line", n)
+				time.Sleep(time.Duration(c.LogAlways) * time.Millisecond)
+			}
+		}()
 	}
 	for _, what := range c.Try {
 		host.SetValue(strings.ReplaceAll(what, " ", "-"), try(what))

@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -32,10 +36,58 @@ func serveRaw(variant plugintest.Variant, directory string) {
 		fail("listen: %v", err)
 	}
 	server := grpc.NewServer()
+	role := &raw{variant: variant}
 	if variant.RPCs["Describe"] != plugintest.Absent {
-		rolev1.RegisterRoleServiceServer(server, &raw{variant: variant})
+		rolev1.RegisterRoleServiceServer(server, role)
 	}
 	fmt.Println("1|1|unix|" + path + "|grpc|")
+	if variant.Chatter {
+		go func() {
+			for {
+				fmt.Println(strings.Repeat("c", 1023))
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	}
+	if variant.Impostor {
+		go role.beImpostor(path)
+	}
+	fail("serve: %v", server.Serve(listener))
+}
+
+// beImpostor does what the variant says on signals.
+func (r *raw) beImpostor(path string) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
+	for got := range signals {
+		if got == syscall.SIGUSR2 {
+			request := proto.CloneOf(r.started.Load())
+			request.InstanceId += "0"
+			r.started.Store(request)
+			fmt.Fprintln(os.Stderr, "another ID")
+			continue
+		}
+		cmd := exec.Command("/proc/self/exe", "listen", path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			fail("listen: %v", err)
+		}
+	}
+}
+
+// impersonate serves the role protocol in the place of another process.
+func impersonate(path string) {
+	if err := os.Remove(path); err != nil {
+		fail("impersonate: %v", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		fail("impersonate: %v", err)
+	}
+	fmt.Fprintln(os.Stderr, "another listener")
+	server := grpc.NewServer()
+	rolev1.RegisterRoleServiceServer(server, &raw{})
 	fail("serve: %v", server.Serve(listener))
 }
 

@@ -1,0 +1,569 @@
+package plugin_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// next is the core after one that was killed.
+func (n *testNode) next(t *testing.T) *testNode {
+	t.Helper()
+	next, err := openNode(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// adopt has a core adopt what is there, and ends that when the test ends.
+func (n *testNode) adopt(t *testing.T) map[string]*plugin.Instance {
+	t.Helper()
+	ctx, cancel := timeout(t)
+	defer cancel()
+	instances, err := n.launcher.Adopt(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted := make(map[string]*plugin.Instance)
+	for _, instance := range instances {
+		adopted[instance.Remit().Role] = instance
+		t.Cleanup(func() {
+			if err := instance.Stop(context(), time.Second); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return adopted
+}
+
+// recorded is what the tests look at in a record.
+type recorded struct {
+	PID    int    `json:"pid"`
+	Start  uint64 `json:"start"`
+	Socket string `json:"socket"`
+}
+
+func (n *testNode) record(t *testing.T, name string) (path string, r recorded) {
+	t.Helper()
+	path = filepath.Join(n.dir, "run", "instances", name+".json")
+	content, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(content, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, r
+}
+
+// spoil changes a record.
+func spoil(t *testing.T, path string, change func(map[string]any)) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	var fields map[string]any
+	if err == nil {
+		decoder := json.NewDecoder(strings.NewReader(string(content)))
+		decoder.UseNumber()
+		err = decoder.Decode(&fields)
+	}
+	if err == nil {
+		change(fields)
+		content, err = json.Marshal(fields)
+	}
+	if err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func alive(pid int) bool {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(content), ") Z ")
+}
+
+func TestAdopted(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCore(t)
+	wait("ready")
+	kill()
+	before := node.processes(t)
+	next := node.next(t)
+	adopted := next.adopt(t)
+	if len(adopted) != 2 {
+		t.Fatalf("adopted %v", adopted)
+	}
+	if after := node.processes(t); !slices.Equal(before, after) {
+		t.Errorf("the processes were %v and are %v", before, after)
+	}
+	one := adopted["one"]
+	status, _ := one.Status().Get()
+	if status.GetState() != rolev1.RoleState_ROLE_STATE_READY || len(status.GetEndpoints()) != 1 {
+		t.Errorf("its status is %v as soon as it is adopted", status)
+	}
+	if s := one.Spec(); s.Generation != 7 || s.Restarts != 3 || s.Plugin.GetName() != everything.Name || s.Configuration == "" {
+		t.Errorf("it was launched for %+v", s)
+	}
+	if r := one.Remit(); r.Name != "one.1" || r.Manifest.GetConsensusUser() != "one" || r.Grants.GetConsensusUser() != "one" {
+		t.Errorf("its remit is %+v", r)
+	}
+	if err := one.CheckHealth(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// The end of a process that is nobody's child here is seen, and it is cleaned up after.
+	if err := syscall.Kill(one.Process().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if exit := one.Exit(); !exit.Unknown || exit.Code != -1 || exit.Requested {
+		t.Errorf("exit %+v", exit)
+	}
+	if left := node.entries(t, "run", "plugin"); !slices.Equal(left, []string{"two.1"}) {
+		t.Errorf("run/plugin holds %v", left)
+	}
+	// One that is adopted stops like any other.
+	if err := adopted["two"].Stop(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if exit := adopted["two"].Exit(); !exit.Requested {
+		t.Errorf("exit %+v", exit)
+	}
+	node.nothingLeft(t)
+	if instance := next.launch(t, plugintest.Configuration{Do: "ready"}); instance.Remit().Name != "one.2" {
+		t.Errorf("the next instance is %s", instance.Remit().Name)
+	}
+}
+
+func TestAdoptedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready", LogAlways: 1}})
+	wait("ready")
+	kill()
+	_, before := node.record(t, "one.1")
+	next, seen := node.next(t), 0
+	for range 5 {
+		ctx, cancel := timeout(t)
+		instances, err := next.launcher.Adopt(ctx)
+		cancel()
+		if err != nil || len(instances) != 2 {
+			t.Fatal(instances, err)
+		}
+		// No line is lost, and none comes twice, whoever reads.
+		lines := 0
+		next.log.wait(t, func(l logged) bool {
+			if l.fields["role"] != "one" || !strings.HasPrefix(l.message, "line ") {
+				return false
+			}
+			lines++
+			return lines == 20
+		})
+		for _, instance := range instances {
+			instance.Leave()
+			instance.Leave() // another time there is nothing to do
+			if !alive(instance.Process().PID) {
+				t.Error("an instance that was left has ended")
+			}
+		}
+		seen = next.log.consecutive(t, "one", seen)
+		next = node.next(t)
+	}
+	if one := next.adopt(t)["one"]; one == nil || one.Process().PID != before.PID {
+		t.Errorf("%v after process %d", one, before.PID)
+	}
+}
+
+// consecutive fails the test unless the lines of a role go on where they are expected to, and returns where they end. 0: they may begin anywhere.
+func (l *logSink) consecutive(t *testing.T, role string, expected int) (next int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		text, ok := strings.CutPrefix(line.message, "line ")
+		if !ok || line.fields["role"] != role {
+			continue
+		}
+		number, err := strconv.Atoi(text)
+		if err != nil || expected != 0 && number != expected {
+			t.Fatalf("line %q, want line %d (%v)", line.message, expected, err)
+		}
+		expected = number + 1
+	}
+	return expected
+}
+
+func TestLogOfTheTimeWithoutCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready", LogAlways: 5}})
+	wait("ready")
+	kill()
+	path := filepath.Join(node.dir, "data", "logs", "one.log")
+	lines := func() int {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(content), "\nline ")
+	}
+	before := lines()
+	until(t, "lines while no core runs", func() bool { return lines() >= before+20 })
+	next := node.next(t)
+	next.adopt(t)
+	want := fmt.Sprintf("line %d", before+10)
+	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == want })
+	next.log.consecutive(t, "one", 0)
+}
+
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !so(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A role that prints, without the SDK, neither ends nor stands still while no core runs.
+func TestPrintsWithoutCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	chatter := plugintest.Variant{Name: "chatter", Before: "raw", Chatter: true, Roles: []plugintest.Role{{Name: "one"}}}
+	kill, wait := node.startCoreWith(t, coreWork{Variant: chatter})
+	wait("ready")
+	kill()
+	_, r := node.record(t, "one.1")
+	output := filepath.Join(node.dir, "run", "instances", "one.1.out")
+	size := func() int64 {
+		info, err := os.Stat(output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	// More than any pipe takes.
+	until(t, "2 MiB on its standard output", func() bool { return size() > 2<<20 })
+	one := node.next(t).adopt(t)["one"]
+	if one == nil || one.Process().PID != r.PID {
+		t.Fatalf("%v after process %d", one, r.PID)
+	}
+	until(t, "room on its standard output", func() bool { return size() < 256<<10 })
+	for range 100 {
+		if size() > 512<<10 {
+			t.Fatalf("%d bytes are kept of what it prints", size())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestDiedWithoutCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCore(t)
+	wait("ready")
+	kill()
+	_, one := node.record(t, "one.1")
+	if err := syscall.Kill(one.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the end of its process", func() bool { return !alive(one.PID) })
+	next := node.next(t)
+	adopted := next.adopt(t)
+	if adopted["one"] != nil || adopted["two"] == nil {
+		t.Errorf("adopted %v", adopted)
+	}
+	next.log.wait(t, func(l logged) bool { return l.message == "a role ended while no core ran" && l.fields["role"] == "one" })
+	// What it left running is gone with it, and what the other one has is not.
+	if left := len(node.processes(t)); left != 4 && !next.users.Shared() || left < 3 {
+		t.Errorf("%d processes: %v", left, node.processes(t))
+	}
+	if left := node.entries(t, "run", "plugin"); !slices.Equal(left, []string{"two.1"}) {
+		t.Errorf("run/plugin holds %v", left)
+	}
+}
+
+// What cannot be adopted is ended, and nothing else is.
+func TestNotAdopted(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		spoil func(t *testing.T, n *testNode, path string, r recorded)
+		// gone says that the process of the record has nothing to do with the node, and lives on.
+		gone bool
+	}{
+		"record torn": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			if err := os.Truncate(path, 40); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"record of another version": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { r["version"] = 1 })
+		}},
+		"record of another boot": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { r["bootId"] = "another" })
+		}},
+		"record of another instance": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { r["instanceId"] = "reeve-other/one/1" })
+		}},
+		"record without what was launched": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { delete(r, "spec") })
+		}},
+		"record from before the connection": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { delete(r, "pid"); delete(r, "socket") })
+		}},
+		"another handshake": {spoil: func(t *testing.T, _ *testNode, path string, _ recorded) {
+			spoil(t, path, func(r map[string]any) { r["protocol"] = 99 })
+		}},
+		"a socket elsewhere": {spoil: func(t *testing.T, n *testNode, path string, r recorded) {
+			spoil(t, path, func(r map[string]any) { r["socket"] = filepath.Join(n.dir, "sock") })
+		}},
+		"no listener": {spoil: func(t *testing.T, n *testNode, path string, r recorded) {
+			if err := os.Remove(r.Socket); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"another start time": {spoil: func(t *testing.T, _ *testNode, path string, r recorded) {
+			spoil(t, path, func(fields map[string]any) { fields["start"] = r.Start + 1 })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := newNode(t)
+			alive := bystander(t)
+			kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready"}})
+			wait("ready")
+			kill()
+			path, r := node.record(t, "one.1")
+			of.spoil(t, node, path, r)
+			adopted := node.next(t).adopt(t)
+			if adopted["one"] != nil || adopted["two"] == nil {
+				t.Errorf("adopted %v", adopted)
+			}
+			if left := node.processes(t); len(left) != 1 {
+				t.Errorf("processes %v", left)
+			}
+			if left := node.entries(t, "run", "instances"); !slices.Equal(left, []string{"two.1.json", "two.1.log", "two.1.out"}) {
+				t.Errorf("run/instances holds %v", left)
+			}
+			if !alive() {
+				t.Error("a process of another node was ended")
+			}
+		})
+	}
+}
+
+// The number of a process that has ended may be another's by now, which is nobody's business.
+func TestReusedNumberIsNotTouched(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready"}})
+	wait("ready")
+	kill()
+	path, r := node.record(t, "one.1")
+	if err := syscall.Kill(r.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the end of its process", func() bool { return !alive(r.PID) })
+	// The number is given to this one by the record and not by the kernel: it is the leader of a group, as the former one was.
+	other := exec.Command("sleep", "1000")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = other.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = other.Process.Kill()
+		<-ended
+	})
+	spoil(t, path, func(r map[string]any) { r["pid"] = other.Process.Pid })
+	if adopted := node.next(t).adopt(t); adopted["one"] != nil || adopted["two"] == nil {
+		t.Errorf("adopted %v", adopted)
+	}
+	select {
+	case <-ended:
+		t.Error("the process with the number of a role was ended")
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// A process that has ended and that nobody has collected is none.
+func TestZombieIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	of := spec(node.add(t, everything), everything, plugintest.Configuration{Do: "ready"})
+	remit, err := node.launcher.Prepare(t.Context(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := node.launcher.Launch(t.Context(), remit, of, "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := instance.Process().PID
+	instance.Leave() // whose child it stays: nobody collects it
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the end of its process", func() bool { return !alive(pid) })
+	if adopted := node.next(t).adopt(t); len(adopted) != 0 {
+		t.Errorf("adopted %v", adopted)
+	}
+	node.nothingLeft(t)
+}
+
+func TestImpostorIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"another listener": syscall.SIGUSR1, "another ID": syscall.SIGUSR2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := newNode(t)
+			impostor := plugintest.Variant{Name: "impostor", Before: "raw", Impostor: true, Roles: []plugintest.Role{{Name: "one"}}}
+			kill, wait := node.startCoreWith(t, coreWork{Variant: impostor})
+			wait("ready")
+			kill()
+			_, r := node.record(t, "one.1")
+			if err := syscall.Kill(r.PID, signal); err != nil {
+				t.Fatal(err)
+			}
+			log := filepath.Join(node.dir, "data", "logs", "one.log")
+			until(t, name, func() bool {
+				content, err := os.ReadFile(log)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+				return strings.Contains(string(content), name)
+			})
+			if adopted := node.next(t).adopt(t); len(adopted) != 0 {
+				t.Errorf("adopted %v", adopted)
+			}
+			node.nothingLeft(t)
+		})
+	}
+}
+
+func TestEndsWithCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	tied := plugintest.Variant{Name: "tied", Roles: []plugintest.Role{{Name: "one", EndsWithCore: true}, {Name: "two"}}}
+	kill, wait := node.startCoreWith(t, coreWork{Variant: tied, Configuration: plugintest.Configuration{Do: "ready"}})
+	wait("ready")
+	kill()
+	if adopted := node.next(t).adopt(t); adopted["one"] != nil || adopted["two"] == nil {
+		t.Errorf("adopted %v", adopted)
+	}
+	if left := node.processes(t); len(left) != 1 {
+		t.Errorf("processes %v", left)
+	}
+}
+
+// A core may be killed at any moment of a launch: what is adopted then runs, and everything else is gone.
+func TestAdoptAfterEveryMoment(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	for moment := range 10 {
+		kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready"}})
+		wait("begins")
+		timer := time.NewTimer(time.Duration(moment*moment) * 2 * time.Millisecond)
+		<-timer.C
+		kill()
+		next := node.next(t)
+		ctx, cancel := timeout(t)
+		instances, err := next.launcher.Adopt(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := node.processes(t); len(left) != len(instances) {
+			t.Errorf("killed at moment %d: %d instances, processes %v", moment, len(instances), left)
+		}
+		for _, instance := range instances {
+			waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+			if err := instance.Stop(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}
+		node.nothingLeft(t)
+	}
+}
+
+// To adopt and to leave costs nothing that stays. It runs alone.
+func TestAdoptionsLeakNothing(t *testing.T) {
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready"}})
+	wait("ready")
+	kill()
+	next := node.next(t)
+	turn := func() {
+		instances, err := next.launcher.Adopt(t.Context())
+		if err != nil || len(instances) != 2 {
+			t.Fatal(instances, err)
+		}
+		for _, instance := range instances {
+			instance.Leave()
+		}
+	}
+	turn()
+	before := entriesOf(t, "/proc/self/fd")
+	for range 10 {
+		turn()
+	}
+	until(t, fmt.Sprintf("%d file descriptors", before), func() bool { return entriesOf(t, "/proc/self/fd") <= before })
+	next.adopt(t)
+}
+
+// BenchmarkAdopt adopts 20 instances: at most 150 ms.
+func BenchmarkAdopt(b *testing.B) {
+	node := newNode(b)
+	many := plugintest.Variant{Name: "many"}
+	for n := range 20 {
+		many.Roles = append(many.Roles, plugintest.Role{Name: fmt.Sprint("role", n)})
+	}
+	record := plugintest.Record(node.add(b, many), many)
+	for _, role := range many.Roles {
+		s := plugin.Spec{Role: role.Name, Plugin: record, Configuration: plugintest.Configuration{Do: "ready"}.String()}
+		remit, err := node.launcher.Prepare(b.Context(), s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		instance, err := node.launcher.Launch(b.Context(), remit, s, "/nowhere")
+		if err != nil {
+			b.Fatal(err)
+		}
+		instance.Leave()
+	}
+	var instances []*plugin.Instance
+	for b.Loop() {
+		var err error
+		if instances, err = node.launcher.Adopt(b.Context()); err != nil || len(instances) != 20 {
+			b.Fatal(len(instances), err)
+		}
+		b.StopTimer()
+		for _, instance := range instances {
+			instance.Leave()
+		}
+		b.StartTimer()
+	}
+	if err := node.launcher.StopRecorded(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
