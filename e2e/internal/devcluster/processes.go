@@ -48,7 +48,8 @@ func (c *Cluster) isCore(p procfs.Process) bool {
 }
 
 func (c *Cluster) isInstance(p procfs.Process, state string) bool {
-	if strings.HasPrefix(p.Executable, state) {
+	// Where the core is an ordinary user, what it executes is a sealed copy in memory with the name of the stored file.
+	if strings.HasPrefix(strings.TrimPrefix(p.Executable, "/memfd:"), state) {
 		c.learn(p)
 		return true
 	}
