@@ -141,6 +141,7 @@ func All(bed *Bed) []bench.Measure {
 	return []bench.Measure{
 		{Name: "launch", What: "launch to Ready of a role that does nothing", Run: bed.launch},
 		{Name: "sandbox", What: "what the sandbox of a role costs its start", Run: bed.sandbox},
+		{Name: "adopt", What: "a core is replaced under its roles", Run: bed.adopt},
 		{Name: "memory", What: "many roles that do nothing", Run: bed.memory},
 		{Name: "host-call", What: "a call of a role to its host", Run: bed.hostCall},
 		{Name: "store", What: "the confined client of a role", Run: bed.store},

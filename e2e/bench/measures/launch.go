@@ -14,9 +14,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/e2e/bench"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -55,6 +57,29 @@ type launcher struct {
 	launcher *plugin.Launcher
 	hosts    *hostapi.Server
 	spec     plugin.Spec
+	// data and run are the node's directories, store and users what is in them.
+	data, run string
+	store     *plugin.Store
+	users     *plugin.Users
+}
+
+// nodeID is that of the node that the launchers are of.
+const nodeID = "reeve-00000000000000000000000000000000"
+
+// successor is the launcher of the next core on the same directories, with everything that the core of a node has.
+func (l *launcher) successor() (*plugin.Launcher, error) {
+	groups, err := cgroup.Open(nodeID)
+	if err != nil {
+		return nil, err
+	}
+	host, err := sandbox.Probe(hclog.NewNullLogger(), groups)
+	if err != nil {
+		return nil, err
+	}
+	return plugin.NewLauncher(plugin.Config{
+		Log: hclog.NewNullLogger(), Store: l.store, Users: l.users, RunDir: l.run, DataDir: l.data, NodeID: nodeID, CoreStart: time.Now(),
+		Sandbox: host, Groups: groups, Defaults: sandbox.Defaults{MemoryBytes: 1 << 30, Processes: 512, OpenFiles: 4096, CPUWeight: 100},
+	})
 }
 
 func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
@@ -75,12 +100,8 @@ func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &launcher{}
-	l.launcher, err = plugin.NewLauncher(plugin.Config{
-		Log: hclog.NewNullLogger(), Store: store, Users: users, RunDir: run, DataDir: data, NodeID: "reeve-00000000000000000000000000000000",
-		CoreStart: time.Now(),
-	})
-	if err != nil {
+	l := &launcher{data: data, run: run, store: store, users: users}
+	if l.launcher, err = l.successor(); err != nil {
 		return nil, err
 	}
 	l.hosts, err = hostapi.New(hostapi.Config{

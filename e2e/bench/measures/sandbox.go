@@ -35,7 +35,7 @@ func (b *Bed) sandbox(ctx context.Context, say func(string, ...any)) (results []
 		return nil, err
 	}
 	free := *confined
-	free.spec = unconfined(confined.spec)
+	free.spec = unconfined(confined.spec, "hello-0")
 	say("%d pairs", count)
 	pairs, err := bench.Interleave(ctx, warm, count, confined.once, free.once)
 	if err != nil {
@@ -47,13 +47,11 @@ func (b *Bed) sandbox(ctx context.Context, say func(string, ...any)) (results []
 	}, bench.MedianRatio, bench.AtMost(1.3), pairs)}, nil
 }
 
-// unconfined is a role that was granted to have no sandbox.
-func unconfined(spec plugin.Spec) plugin.Spec {
-	privileged := []*rolev1.Grant{{Name: remit.Privileged}}
+// unconfined is another role of the same plugin that was granted to have no sandbox.
+func unconfined(spec plugin.Spec, role string) plugin.Spec {
 	record := proto.CloneOf(spec.Plugin)
-	record.Manifest.Roles[0].Grants = privileged
-	record.Grants = []*clusterv1.RoleGrants{{Role: spec.Role, Grants: privileged}}
-	spec.Plugin = record
+	record.Grants = []*clusterv1.RoleGrants{{Role: role, Grants: []*rolev1.Grant{{Name: remit.Privileged}}}}
+	spec.Plugin, spec.Role = record, role
 	return spec
 }
 
@@ -103,7 +101,7 @@ func (l *launcher) keep(ctx context.Context, name string, private *float64) (end
 	end = func() error { return nil }
 	spec := l.spec
 	record := proto.CloneOf(spec.Plugin)
-	record.Manifest.Roles[0].Name, record.Grants[0].Role, spec.Role = name, name, name
+	record.Grants[0].Role, spec.Role = name, name
 	spec.Plugin = record
 	remit, err := l.launcher.Prepare(ctx, spec)
 	if err != nil {

@@ -15,7 +15,9 @@ func main() {
 		Name: "benchstore", Version: "0.1.0",
 		Roles: []role.Role{{
 			Name: "benchstore", Summary: "puts loads on its part of the store", ConsensusUser: "benchstore", Requires: []string{"reeve.consensus.v1"},
-			Run: run,
+			// It is told over HTTP what to do.
+			Grants: []role.Grant{role.GrantListen(role.AnyPort)},
+			Run:    run,
 		}},
 	})
 }
