@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Group is the control group of one instance.
@@ -86,26 +88,52 @@ func counter(text []byte, name string) (uint64, error) {
 	return 0, lines.Err()
 }
 
-// Processes are the processes in the group.
+// Processes are the processes in the group, and in what was made below it.
 func (g *Group) Processes() ([]int, error) {
 	var pids []int
 	for _, m := range g.members {
-		text, err := os.ReadFile(m.file("cgroup.procs"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
-			continue // the group is gone, and nothing can be in it
-		}
+		directories, err := m.directories()
 		if err != nil {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
-		for _, field := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: of a PID namespace that is not seen here
-				pids = append(pids, pid)
+		for _, directory := range directories {
+			text, err := os.ReadFile(filepath.Join(directory, "cgroup.procs"))
+			if gone(err) {
+				continue // and nothing can be in it
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cgroup: %w", err)
+			}
+			for _, field := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: of a PID namespace that is not seen here
+					pids = append(pids, pid)
+				}
 			}
 		}
 	}
 	slices.Sort(pids)
 	return slices.Compact(pids), nil
 }
+
+// directories are the group's own and those that are below it, the deepest first: a privileged role is root, and may make groups for its own children.
+func (m member) directories() (found []string, err error) {
+	err = filepath.WalkDir(m.directory, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case gone(err):
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir():
+			found = append(found, path)
+		}
+		return nil
+	})
+	slices.Reverse(found)
+	return found, err
+}
+
+// gone reports whether an error means that a group is not there any more.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 // Kill kills every process in the group, those that are born meanwhile too. It does not wait until they have ended.
 func (g *Group) Kill() error {
@@ -128,33 +156,70 @@ func (g *Group) Kill() error {
 	// Where forks cannot be stopped it may take some rounds. Who has been killed once is dying.
 	killed := make(map[int]bool)
 	for range 100 {
-		pids, err := g.Processes()
-		if err != nil {
+		more, err := g.killListed(g.Processes, killed)
+		if err != nil || !more {
 			return err
-		}
-		var more bool
-		for _, pid := range pids {
-			if killed[pid] {
-				continue
-			}
-			more, killed[pid] = true, true
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("cgroup: kill process %d of %s: %w", pid, g.name, err)
-			}
-		}
-		if !more {
-			return nil
 		}
 	}
 	return fmt.Errorf("cgroup: the processes of %s fork faster than they can be killed", g.name)
 }
+
+// killListed kills the processes of the group that have not been killed, and reports whether there were any. A number that is read is soon another
+// process's: each process is held first, and is killed if it is then still one of the group's.
+func (g *Group) killListed(list func() ([]int, error), killed map[int]bool) (more bool, err error) {
+	pids, err := list()
+	if err != nil {
+		return false, err
+	}
+	held := make(map[int]int)
+	defer func() {
+		for _, fd := range held {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, pid := range pids {
+		if killed[pid] || len(held) == holdAtOnce {
+			continue
+		}
+		more = true
+		fd, err := unix.PidfdOpen(pid, 0)
+		switch {
+		case err == nil:
+			held[pid] = fd
+		case !errors.Is(err, syscall.ESRCH):
+			return false, fmt.Errorf("cgroup: hold process %d of %s: %w", pid, g.name, err)
+		}
+	}
+	if len(held) == 0 {
+		return more, nil
+	}
+	if pids, err = list(); err != nil {
+		return false, err
+	}
+	for _, pid := range pids {
+		fd, ok := held[pid]
+		if !ok {
+			continue
+		}
+		switch err := unix.PidfdSendSignal(fd, syscall.SIGKILL, nil, 0); {
+		case err == nil:
+			killed[pid] = true
+		case !errors.Is(err, syscall.ESRCH):
+			return false, fmt.Errorf("cgroup: kill process %d of %s: %w", pid, g.name, err)
+		}
+	}
+	return more, nil
+}
+
+// holdAtOnce bounds the descriptors that killing takes.
+const holdAtOnce = 128
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// Remove removes the group, which must be empty: processes that were killed are waited for, 5 s at most.
+// Remove removes the group with those below it, which must be empty: processes that were killed are waited for, 5 s at most.
 func (g *Group) Remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
@@ -167,6 +232,9 @@ func (g *Group) Remove() error {
 			if !errors.Is(err, syscall.EBUSY) {
 				return fmt.Errorf("cgroup: remove %s: %w", m.directory, err)
 			}
+			if m.removeBelow() {
+				continue
+			}
 			select {
 			case <-ctx.Done():
 				pids, _ := g.Processes()
@@ -176,4 +244,15 @@ func (g *Group) Remove() error {
 		}
 	}
 	return nil
+}
+
+// removeBelow removes what is below the group as far as it is empty, and reports whether it removed anything.
+func (m member) removeBelow() (removed bool) {
+	below, _ := m.directories() // what cannot be read is still there when the group is removed
+	for _, directory := range below {
+		if directory != m.directory && syscall.Rmdir(directory) == nil {
+			removed = true
+		}
+	}
+	return removed
 }

@@ -24,13 +24,15 @@ const (
 	// settle is how long the guard waits after it looked for who filled the disk before it does so again: the end of a role takes its time. Where nobody
 	// was found the time grows up to settleMost, since looking costs the disk something.
 	settle, settleMost = 5 * time.Second, time.Minute
+	// endsWithin is how long the last of the reserved files are kept for when a role that was stopped has ended. It is longer than a stop takes.
+	endsWithin = 30 * time.Second
 )
 
 // Config is what a Guard needs. All of it is required but Log.
 type Config struct {
 	Log hclog.Logger
-	// Data is the directory of the volume, Roles the one that has a directory for every role, Reserve the file of the reserve and Kept that of the
-	// stopped roles.
+	// Data is the directory of the volume, Roles the one that has a directory for every role, Reserve the file of the reserve, beside which is the directory
+	// <Reserve>.d of the reserved files, and Kept the file of the stopped roles.
 	Data, Roles, Reserve, Kept string
 	// Instances are the roles that run.
 	Instances *event.Value[roles.Instances]
@@ -49,6 +51,7 @@ type Guard struct {
 
 	// The next belong to Run.
 	reserve reserve
+	files   files
 	// ample is what the volume had when it last had enough; nil: that was never seen. before is how much the roles had when it had no longer, by role, and
 	// middle what the volume had then.
 	ample, middle *room
@@ -75,7 +78,7 @@ func New(config Config) *Guard {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
 	}
-	g := &Guard{config: config, stopped: make(map[string]stop), reserve: reserve{path: config.Reserve}}
+	g := &Guard{config: config, stopped: make(map[string]stop), reserve: reserve{path: config.Reserve}, files: files{path: config.Reserve + ".d"}}
 	kept, err := readStopped(config.Kept)
 	if err != nil {
 		config.Log.Warn("which roles had filled the disk cannot be read; they run again", "file", config.Kept, "error", err)
@@ -160,19 +163,61 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 		}
 		return tense
 	}
-	if freed, err := g.reserve.free(); err != nil {
-		g.config.Log.Error("the room that was reserved on the disk cannot be given free", "error", err)
-	} else if freed {
-		g.config.Log.Warn("the node's volume is full: the room that was reserved on it is given free", "left", now.free, "files", now.files)
-	}
+	g.freeReserve(now, limits)
 	if !time.Now().Before(g.nextBlame) {
 		g.blame(ctx, now)
+	}
+	if now.fewFiles(limits) && !g.ending() {
+		g.freeFiles(now, 0)
 	}
 	return tense
 }
 
+// freeReserve gives free what is short. Of the files it is a half: who takes thousands of them in a moment is to leave some for when it has ended.
+func (g *Guard) freeReserve(now room, l bounds) {
+	if now.free < l.short {
+		if freed, err := g.reserve.free(); err != nil {
+			g.config.Log.Error("the room that was reserved on the disk cannot be given free", "error", err)
+		} else if freed {
+			g.config.Log.Warn("the node's volume is full: the room that was reserved on it is given free", "left", now.free, "files", now.files)
+		}
+	}
+	if now.fewFiles(l) {
+		g.freeFiles(now, l.reserveFiles/2)
+	}
+}
+
+func (g *Guard) freeFiles(now room, but int64) {
+	freed, err := g.files.free(but)
+	if err != nil {
+		g.config.Log.Error("the files that were reserved on the disk cannot be given free", "error", err)
+	}
+	if freed > 0 {
+		g.config.Log.Warn("the node's volume takes no more files: some that were reserved on it are given free", "freed", freed, "left", now.files)
+	}
+}
+
+// ending reports whether a role that was stopped still runs.
+func (g *Guard) ending() bool {
+	instances, _ := g.config.Instances.Get()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, instance := range instances {
+		s, is := g.stopped[instance.Status.GetRole()]
+		if is && instance.Process != nil && time.Since(s.Time) < endsWithin {
+			return true
+		}
+	}
+	return false
+}
+
 // keepReserve makes the reserve where there is room for it.
 func (g *Guard) keepReserve(l bounds) {
+	if complete, err := g.files.make(l.reserveFiles); err != nil {
+		g.config.Log.Warn("no files can be reserved on the node's volume; if it takes no more, none is left for the store", "error", err)
+	} else if complete {
+		g.config.Log.Info("files are reserved on the node's volume", "files", l.reserveFiles)
+	}
 	if made, err := g.reserve.make(l.reserve); err != nil {
 		g.config.Log.Warn("no room can be reserved on the node's volume; if it becomes full, nothing is left for the store", "error", err)
 	} else if made {

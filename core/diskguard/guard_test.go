@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,20 +232,93 @@ func TestNobodyIsBlamed(t *testing.T) {
 	}
 }
 
-func TestFilesRunOut(t *testing.T) {
-	t.Parallel()
-	v := newVolume(t, ",nr_inodes=4000", "hog", "other")
-	v.reserved(true)
-	for n := range 5000 {
-		if err := os.WriteFile(v.of("hog", fmt.Sprint(n)), nil, 0o600); errors.Is(err, unix.ENOSPC) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+// reservedFiles waits until so many files are reserved.
+func (v *volume) reservedFiles(want int) {
+	v.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		found, err := os.ReadDir(filepath.Join(v.path, "reserve.d"))
+		if len(found) == want {
+			return
+		}
+		if time.Now().After(end) {
+			v.t.Fatalf("%d files are reserved, and not %d: %v", len(found), want, err)
 		}
 	}
+}
+
+// takeFiles makes files of a role until there are no more to be had.
+func (v *volume) takeFiles(role, prefix string) {
+	v.t.Helper()
+	for n := range 100_000 {
+		if err := unix.Mknod(v.of(role, fmt.Sprint(prefix, n)), unix.S_IFREG|0o600, 0); errors.Is(err, unix.ENOSPC) {
+			return
+		} else if err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	v.t.Fatal("the volume takes any number of files")
+}
+
+// Where inodes run out others have some as soon as the role has ended, though all of its files stay and it took what was given free before.
+func TestFilesRunOut(t *testing.T) {
+	t.Parallel()
+	const all, reserve = 40_000, 400 // made in two steps
+	v := newVolume(t, fmt.Sprintf(",nr_inodes=%d,mode=1777", all), "hog", "other")
+	v.reserved(true)
+	v.reservedFiles(reserve)
+	instances, _ := v.instances.Get()
+	runs := append(roles.Instances{}, instances...)
+	runs[0].Process = &plugin.Process{PID: os.Getpid()}
+	v.instances.Set(runs)
+	v.takeFiles("hog", "a")
 	full := v.await("the hog is stopped", stopped("hog"))
 	if !strings.Contains(full["hog"], " files in its data directory") {
 		t.Errorf("reason %q", full["hog"])
+	}
+	v.reservedFiles(reserve / 2)
+	// It does not stop at once.
+	v.takeFiles("hog", "b")
+	v.instances.Set(instances)
+	v.reservedFiles(0)
+	// Who makes files now is another user.
+	const files = reserve / 2
+	script := fmt.Sprintf("for n in $(seq %d); do : > /proc/self/fd/3/other.$n || exit 1; done", files)
+	at, err := os.Open(v.path) // whose path is root's alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = at.Close() }()
+	other := exec.Command("/bin/sh", "-c", script)
+	other.ExtraFiles = []*os.File{at}
+	other.SysProcAttr = &unix.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if output, err := other.CombinedOutput(); err != nil {
+		t.Errorf("another user cannot make %d files: %v: %s", files, err, output)
+	}
+	// There is room again: the files are reserved again, by the next core too.
+	v.end()
+	if err := os.RemoveAll(v.of("hog")); err != nil {
+		t.Fatal(err)
+	}
+	v.start()
+	v.reservedFiles(reserve)
+	if info, err := os.Stat(filepath.Join(v.path, "reserve.d")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of the reserved files: %v, %v", info, err)
+	}
+	v.end()
+	v.start()
+	v.reservedFiles(reserve)
+	v.reserved(true)
+}
+
+// Where no role is to blame the reserved files are given free all at once.
+func TestFilesRunOutByOthers(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, ",nr_inodes=4000", "small", "store")
+	v.reservedFiles(40)
+	v.takeFiles("store", "a")
+	v.reservedFiles(0)
+	if full, _ := v.guard.Full().Get(); len(full) > 0 {
+		t.Errorf("%v", full)
 	}
 }
 

@@ -34,28 +34,40 @@ const (
 	// mostReserved is how large the reserve is, and partReserved the part of a small volume that it is instead.
 	mostReserved = 32 << 20
 	partReserved = 100
-	// scarceFiles is how few files a file system may take before it is short of them.
-	scarceFiles = 64
+	// mostFilesReserved is how many files are reserved, and scarceFiles how few a file system may take in any case before it is short of them.
+	mostFilesReserved = 2048
+	scarceFiles       = 64
 )
 
-// bounds are what is short on a volume, and what is ample.
-type bounds struct{ reserve, short, ample int64 }
+// bounds are what is short on a volume, and what is ample: of bytes, and of files where they are counted.
+type bounds struct {
+	reserve, short, ample             int64
+	reserveFiles, fewFiles, manyFiles int64
+}
 
 // limitsOf returns the bounds of a volume. Short is what a reserve of its own would be, which then is still to be had; and room is ample again only when
 // there is so much more that making the reserve does not make it short.
 func limitsOf(r room) bounds {
 	reserve := min(mostReserved, r.size/partReserved) &^ (page - 1)
-	return bounds{reserve: reserve, short: reserve, ample: 8 * reserve}
+	b := bounds{reserve: reserve, short: reserve, ample: 8 * reserve}
+	if r.allFiles > 0 {
+		b.reserveFiles = min(mostFilesReserved, r.allFiles/partReserved)
+		b.fewFiles = max(b.reserveFiles, scarceFiles)
+		b.manyFiles = 8 * b.fewFiles
+	}
+	return b
 }
 
 const page = 4096
 
 func (r room) short(b bounds) bool {
-	return r.free < b.short || r.allFiles > 0 && r.files < scarceFiles
+	return r.free < b.short || r.fewFiles(b)
 }
 
+func (r room) fewFiles(b bounds) bool { return r.files < b.fewFiles }
+
 func (r room) ample(b bounds) bool {
-	return r.free >= b.ample && (r.allFiles == 0 || r.files >= 8*scarceFiles)
+	return r.free >= b.ample && r.files >= b.manyFiles
 }
 
 // shortOfFiles reports whether it is files that are short, and not bytes.

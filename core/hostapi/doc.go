@@ -1,7 +1,8 @@
 // Package hostapi is the server of the host sockets: it serves reeve.host.v1 to each role instance, on a Unix socket of the instance's own.
 //
 // Who calls is decided by the socket on which the call arrives. The socket lies in a directory that the core owns and that only the instance's
-// group may search, and each connection's peer must have the instance's user ID by the kernel's word. What the caller may is decided by
+// group may search, and each connection's peer must have the instance's user ID by the kernel's word, and
+// where instances share a user, be in the instance's process group. What the caller may is decided by
 // its remit: every RPC declares in its proto option who may call it, and the server does not start with an RPC that declares nothing.
 //
 // A role is not trusted to behave: the size of messages, the number of connections and of streams on them are bounded, a peer that no longer

@@ -6,23 +6,23 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/reeveproject/reeve/sdk/peercred"
+	"github.com/reeveproject/reeve/core/plugin"
 )
 
-// door is a listener that lets in only connections of one user, and only so many at a time. It knows the connections that it let in, so
+// door is a listener that lets in only connections of one instance, and only so many at a time. It knows the connections that it let in, so
 // that shut can end them whatever state they are in.
 type door struct {
 	*net.UnixListener
-	uid uint32
-	log hclog.Logger
+	remit *plugin.Remit
+	log   hclog.Logger
 
 	mu      sync.Mutex
 	inside  map[*guest]struct{}
 	closing bool
 }
 
-func newDoor(listener *net.UnixListener, uid uint32, log hclog.Logger) *door {
-	return &door{UnixListener: listener, uid: uid, log: log, inside: make(map[*guest]struct{})}
+func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger) *door {
+	return &door{UnixListener: listener, remit: remit, log: log, inside: make(map[*guest]struct{})}
 }
 
 // Accept implements net.Listener. A connection that is refused is closed, and the next one is waited for.
@@ -41,13 +41,8 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 func (d *door) admit(conn *net.UnixConn) *guest {
-	peer, err := peercred.Of(conn)
-	if err != nil {
-		d.log.Warn("Refused a connection to the host socket: the kernel does not say whose it is", "error", err)
-		return nil
-	}
-	if peer.UID != d.uid {
-		d.log.Warn("Refused a connection to the host socket: it belongs to another user", "uid", peer.UID, "pid", peer.PID, "expected_uid", d.uid)
+	if err := checkPeer(conn, d.remit); err != nil {
+		d.log.Warn("Refused a connection to the host socket: it is not the instance's", "error", err)
 		return nil
 	}
 	d.mu.Lock()

@@ -48,6 +48,10 @@ func TestMain(m *testing.M) {
 		fmt.Print(dial(path))
 		return
 	}
+	if _, ok := os.LookupEnv(peerVariable); ok {
+		peer()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -95,7 +99,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	command := exec.CommandContext(t.Context(), executable(t, dir), "-test.v", "-test.timeout=3m", "-test.skip=^TestAsOrdinaryUser$")
 	command.Dir = dir
 	command.Env = []string{"TMPDIR=/tmp"}
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}
 	output, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("as an ordinary user: %v\n%s", err, output)
@@ -156,14 +160,16 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 	return n
 }
 
-// remitOf is the remit of an instance with the name "<role>.<counter>", of the user who runs the test.
+// remitOf is the remit of an instance with the name "<role>.<counter>", of the user and the process group that run the test.
 func remitOf(name string, grants ...*rolev1.Grant) *plugin.Remit {
 	role, counter, _ := strings.Cut(name, ".")
-	return &plugin.Remit{
+	remit := &plugin.Remit{
 		InstanceID: nodeID + "/" + role + "/" + counter, Name: name, Role: role,
 		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), SharedUID: os.Geteuid() != 0,
 		Manifest: &rolev1.RoleManifest{Name: role}, Grants: &clusterv1.RoleGrants{Role: role, Grants: grants},
 	}
+	remit.SetProcess(processOf(syscall.Getpgrp()))
+	return remit
 }
 
 func replaceFileGrant(path string) *rolev1.Grant {

@@ -58,7 +58,7 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 		return "", nil, fmt.Errorf("hostapi: host socket of instance %s: %w", remit.Name, err)
 	}
 	log := s.log.With("role", remit.Role, "instance", remit.InstanceID)
-	door := newDoor(listener, remit.UID, log)
+	door := newDoor(listener, remit, log)
 	server := s.grpcServer(remit, log)
 	served := make(chan struct{})
 	go func() {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -31,18 +29,6 @@ const (
 	// maxLedger is how large that file is at most, in bytes.
 	maxLedger = 1 << 20
 )
-
-// stored returns whether an executable is in the directory of executables: whether its bytes are what they should be is found out when it is executed.
-func stored(directory string) func(digest string) bool {
-	return func(digest string) bool {
-		hex, ok := strings.CutPrefix(digest, "sha256:")
-		if !ok || strings.ContainsAny(hex, "/.") {
-			return false
-		}
-		info, err := os.Lstat(filepath.Join(directory, "sha256-"+hex))
-		return err == nil && info.Mode().IsRegular()
-	}
-}
 
 // collector removes the executables that the node has no use for: those of versions that others have taken the place of, and those that nobody has used
 // for a month. The store waits an hour besides.

@@ -109,7 +109,7 @@ func Run(ctx context.Context, config Config) (err error) {
 		Adopted: adopted.running(),
 		Log:     log.Named("roles"), Launcher: roles.FromPlugin(plugins.launcher), Hosts: hosts, Desired: &desired,
 		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: base.storage.Failures(), Shortage: base.storage.Shortage,
-		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched, Stored: stored(base.storage.Plugins()),
+		BootID: plugins.launcher.BootID(), Events: recorder, Launched: measured.Launched, Stored: plugins.store.Has,
 	})
 	client := cluster.New(cluster.Config{
 		Log: log.Named("cluster"), Identity: ids.Identity(), Capabilities: reconciler.Capabilities(), Status: &nodeStatus,

@@ -109,6 +109,7 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if s.process, err = adoptProcess(r); err != nil {
 		return nil, nil, err
 	}
+	remit.SetProcess(s.process.Process)
 	var undo []func()
 	defer func() {
 		if err != nil {

@@ -124,6 +124,9 @@ func TestAdopted(t *testing.T) {
 	if r := one.Remit(); r.Name != "one.1" || r.Manifest.GetConsensusUser() != "one" || r.Grants.GetConsensusUser() != "one" {
 		t.Errorf("its remit is %+v", r)
 	}
+	if process, known := one.Remit().Process(); !known || process != one.Process() || process.CheckMember(process.PID) != nil {
+		t.Errorf("its remit's process is %v (%v), and it is %v", process, known, one.Process())
+	}
 	if err := one.CheckHealth(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -9,7 +9,7 @@
 //  1. Prepare reads the grants, which must all be known, verifies the executable against its digest, takes the role's next number, and makes the data
 //     directory of the role and the runtime directory of the instance, both the property of the role's user. Before anything can run it writes a record,
 //     run/instances/<name>.json.
-//  2. The caller opens the instance's host socket, for which the Remit says who may come to it.
+//  2. The caller opens the instance's host socket, for which the Remit says who may come to it: where users are shared, nobody until it has the process.
 //  3. Launch makes the instance's control group and starts the process in its sandbox (core/sandbox), which is built from the remit. What is executed is a
 //     descriptor of the bytes that were verified, whatever is under the path by now: as root the stored file, which nobody but root can change and roles
 //     cannot read, otherwise a sealed copy in memory. The process has a process group of its own, as root the role's user and no further groups, an

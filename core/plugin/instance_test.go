@@ -35,6 +35,9 @@ func TestInstanceLives(t *testing.T) {
 	if remit.SharedUID == (os.Geteuid() == 0) || remit.SharedUID && remit.UID != uint32(os.Geteuid()) {
 		t.Errorf("user %d, shared %v", remit.UID, remit.SharedUID)
 	}
+	if known, ok := remit.Process(); !ok || known != process {
+		t.Errorf("the remit's process is %v (%v), want %v", known, ok, process)
+	}
 	if group, err := syscall.Getpgid(process.PID); err != nil || group != process.PID {
 		t.Errorf("process group %d (%v), want %d", group, err, process.PID)
 	}
@@ -218,7 +221,13 @@ func TestConfigurationIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if process, known := remit.Process(); known {
+		t.Errorf("its process is %v before there is one", process)
+	}
 	_, err = node.launcher.Launch(t.Context(), remit, s, "/nowhere")
+	if _, known := remit.Process(); !known {
+		t.Error("its role was started before its process was known")
+	}
 	var refused *plugin.ConfigurationError
 	if !errors.As(err, &refused) || len(refused.Problems) != 2 || refused.Role != "one" {
 		t.Fatalf("error %v", err)

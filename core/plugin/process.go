@@ -198,4 +198,24 @@ func (p *process) signalGroup(signal syscall.Signal) {
 	if group, err := unix.Getpgid(p.PID); err == nil && group != p.PID {
 		_ = syscall.Kill(p.PID, signal) // it has left its own group
 	}
+	if signal == syscall.SIGKILL {
+		go p.bury()
+	}
+}
+
+// bury helps a process to its end that was killed: one of its threads may have made the core its tracer, and is then kept for the core. Mostly it ends before
+// anything has to be done.
+func (p *process) bury() {
+	for pause := exitMargin / 8; pause < killGrace; pause *= 2 {
+		select {
+		case <-p.life.Done():
+			return
+		case <-time.After(pause):
+		}
+		p.mu.Lock()
+		if !p.reaped {
+			p.child.Bury()
+		}
+		p.mu.Unlock()
+	}
 }

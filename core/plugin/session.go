@@ -69,6 +69,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 		s.log.finish()
 		return nil, s.log.lines(), err
 	}
+	remit.SetProcess(s.process.Process)
 	err = l.writeRecord(remit.Name, recordOf(remit, digest, s.process.Process, s.socket, s.launched, spec))
 	if err == nil {
 		err = s.whileAlive(ctx, func(ctx context.Context) (err error) {

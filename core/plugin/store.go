@@ -86,6 +86,15 @@ func (s *Store) Open(digest string) (*Executable, error) {
 	return opened, nil
 }
 
+// Has reports whether the executable with a digest is there. Whether its bytes are what the digest says is found out when it is opened.
+func (s *Store) Has(digest string) bool {
+	if !digestPattern.MatchString(digest) {
+		return false
+	}
+	info, err := os.Lstat(s.file(digest))
+	return err == nil && info.Mode().IsRegular()
+}
+
 // take returns the entry of a digest, which is then in use.
 func (s *Store) take(digest string) *entry {
 	s.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,8 +94,15 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 			if err := use(store, digest); err != nil {
 				t.Fatal(err)
 			}
+			if !store.Has(digest) {
+				t.Error("it is not there")
+			}
 			if err := change(storedFile(dir, digest)); err != nil {
 				t.Fatal(err)
+			}
+			// Has looks at what is there, and not at the bytes.
+			if has := store.Has(digest); has == slices.Contains([]string{"link", "directory", "gone"}, name) {
+				t.Errorf("it is there: %v", has)
 			}
 			var missing *plugin.MissingError
 			if err := use(store, digest); !errors.As(err, &missing) || missing.Digest != digest {
@@ -161,6 +169,9 @@ func TestStoreTakesNoPaths(t *testing.T) {
 		var missing *plugin.MissingError
 		if err := use(store, digest); !errors.As(err, &missing) {
 			t.Errorf("%q: %v", digest, err)
+		}
+		if store.Has(digest) {
+			t.Errorf("%q is there", digest)
 		}
 	}
 }

@@ -1,13 +1,18 @@
 package plugin
 
 import (
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // Remit is who an instance is and what it may: everything that the rest of the core needs to know of it. It does not change while the
-// instance lives.
+// instance lives, but that its process becomes known.
 type Remit struct {
 	// InstanceID is "<node ID>/<role>/<counter>".
 	InstanceID string
@@ -28,6 +33,19 @@ type Remit struct {
 
 	// digest is the executable that Prepare found.
 	digest string
+	// process is the only part that comes later.
+	process atomic.Pointer[Process]
+}
+
+// SetProcess says which process the instance is, once that has been started and before its role has.
+func (r *Remit) SetProcess(p Process) { r.process.Store(&p) }
+
+// Process is the instance's process; false: none was started yet.
+func (r *Remit) Process() (Process, bool) {
+	if p := r.process.Load(); p != nil {
+		return *p, true
+	}
+	return Process{}, false
 }
 
 // Process is the process of an instance, which is also the leader of the instance's process group.
@@ -35,4 +53,24 @@ type Process struct {
 	PID int
 	// Start is when the process started: field 22 of /proc/PID/stat. PIDs are used again, a PID with its start is not.
 	Start uint64
+}
+
+// CheckMember returns nil if a process belongs to the process group that this one leads, and otherwise why not. What it says is of the process that has the
+// PID now: that it is the one that was meant has to be looked at afterwards.
+func (p Process) CheckMember(pid int) error {
+	group, err := unix.Getpgid(pid)
+	if err != nil {
+		return fmt.Errorf("process group of process %d: %w", pid, err)
+	}
+	if group != p.PID {
+		return fmt.Errorf("process %d is in process group %d, not in the instance's %d", pid, group, p.PID)
+	}
+	leader, err := readStat(group)
+	if err != nil {
+		return fmt.Errorf("leader of process group %d: %w", group, err)
+	}
+	if leader.start != p.Start {
+		return fmt.Errorf("process group %d is not the instance's: its leader started at %d, not at %d", group, leader.start, p.Start)
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ func TestCalls(t *testing.T) {
 		"uring": fmt.Sprint(unix.SYS_IO_URING_ENTER, " 1000 0 0 0"), "handle": fmt.Sprint(unix.SYS_NAME_TO_HANDLE_AT, " 1000 0 0 0"),
 		"personality": fmt.Sprint(unix.SYS_PERSONALITY, " 0xfffffff0"), "sti": fmt.Sprint(unix.SYS_IOCTL, " 0 ", unix.TIOCSTI),
 		"addkey": fmt.Sprint(unix.SYS_ADD_KEY, " 0 0 0 0"), "adjtime": fmt.Sprint(unix.SYS_ADJTIMEX, " 0"),
-		"pages": fmt.Sprint(unix.SYS_MOVE_PAGES, " 0 0 0 0 0 9999"),
+		"pages": fmt.Sprint(unix.SYS_MOVE_PAGES, " 0 0 0 0 0 9999"), "secret": fmt.Sprint(unix.SYS_MEMFD_SECRET, " 0xffffffff"),
 	} {
 		calls["call "+text] = name
 	}
@@ -82,7 +82,9 @@ func TestSockets(t *testing.T) {
 		socket(unix.AF_INET, raw, 1): notPermitted, socket(unix.AF_PACKET, raw, 0): notPermitted, socket(unix.AF_NETLINK, raw, unix.NETLINK_AUDIT): notPermitted,
 		socket(unix.AF_VSOCK, tcp, 0): notPermitted, socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0): notPermitted, socket(unix.AF_INET, tcp, mptcp): notPermitted,
 		socket(unix.AF_INET6, tcp, mptcp): notPermitted, socket(unix.AF_INET, tcp, sctp): notPermitted, socket(unix.AF_INET, unix.SOCK_SEQPACKET, sctp): notPermitted,
-		socket(43, tcp, 0): notPermitted, socket(unix.AF_UNIX, tcp, 0): "", socket(unix.AF_NETLINK, raw, unix.NETLINK_ROUTE): "",
+		socket(43, tcp, 0):                 notPermitted,
+		fmt.Sprint("pair ", unix.AF_VSOCK): notPermitted, fmt.Sprint("pair ", unix.AF_TIPC): notPermitted, fmt.Sprint("pair ", unix.AF_UNIX): "",
+		socket(unix.AF_UNIX, tcp, 0): "", socket(unix.AF_NETLINK, raw, unix.NETLINK_ROUTE): "",
 	}
 	expect(t, host, w.policy, never)
 	expect(t, host, w.policy, map[string]string{socket(unix.AF_INET, tcp, 0): notPermitted, socket(unix.AF_INET6, udp, 0): notPermitted})

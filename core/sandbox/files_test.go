@@ -250,6 +250,13 @@ func TestPathErrors(t *testing.T) {
 	if err := os.Symlink(w.other, trap); err != nil {
 		t.Fatal(err)
 	}
+	// The role can write there under another name than that under which a path below is granted.
+	writable, alias := filepath.Join(w.dir, "writable"), filepath.Join(w.dir, "alias")
+	for _, err := range []error{os.Mkdir(writable, 0o777), os.Symlink(writable, alias), os.Symlink(w.other, filepath.Join(writable, "trap"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, c := range map[string]struct {
 		remit remit.Remit
 		grant string
@@ -257,6 +264,8 @@ func TestPathErrors(t *testing.T) {
 		want  error
 	}{
 		"not there":            {remit.Remit{Write: []string{w.dir + "/nothing"}}, remit.WritePath, w.dir + "/nothing", syscall.ENOENT},
+		"below an alias":       {remit.Remit{Read: []string{writable + "/trap"}, Write: []string{alias}}, remit.ReadPath, writable + "/trap", syscall.ELOOP},
+		"by an alias":          {remit.Remit{Read: []string{alias + "/trap"}, Write: []string{writable}}, remit.ReadPath, alias + "/trap", syscall.ELOOP},
 		"a link of the role's": {remit.Remit{Read: []string{trap}}, remit.ReadPath, trap, syscall.ELOOP},
 	} {
 		p := w.policy

@@ -49,7 +49,7 @@ func TestFilter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[uint32]bpf.RetConstant{unix.SYS_CLONE3: absent, unix.SYS_SOCKET: refused, unix.SYS_PERSONALITY: refused}
+			want := map[uint32]bpf.RetConstant{unix.SYS_CLONE3: absent, unix.SYS_SOCKET: refused, unix.SYS_SOCKETPAIR: refused, unix.SYS_PERSONALITY: refused}
 			for _, group := range denied() {
 				for _, number := range group.calls {
 					if group.reopenedBy == "" || !p.has(group.reopenedBy) {

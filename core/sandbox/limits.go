@@ -27,7 +27,9 @@ type limit struct {
 // makes sense where the user is the role's alone.
 func limitsOf(p Policy, countsProcesses bool) []limit {
 	limits := []limit{
-		{unix.RLIMIT_CORE, "core files", 0}, // they would hold the role's secrets, outside of its sandbox
+		// They would hold the role's secrets, outside of its sandbox. 1 is too little for a file, and has the kernel start no handler either, which it
+		// does with 0.
+		{unix.RLIMIT_CORE, "core files", 1},
 		{unix.RLIMIT_MSGQUEUE, "message queues", 0},
 		{unix.RLIMIT_RTPRIO, "real-time priority", 0},
 	}

@@ -22,7 +22,7 @@ func TestLimits(t *testing.T) {
 			values[strings.TrimSpace(line[:26])] = strings.Join(strings.Fields(line[26:68]), " ")
 		}
 	}
-	want := map[string]string{"Max open files": "77 77", "Max core file size": "0 0", "Max msgqueue size": "0 0", "Max locked memory": "65536 65536", "Max realtime priority": "0 0"}
+	want := map[string]string{"Max open files": "77 77", "Max core file size": "1 1", "Max msgqueue size": "0 0", "Max locked memory": "65536 65536", "Max realtime priority": "0 0"}
 	if root() {
 		want["Max processes"] = "300 300" // there are no control groups in these tests
 	}

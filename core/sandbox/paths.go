@@ -67,7 +67,8 @@ func places(p Policy) ([]place, error) {
 			return nil, err
 		}
 	}
-	if target, err := filepath.EvalSymlinks(resolvers); err == nil && filepath.Dir(target) != "/" {
+	// Not without a network: the daemon's own sockets are beside it, and one of them may ask other machines for names.
+	if target, err := filepath.EvalSymlinks(resolvers); err == nil && filepath.Dir(target) != "/" && !p.unixOnly() {
 		if err := add(filepath.Dir(target), reads); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
@@ -121,27 +122,55 @@ func deviceAccess(path string) access {
 	return 0
 }
 
-// ownedLink refuses a granted path that leads through a link in a directory that the role can write: the role could lay the link itself, and so choose
-// what it is shown when it is started again.
+// ownedLink refuses a granted path that leads through a link in a directory that the role can write, by whatever name it knows that: the role could lay
+// the link itself, and so choose what it is shown when it is started again.
 func ownedLink(path string, p Policy) error {
-	for _, writable := range slices.Concat(p.Private, p.Remit.Write) {
-		if path == writable || !below(path, writable) {
+	var writable []string
+	for _, name := range slices.Concat(p.Private, p.Remit.Write) {
+		real, err := filepath.EvalSymlinks(name)
+		if err != nil {
+			return err
+		}
+		writable = append(writable, real)
+	}
+	// Each step is at a path without links, so that it shows in which directory a link lies.
+	at, rest := "/", strings.Split(path, "/")
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
 			continue
 		}
-		base, err := filepath.EvalSymlinks(writable)
+		next := filepath.Join(at, name)
+		if name == ".." {
+			at = next
+			continue
+		}
+		info, err := os.Lstat(next)
 		if err != nil {
 			return err
 		}
-		real, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return err
+		if info.Mode().Type() != os.ModeSymlink {
+			at = next
+			continue
 		}
-		if real != base+strings.TrimPrefix(path, writable) {
-			return fmt.Errorf("it is reached through a link that the role can change (in %s): %w", writable, syscall.ELOOP)
+		if slices.ContainsFunc(writable, func(directory string) bool { return below(at, directory) }) {
+			return fmt.Errorf("it is reached through a link that the role can change (in %s): %w", at, syscall.ELOOP)
 		}
+		target, err := os.Readlink(next)
+		if links++; err != nil || links > maxLinks {
+			return errors.Join(err, syscall.ELOOP)
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return nil
 }
+
+// maxLinks is how many links the kernel follows in one path.
+const maxLinks = 40
 
 // below reports whether a path is a directory or something below it.
 func below(path, directory string) bool {

@@ -298,6 +298,41 @@ func ended(pidfd, milliseconds int) bool {
 	}
 }
 
+// TestTracedThread: a role whose thread has the core for its tracer is still waited for.
+func TestTracedThread(t *testing.T) {
+	w, host := newWorld(t), probed(t)
+	child := begin(t, host, w.policy, "traced-thread ")
+	if got := child.results["traced-thread "]; got != "" {
+		t.Skipf("the thread found no tracer: %s", got)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if ended(int(child.PIDFD.Fd()), 300) {
+		t.Error("it ended by itself: there is nothing to test")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !ended(int(child.PIDFD.Fd()), 20); {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not end")
+		}
+		child.Bury()
+	}
+	state, err := child.Process.Wait()
+	if err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("%v %v", state, err)
+	}
+	child.Bury() // what is gone
+}
+
+// TestJoinsNoGroup: a role cannot make itself a member of the process group of another role, or of the core.
+func TestJoinsNoGroup(t *testing.T) {
+	w, host := newWorld(t), probed(t)
+	other := begin(t, host, w.policy)
+	expect(t, host, w.policy, map[string]string{
+		fmt.Sprint("join ", other.Process.Pid): notPermitted, fmt.Sprint("join ", unix.Getpgrp()): notPermitted, "group ": "",
+	})
+}
+
 // TestPrivileged: what was approved by that word has no sandbox.
 func TestPrivileged(t *testing.T) {
 	w, host := newWorld(t), probed(t)

@@ -34,7 +34,7 @@ func denied() []group {
 		{name: "kernel", calls: append([]uintptr{
 			unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 			unix.SYS_USERFAULTFD, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_VHANGUP,
-			unix.SYS_NFSSERVCTL, unix.SYS_FANOTIFY_INIT,
+			unix.SYS_NFSSERVCTL, unix.SYS_FANOTIFY_INIT, unix.SYS_MEMFD_SECRET,
 		}, ownKernel...)},
 		{name: "reboot", calls: []uintptr{unix.SYS_REBOOT}, reopenedBy: "sys-boot"},
 		{name: "accounting", calls: []uintptr{unix.SYS_ACCT}, reopenedBy: "sys-pacct"},
@@ -81,6 +81,8 @@ func filterFor(p Policy) ([]unix.SockFilter, error) {
 		rule{unix.SYS_CLONE, clones(p)},
 		rule{unix.SYS_IOCTL, ifOneOf(1, []uint32{unix.TIOCSTI, unix.TIOCLINUX}, refused)},
 		rule{unix.SYS_SOCKET, sockets(p)},
+		// Others make no pairs, but the kernel would load and try them.
+		rule{unix.SYS_SOCKETPAIR, unlessOneOf(0, []uint32{unix.AF_UNIX}, refused)},
 		// What the start itself needs of it: the child asks to be stopped, and is let go.
 		rule{unix.SYS_PTRACE, unlessOneOf(0, []uint32{unix.PTRACE_TRACEME, unix.PTRACE_DETACH}, refused)},
 		rule{unix.SYS_PERSONALITY, unlessOneOf(0, []uint32{queryPersonality}, refused)},

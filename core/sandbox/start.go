@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -82,7 +83,7 @@ func (h *Host) start(p Policy, c Command, inspect func(pid int) error) (*Child, 
 	return child, nil
 }
 
-// Child is a process that was started: a child of the core and the leader of a process group of its own.
+// Child is a process that was started: a child of the core and the leader of a session and process group of its own.
 type Child struct {
 	// Process is to be waited for by whoever started it.
 	Process *os.Process
@@ -95,6 +96,23 @@ type Child struct {
 func (c *Child) Release() {
 	if c.release != nil {
 		c.release()
+	}
+}
+
+// Bury waits for threads of the process that have ended and that the kernel keeps for the core, without which the process never ends: it is to be called
+// while a process that was killed does not end. The start itself needs a child to be able to make its parent its tracer, so that the filter cannot refuse
+// that; a thread that does so later is not gone when it is dead.
+func (c *Child) Bury() {
+	directory := fmt.Sprintf("/proc/%d/task", c.Process.Pid)
+	threads, err := os.ReadDir(directory)
+	if err != nil {
+		return // it has been waited for
+	}
+	for _, thread := range threads {
+		if tid, err := strconv.Atoi(thread.Name()); err == nil && tid != c.Process.Pid {
+			// No other child can be meant: this one has not been waited for, and so has its threads.
+			_, _ = unix.Wait4(tid, nil, unix.WALL|unix.WNOHANG, nil)
+		}
 	}
 }
 

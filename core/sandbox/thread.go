@@ -110,7 +110,8 @@ func (s *start) confineThread() error {
 
 // fork starts the process, stopped before its first instruction.
 func (s *start) fork() (*os.Process, *os.File, error) {
-	attributes := &syscall.SysProcAttr{Setpgid: true, Ptrace: true}
+	// A session of its own: nobody can join a process group of another session, neither this role another's or the core's, nor another this one's.
+	attributes := &syscall.SysProcAttr{Setsid: true, Ptrace: true}
 	if s.confine {
 		if s.host.can(MissingOwnUID) {
 			attributes.Credential = &syscall.Credential{Uid: s.policy.UID, Gid: s.policy.GID, Groups: []uint32{}}

@@ -145,6 +145,41 @@ var attempts = map[string]func(argument string) (string, error){
 		}
 		return "", syscall.Kill(pid, 0)
 	},
+	"join": func(text string) (string, error) {
+		group, err := strconv.Atoi(text)
+		if err != nil {
+			return "", err
+		}
+		return "", syscall.Setpgid(0, group)
+	},
+	"pair": func(text string) (string, error) {
+		domain, err := strconv.Atoi(text)
+		if err != nil {
+			return "", err
+		}
+		_, err = unix.Socketpair(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return "", err
+	},
+	"traced-thread": func(string) (string, error) {
+		result := make(chan error)
+		var begin func()
+		begin = func() {
+			runtime.LockOSThread()
+			if unix.Gettid() == os.Getpid() {
+				go begin() // on another
+				time.Sleep(time.Hour)
+			}
+			_, _, errno := syscall.RawSyscall(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0)
+			if errno != 0 {
+				result <- errno
+				return
+			}
+			result <- nil
+			time.Sleep(time.Hour)
+		}
+		go begin()
+		return "", <-result
+	},
 	"group": func(string) (string, error) { return fmt.Sprint(unix.Getpgrp() == os.Getpid()), nil },
 	"death-signal": func(text string) (string, error) {
 		signal, err := strconv.ParseUint(text, 10, 8)
