@@ -115,7 +115,7 @@ func openPlugins(b *base, nodeID string, start time.Time, log hclog.Logger) (*pl
 	if err != nil {
 		return nil, err
 	}
-	confined, err := openConfinement(nodeID, b.sandbox, log)
+	confined, err := openConfinement(nodeID, b.storage.Data, b.sandbox, log)
 	if err != nil {
 		return nil, err
 	}

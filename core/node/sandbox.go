@@ -1,6 +1,8 @@
 package node
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/cgroup"
@@ -39,12 +41,18 @@ type confinement struct {
 	defaults sandbox.Defaults
 }
 
+// groupOf names the node's control groups. A volume that was copied and is run twice has one node ID, and the cores must not end each other's roles.
+func groupOf(nodeID, volume string) string {
+	sum := sha256.Sum256([]byte(volume))
+	return nodeID + "-" + hex.EncodeToString(sum[:4])
+}
+
 // openConfinement finds it out. Where no control groups can be had the node goes on without, and says so in what is missing.
-func openConfinement(nodeID string, set *nodev1.SandboxDefaults, log hclog.Logger) (confinement, error) {
+func openConfinement(nodeID, volume string, set *nodev1.SandboxDefaults, log hclog.Logger) (confinement, error) {
 	if set == nil {
 		set = &nodev1.SandboxDefaults{}
 	}
-	groups, err := cgroup.Open(nodeID)
+	groups, err := cgroup.Open(groupOf(nodeID, volume))
 	if err != nil {
 		log.Error("control groups cannot be used", "error", err)
 		groups = nil

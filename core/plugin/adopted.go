@@ -68,7 +68,11 @@ func (p *process) member(pid int) bool {
 		return false
 	}
 	leader, err := readStat(p.PID)
-	return err != nil || leader.start == p.Start
+	if err == nil {
+		return leader.start == p.Start
+	}
+	// Without its leader the number may since have been another group's; a user that others have too does not tell whose it is, the mark does.
+	return p.uid != uint32(os.Geteuid()) || instanceOf(pid) != ""
 }
 
 // signalMembers signals the process and its group, each by a handle of its own: the process may end at any moment, and nobody but its parent keeps its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,27 @@ const (
 	maxMessage = 2 << 20
 )
 
+// maxHeaders bounds the headers of an answer, in bytes: an error with the problems of a configuration is the longest.
+const maxHeaders = 256 << 10
+
+// connect connects to a socket in a directory that a role can change. It follows no link there: the connection alone could wake up a service of the host.
+func connect(ctx context.Context, socket string) (net.Conn, error) {
+	fd, err := unix.Open(socket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: socket, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), socket)
+	defer func() { _ = file.Close() }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: socket, Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("%w: %s is not a socket", ErrPeer, socket)
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
 // bounded is for every call of the role protocol itself.
 func bounded() grpc.CallOption { return grpc.MaxCallRecvMsgSize(maxMessage) }
 
@@ -35,8 +57,10 @@ func dial(ctx context.Context, socket string, check func(peercred.Peer) error) (
 	var refused atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
+			return connect(ctx, socket)
 		}),
+		// The other side may be hostile: gRPC itself would take 16 MiB of headers with each answer.
+		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithNoProxy(),
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(peercred.Credentials(func(peer peercred.Peer) error {

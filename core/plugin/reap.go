@@ -104,6 +104,7 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 			leaders[r.PID] = r
 		}
 	}
+	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
 	ofRecord := func(pid int) bool {
 		s, err := readStat(pid)
 		if err != nil {
@@ -119,9 +120,13 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		// The number of a group is not used again while the group has members, nor that of a process while it is a group's: the group is
 		// the record's unless its number now belongs to a later process.
 		leader, err := readStat(r.PID)
-		return err != nil || leader.start == r.Start
+		if err == nil {
+			return leader.start == r.Start
+		}
+		// The leader is gone, and the number may since have been that of another's group whose first process has ended as well. The user tells whose it is, unless
+		// others have it too.
+		return !r.SharedUID || marked(pid)
 	}
-	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
 	if !l.users.shared {
 		isRoot := func(uid uint32) bool { return uid == 0 }
 		// Privileged roles run as root. Anybody may give a process of his own the mark, root's are nobody else's.

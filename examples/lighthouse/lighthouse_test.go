@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -186,8 +188,14 @@ func TestHealth(t *testing.T) {
 		t.Errorf("before it serves: %v", err)
 	}
 	l.light.Store(lightOf(&memory{err: errors.New("no leader")}))
-	server := httptest.NewServer(handler(l.light.Load(), hclog.NewNullLogger()))
-	l.light.Load().address = server.URL + "/"
+	socket := filepath.Join(t.TempDir(), "http.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler(l.light.Load(), hclog.NewNullLogger())}}
+	server.Start()
+	l.light.Load().socket = socket
 	if err := l.checkHealth(t.Context()); err != nil {
 		t.Errorf("without the store: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +80,8 @@ type lighthouse struct {
 // light is what serves.
 type light struct {
 	counter *counter
-	address string
+	// socket is where the role itself reaches its HTTP server: it may listen on TCP, and has no grant to connect.
+	socket string
 	// unanswered is how many requests could not be answered.
 	unanswered atomic.Uint64
 }
@@ -98,15 +100,19 @@ func (l *lighthouse) run(ctx context.Context, host *role.Host) error {
 	if err != nil {
 		return fmt.Errorf("lighthouse: %w", err)
 	}
-	burning := &light{counter: &counter{store: store, key: "count"}, address: "http://" + listener.Addr().String() + "/"}
+	burning := &light{counter: &counter{store: store, key: "count"}, socket: filepath.Join(host.RuntimeDirectory(), "http.sock")}
+	own, err := (&net.ListenConfig{}).Listen(ctx, "unix", burning.socket)
+	if err != nil {
+		return errors.Join(fmt.Errorf("lighthouse: %w", err), listener.Close())
+	}
 	l.light.Store(burning)
-	host.SetEndpoint("http", burning.address)
+	host.SetEndpoint("http", "http://"+listener.Addr().String()+"/")
 	host.Ready()
-	return serve(ctx, listener, handler(burning, host.Logger()))
+	return serve(ctx, handler(burning, host.Logger()), listener, own)
 }
 
-// serve serves HTTP until ctx is done and the requests that are under way have been answered.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+// serve serves HTTP on all listeners until ctx is done and the requests that are under way have been answered.
+func serve(ctx context.Context, handler http.Handler, listeners ...net.Listener) error {
 	server := &http.Server{
 		Handler: handler,
 		// A client that sends slowly must not hold a connection for good.
@@ -114,11 +120,13 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		ReadTimeout:       10 * time.Second,
 		IdleTimeout:       time.Minute,
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
+	ended := make(chan error, len(listeners))
+	for _, listener := range listeners {
+		go func() { ended <- server.Serve(listener) }()
+	}
 	select {
 	case err := <-ended:
-		return fmt.Errorf("lighthouse: %w", err)
+		return errors.Join(fmt.Errorf("lighthouse: %w", err), server.Close())
 	case <-ctx.Done():
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime+time.Second)
@@ -127,8 +135,10 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	if err != nil {
 		err = errors.Join(err, server.Close())
 	}
-	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
+	for range listeners {
+		if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
 	}
 	return err
 }

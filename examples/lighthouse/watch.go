@@ -4,20 +4,24 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 )
 
-// checkHealth asks the role's own HTTP server, as somebody else would. That the store is away is not asked: a new process would not bring it back.
+// checkHealth asks the role's own HTTP server, on its own socket. That the store is away is not asked: a new process would not bring it back.
 func (l *lighthouse) checkHealth(ctx context.Context) error {
 	burning := l.light.Load()
 	if burning == nil {
 		return nil // it waits for the store, and says so
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, burning.address+"healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lighthouse/healthz", nil)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", burning.socket)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	response, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("the HTTP server does not answer: %w", err)

@@ -17,7 +17,8 @@ const (
 	GiveUpNetwork = remit.GiveUpNetwork
 )
 
-// GrantListen asks for a TCP port to listen on: a number, or AnyPort. A role that has neither this nor GrantConnect has Unix sockets only.
+// GrantListen asks for a TCP port to listen on: a number, or AnyPort. A role that has neither this nor GrantConnect has Unix sockets only. It does not
+// allow a connection to that same port: a role that asks its own server how it is does so over a Unix socket in its runtime directory.
 func GrantListen(port string) Grant { return grantOf(remit.Listen, "port", port) }
 
 // GrantConnect asks for TCP connections to a port: a number, or AnyPort. UDP, and so the names of other machines, comes with it.
