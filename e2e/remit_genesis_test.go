@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -160,34 +161,19 @@ func TestRemitStoredBytes(t *testing.T) {
 		c.MustReeve(t, "plugin", "add", "--approve", file)
 		digest := digestOf(t, file)
 		stored := c.Path("data", "plugins", strings.Replace(digest, ":", "-", 1))
-		if info, err := os.Stat(stored); err != nil || info.Mode().Perm()&0o222 != 0 {
-			t.Errorf("the stored executable is %v (%v), want it for nobody to write", info, err)
+		info, err := os.Stat(stored)
+		if err != nil || info.Mode().Perm()&0o222 != 0 {
+			t.Fatalf("the stored executable is %v (%v), want it for nobody to write", info, err)
 		}
-		// One byte, in place: the file is the same for whoever does not look inside.
-		if err := os.Chmod(stored, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		handle, err := os.OpenFile(stored, os.O_RDWR, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := handle.Stat()
-		if err == nil {
-			_, err = handle.WriteAt([]byte{0x55}, info.Size()-1)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := handle.Close(); err != nil {
-			t.Fatal(err)
-		}
-		refused(t, c.Reeve(t, "role", "add", "self", "tenant", "--timeout", "20s"), "Failed", digest)
+		changeByte(t, stored, info)
+		number := strings.TrimPrefix(digest, "sha256:")
+		refused(t, c.Reeve(t, "role", "add", "self", "tenant", "--timeout", "20s"), "Failed", number)
 		shown := showRole(t, c, "tenant")
-		if shown.Instance.State != "Failed" || shown.Instance.PID != 0 || !strings.Contains(shown.Instance.Reason, digest) {
+		if shown.Instance.State != "Failed" || shown.Instance.PID != 0 || !strings.Contains(shown.Instance.Reason, number) {
 			t.Errorf("the role is %s, want it Failed, without a process, with a reason that names %s", shown, digest)
 		}
 		for _, process := range c.Processes(t) {
-			if strings.Contains(process.Executable, strings.TrimPrefix(digest, "sha256:")) {
+			if strings.Contains(process.Executable, number) {
 				t.Errorf("it runs: %s", process)
 			}
 		}
@@ -198,4 +184,23 @@ func TestRemitStoredBytes(t *testing.T) {
 			t.Errorf("the role is %+v", role)
 		}
 	})
+}
+
+// changeByte changes one byte of a file in place, and leaves it the same for whoever does not look inside.
+func changeByte(t *testing.T, path string, info os.FileInfo) {
+	t.Helper()
+	if err := os.Chmod(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := make([]byte, 1)
+	if _, err = file.ReadAt(last, info.Size()-1); err == nil {
+		_, err = file.WriteAt([]byte{last[0] ^ 0x55}, info.Size()-1)
+	}
+	if err := errors.Join(err, file.Close(), os.Chmod(path, info.Mode().Perm()), os.Chtimes(path, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
+	}
 }

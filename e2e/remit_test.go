@@ -198,6 +198,11 @@ func (s shownRole) String() string {
 	return string(text)
 }
 
+// misses reports whether a part of the role's sandbox is said to be missing.
+func (s shownRole) misses(name string) bool {
+	return s.Sandbox != nil && slices.ContainsFunc(s.Sandbox.Missing, func(part missingPart) bool { return part.Name == name })
+}
+
 func showRole(t *testing.T, c *devcluster.Cluster, role string) (shown shownRole) {
 	t.Helper()
 	document(t, c.MustReeve(t, "role", "show", "self", role, "-o", "json"), &shown)

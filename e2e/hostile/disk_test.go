@@ -1,8 +1,11 @@
 package hostile
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,4 +63,31 @@ func newMemory(t *testing.T, path string) string {
 		}
 	})
 	return path + "/r"
+}
+
+// newDisk mounts a small disk of its own, as far as the user can; otherwise it is a directory.
+func newDisk(t *testing.T) string {
+	t.Helper()
+	for n := 0; ; n++ {
+		path := filepath.Join(suite.base, strconv.Itoa(n))
+		if err := os.Mkdir(path, 0o755); errors.Is(err, os.ErrExist) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if isRoot() {
+			mountImage(t, path)
+		}
+		return path
+	}
+}
+
+// free is the room that is left on a disk, in bytes, and in files.
+func free(t *testing.T, path string) (room, files uint64) {
+	t.Helper()
+	var found unix.Statfs_t
+	if err := unix.Statfs(path, &found); err != nil {
+		t.Fatal(err)
+	}
+	return found.Bavail * uint64(found.Bsize), found.Ffree
 }

@@ -8,6 +8,9 @@
 // As root no row may escape. As an ordinary user all roles share a user ID, and some parts of the sandbox cannot be enforced; the node's status lists them.
 // Rows that need one of these are shown as not asserted, with what happened.
 //
+// HOSTILE_ROWS, a regular expression for the IDs of rows, has single rows performed; the table of the last whole run is then left as it is. A process beside the
+// test, the guard, stops the nodes and removes the files of a test that was ended before it could: by the time-out of go test, or killed.
+//
 // The test writes the table to var/test/tables, from where `make test` prints it. docs/reference/hostile-roles.md is made from the same rows:
 // HOSTILE_WRITE_DOCS=1 go test -run TestReference ./e2e/hostile.
 package hostile

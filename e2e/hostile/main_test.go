@@ -22,31 +22,41 @@ var suite struct {
 var ordinary = &devcluster.User{UID: 61002, GID: 61002}
 
 func TestMain(m *testing.M) {
-	if err := setUp(); err != nil {
+	if base := os.Getenv(guardVariable); base != "" {
+		guard(base)
+		return
+	}
+	release, err := setUp()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "hostile:", err)
 		_ = os.RemoveAll(suite.base)
 		os.Exit(1)
 	}
 	code := m.Run()
+	release()
 	if code == 0 || os.Getenv("REEVE_E2E_KEEP") == "" {
 		_ = os.RemoveAll(suite.base)
 	}
 	os.Exit(code)
 }
 
-func setUp() error {
+// setUp makes what all tests share, and something that ends what they have started if they cannot. release ends that.
+func setUp() (release func(), err error) {
 	workspace, err := filepath.Abs("../..")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if suite.base, err = os.MkdirTemp("", "rh"); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.Chmod(suite.base, 0o755); err != nil {
-		return err
+		return nil, err
+	}
+	if release, err = startGuard(suite.base); err != nil {
+		return nil, fmt.Errorf("start the guard: %w", err)
 	}
 	suite.programs, err = build.All(context.Background(), workspace, filepath.Join(suite.base, "bin"))
-	return err
+	return release, err
 }
 
 func isRoot() bool { return os.Geteuid() == 0 }

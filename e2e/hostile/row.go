@@ -18,6 +18,8 @@ const (
 	byVictim  = "by the victim's own keys, leases, files and sockets, and by what the role was answered"
 	byFiles   = "by the files, which are as before, and by what the role was answered"
 	byCore    = "from outside: the same core, Home, answers at once; the victim works on"
+	byMetrics = "from outside: the node's metrics are read while it lies, and are whole and right but for its own"
+	byStore   = "by when its last write to the store was acknowledged; from outside: the processes that there are"
 	byOutside = "from outside: the processes that there are"
 )
 

@@ -24,10 +24,10 @@ var lieRows = liars([]Row{
 	{ID: "st-wire", Attempt: "bytes that are no message", Expect: "Failed or Backoff"},
 	{ID: "hl-never", Attempt: "no answer to CheckHealth", Expect: "ended when its time is up"},
 	{ID: "hl-text", Attempt: "an error of 1 MiB, with escapes, from CheckHealth", Expect: "ended when its time is up"},
-	{ID: "mt-huge", Attempt: "64 MiB of metrics", Expect: "the node's metrics are there without them"},
-	{ID: "mt-slow", Attempt: "no answer to GetMetrics", Expect: "the node's metrics are there without them"},
-	{ID: "mt-wrong", Attempt: "metrics that are none, and in the name of others", Expect: "the node's metrics are there without them"},
-	{ID: "mt-many", Attempt: "40,000 series", Expect: "the node's metrics are there"},
+	{ID: "mt-huge", Attempt: "64 MiB of metrics", Expect: "the node's metrics are whole and bounded without them", Judged: byMetrics},
+	{ID: "mt-slow", Attempt: "no answer to GetMetrics", Expect: "the node's metrics are whole and bounded without them", Judged: byMetrics},
+	{ID: "mt-wrong", Attempt: "metrics that are none, and in the name of others", Expect: "the node's metrics are whole and bounded without them", Judged: byMetrics},
+	{ID: "mt-many", Attempt: "40,000 series", Expect: "the node's metrics are whole and bounded without them", Judged: byMetrics},
 	{ID: "lg-message", Attempt: "log lines that break parsers", Expect: "the log can be read"},
 	{ID: "lg-endless", Attempt: "a log line of 256 MiB", Expect: "the log is bounded"},
 	{ID: "lg-cut", Attempt: "a log that is cut, rewound, and has a hole of 8 TiB", Expect: "the log can be read"},
@@ -46,6 +46,7 @@ var exhaustRows = rows("Exhaustion", "glutton", byCore, nil, []Row{
 	{ID: "exhaust.runtime", Attempt: "1 GiB on the tmpfs of the runtime directory", Expect: "refused, or the role is ended for it; nothing is left", Needs: []string{memory}},
 	{ID: "exhaust.pipes", Attempt: "1 GiB in pipes", Expect: "refused, or the role is ended for it"},
 	{ID: "exhaust.processes", Attempt: "2,000 processes", Expect: "refused; the victim can start one", Needs: []string{processes}},
+	{ID: "exhaust.threads", Attempt: "2,000 threads", Expect: "refused; the victim can start a process", Needs: []string{processes}},
 	{ID: "exhaust.cpu", Attempt: "32 busy processes", Expect: "the node and the victim work on"},
 	{ID: "exhaust.descriptors", Attempt: "100,000 descriptors, 20,000 in flight", Expect: "refused"},
 	{ID: "exhaust.inotify", Attempt: "5,000 inotify instances", Expect: "refused; the victim gets one", Needs: []string{ownUID}},
@@ -60,7 +61,14 @@ var outliveRows = rows("Outliving its stop", "stubborn", byOutside, nil, []Row{
 		ID: "outlive.children", Expect: "no process of it is left", Needs: []string{ownUID},
 		Attempt: "orphans, sessions, other names and environments, a chain of processes; SIGTERM ignored and the stop held",
 	},
-	{ID: "outlive.store", Attempt: "go on using an open connection to the store when its role is taken away", Expect: "the last use is before the role is gone", Role: "lingerer"},
+	{
+		ID: "outlive.store", Role: "outcast", Judged: byStore, Attempt: "go on using an open connection to the store when its ConsensusUser is withdrawn",
+		Expect: "the connection ends within a second, however long the role holds its stop",
+	},
+	{
+		ID: "outlive.removed", Role: "lingerer", Judged: byStore, Attempt: "go on using an open connection to the store when it is removed from the node",
+		Expect: "the last use is before the role is gone, and that is after its grace",
+	},
 })
 
 var diskRows = rows("Disk", "glutton", byCore, nil, []Row{

@@ -1,21 +1,18 @@
 package hostile
 
 import (
-	"crypto/sha256"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
@@ -42,8 +39,15 @@ type scene struct {
 	// known is what the attackers are told: victim.state of the victim.
 	known   map[string]string
 	missing map[string]bool
-	files   map[string][sha256.Size]byte
-	orders  atomic.Int64
+	files   map[string]mark
+	// mounts are the machine's, and leaving the roles that are taken away.
+	mounts  map[string]bool
+	leaving map[string]*leaving
+	// plugin is the executable of the hostile plugin.
+	plugin string
+	// ctx ends some time before go test would end the test, so that the test still ends what it has started.
+	ctx    context.Context
+	orders atomic.Int64
 	// listener is a service of the machine on a port that no role is granted; bait is an abstract socket.
 	listener, bait net.Listener
 }
@@ -55,7 +59,9 @@ func set(t *testing.T, user *devcluster.User) *scene {
 	if user != nil || !isRoot() {
 		name = "ordinary user"
 	}
-	s := &scene{user: name, disk: newDisk(t)}
+	s := &scene{user: name, disk: newDisk(t), ctx: beforeDeadline(t)}
+	// What is mounted before the cluster is made stays until it has ended.
+	memory := newMemory(t, filepath.Join(suite.base, "r"+filepath.Base(s.disk)))
 	s.cluster = devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: s.disk, User: user})
 	s.granted = filepath.Join(s.disk, "granted", "file")
 	if err := os.Mkdir(filepath.Dir(s.granted), 0o755); err != nil {
@@ -82,23 +88,36 @@ func set(t *testing.T, user *devcluster.User) *scene {
 		for _, row := range lieRows {
 			p.Supervision.Roles = append(p.Supervision.Roles, &nodev1.RoleSupervision{Role: row.Role, CrashBudget: &nodev1.CrashBudget{Failures: &few}})
 		}
-		p.Directories.Run = newMemory(t, filepath.Join(suite.base, "r"+filepath.Base(s.disk)))
+		p.Directories.Run = memory
 		if user != nil {
 			p.Directories.Run = filepath.Join(s.cluster.Home, "r")
 		}
 	})
 	boxed := filepath.Join(s.cluster.Directory, "data", "roles", "grantee", "box", "file")
-	plugin, err := roleplugin.Build(t.Context(), suite.programs.Workspace, suite.base, "hostile", map[string]string{"granted": s.granted, "boxed": boxed})
+	var err error
+	s.plugin, err = roleplugin.Build(t.Context(), suite.programs.Workspace, suite.base, "hostile", map[string]string{"granted": s.granted, "boxed": boxed})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.node = s.cluster.Up(t).Node.ID
-	arguments := []string{"plugin", "add", plugin}
+	arguments := []string{"plugin", "add", s.plugin}
 	if strings.Contains(s.cluster.StartAlone(t, "plugin", "add", "--help").Wait(t, patience).Stdout, "--approve") {
 		arguments = append(arguments, "--approve")
 	}
 	s.cluster.MustReeve(t, arguments...)
 	return s
+}
+
+// beforeDeadline is a context that ends while there is still time to stop a node with all its roles.
+func beforeDeadline(t *testing.T) context.Context {
+	t.Helper()
+	deadline, ok := t.Deadline()
+	if !ok {
+		return t.Context()
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(-min(2*time.Minute, time.Until(deadline)/3)))
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // start starts the roles of all rows, the liars last, and learns what attackers are assumed to know.
@@ -150,17 +169,20 @@ func (s *scene) learn(t *testing.T) {
 			s.known = got.Values
 			break
 		}
-		if time.Now().After(deadline) {
+		if time.Now().After(deadline) || s.ctx.Err() != nil {
 			t.Fatalf("the victim is not ready: %v %+v", err, got)
 		}
 	}
 	s.missing = missingOf(t, s)
-	s.files = make(map[string][sha256.Size]byte)
+	if s.mounts == nil {
+		s.mounts = mountsOf(t)
+	}
+	s.files = make(map[string]mark)
 	for _, pattern := range []string{"system/configuration.json", "owner.key", "reeved.yaml", "data/plugins/*", "data/roles/victim/secret"} {
 		paths, _ := filepath.Glob(s.cluster.Path(pattern))
 		for _, path := range append(paths, "/etc/passwd", filepath.Join(s.disk, "other")) {
-			if content, err := os.ReadFile(path); err == nil {
-				s.files[path] = sha256.Sum256(content)
+			if m, err := markOf(path); err == nil {
+				s.files[path] = m
 			}
 		}
 	}
@@ -205,70 +227,6 @@ func missingOf(t *testing.T, s *scene) map[string]bool {
 	return missing
 }
 
-// result is what a role says of an order.
-type result struct {
-	Attempt string
-	Unknown bool
-	Tries   []struct {
-		What, Answer string
-		Through      bool
-	}
-	Values map[string]string
-}
-
-// errEnded says that the role ended before it could tell.
-var errEnded = errors.New("the role ended meanwhile")
-
-// order has a role perform an attempt and waits for its result.
-func (s *scene) order(t *testing.T, role, attempt string, arguments map[string]string, timeout time.Duration) (result, error) {
-	t.Helper()
-	got, err := s.exchange(role, attempt, s.pidOf(role), arguments, timeout)
-	if got.Unknown {
-		t.Fatalf("the plugin does not know the attempt %s", attempt)
-	}
-	return got, err
-}
-
-// exchange writes an order and waits for its result, or for the end of the process.
-func (s *scene) exchange(role, attempt string, pid int, arguments map[string]string, timeout time.Duration) (got result, err error) {
-	directory := s.cluster.Path("data", "roles", role)
-	name := fmt.Sprintf("%s-%d", attempt, s.orders.Add(1))
-	document, err := json.Marshal(map[string]any{"Attempt": attempt, "Arguments": arguments})
-	if err != nil {
-		return got, err
-	}
-	deadline := time.Now().Add(timeout)
-	for {
-		temporary := filepath.Join(directory, "orders", "."+name)
-		if err = os.WriteFile(temporary, document, 0o644); err == nil {
-			err = os.Rename(temporary, filepath.Join(directory, "orders", name))
-		}
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			return got, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	for {
-		path := filepath.Join(directory, "results", name)
-		if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &got) == nil {
-			return got, os.Remove(path)
-		}
-		if pid != 0 {
-			if p, err := procfs.Read(pid); err != nil || p.Ended() {
-				_ = os.Remove(filepath.Join(directory, "orders", name))
-				return got, errEnded
-			}
-		}
-		if time.Now().After(deadline) {
-			return got, fmt.Errorf("no result within %s", timeout)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // pidOf is the process of a role as the last status had it.
 func (s *scene) pidOf(role string) int { return s.status.Role(role).PID }
 
@@ -277,58 +235,4 @@ func (s *scene) refresh(t *testing.T) devcluster.Status {
 	t.Helper()
 	s.status = s.cluster.Status(t)
 	return s.status
-}
-
-// globs are all paths that fit patterns below the node's run directory (not links of it), but those of a role.
-func (s *scene) globs(t *testing.T, but string, patterns ...string) string {
-	t.Helper()
-	run, err := filepath.EvalSymlinks(s.cluster.Path("run"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, pattern := range patterns {
-		paths, _ := filepath.Glob(filepath.Join(run, pattern))
-		for _, path := range paths {
-			if !strings.Contains(path, "/"+but+".") {
-				found = append(found, path)
-			}
-		}
-	}
-	if len(found) > 6 {
-		found = found[:6]
-	}
-	return strings.Join(found, " ")
-}
-
-// newDisk mounts a small disk of its own, as far as the user can; otherwise it is a directory.
-func newDisk(t *testing.T) string {
-	t.Helper()
-	for n := 0; ; n++ {
-		path := filepath.Join(suite.base, strconv.Itoa(n))
-		if err := os.Mkdir(path, 0o755); errors.Is(err, os.ErrExist) {
-			continue
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if isRoot() {
-			mountImage(t, path)
-		}
-		return path
-	}
-}
-
-// free is the room that is left on a disk, in bytes, and in files.
-func free(t *testing.T, path string) (room, files uint64) {
-	t.Helper()
-	var found unix.Statfs_t
-	if err := unix.Statfs(path, &found); err != nil {
-		t.Fatal(err)
-	}
-	return found.Bavail * uint64(found.Bsize), found.Ffree
-}
-
-// orderQuietly is order with the usual arguments none, for goroutines beside the test's own.
-func (s *scene) orderQuietly(role, attempt string, timeout time.Duration) (result, error) {
-	return s.exchange(role, attempt, s.pidOf(role), nil, timeout)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,39 +92,6 @@ func (a *attempt) runtimeCopy(path string) string {
 		_ = os.WriteFile(copied, content, 0o755)
 	}
 	return copied
-}
-
-// executeMemfd runs a program that is nowhere but in memory. It has the same sandbox as the role: what is tried is that it does not.
-func executeMemfd(a *attempt) {
-	source, err := os.Open("/proc/self/exe")
-	if err != nil {
-		a.note("read its own executable for a copy in memory", say(err))
-		return
-	}
-	defer source.Close()
-	fd, err := unix.MemfdCreate("program", 0)
-	if err != nil {
-		a.note("memfd_create", say(err))
-		return
-	}
-	memory := os.NewFile(uintptr(fd), "program")
-	defer memory.Close()
-	if _, err := io.Copy(memory, source); err != nil {
-		a.note("copy it", say(err))
-		return
-	}
-	command := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd))
-	command.Env = []string{childVariable + "=escape", "HOSTILE_PATHS=" + a.arguments["paths"]}
-	output, err := command.Output()
-	if err != nil {
-		a.note("execute a memfd", say(err))
-		return
-	}
-	a.note("execute a memfd", "it runs")
-	for line := range strings.Lines(string(output)) {
-		what, answer, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		a.result.Tries = append(a.result.Tries, try{What: "from a memfd: " + what, Answer: answer, Through: answer == "done"})
-	}
 }
 
 // executeSetuid runs programs that would be root.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,52 +38,6 @@ var exhaustAttempts = map[string]func(*attempt){
 // progress notes how far an attempt has come in a file: it may not live to tell.
 func (a *attempt) progress(format string, arguments ...any) {
 	_ = os.WriteFile(a.data("progress"), fmt.Appendf(nil, format, arguments...), 0o644)
-}
-
-func takeMemory(a *attempt) {
-	const step = 32 << 20
-	var held [][]byte
-	var err error
-	for taken := 0; taken < mostMemory; taken += step {
-		var memory []byte
-		memory, err = unix.Mmap(-1, 0, step, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			break
-		}
-		for i := 0; i < step; i += 4096 {
-			memory[i] = 1
-		}
-		held = append(held, memory)
-		a.progress("%d MiB", (taken+step)>>20)
-	}
-	a.try(fmt.Sprintf("take 2 GiB of memory (has %d MiB)", len(held)*step>>20), err)
-	for _, memory := range held {
-		_ = unix.Munmap(memory)
-	}
-}
-
-func takeProcesses(a *attempt) {
-	var pids []int
-	var err error
-	for len(pids) < mostProcesses {
-		var pid int
-		if pid, err = forkSleeper(); err != nil {
-			break
-		}
-		pids = append(pids, pid)
-	}
-	a.result.Values["taken"] = strconv.Itoa(len(pids))
-	a.try(fmt.Sprintf("have %d processes (refused after %d)", mostProcesses, len(pids)), err)
-	time.Sleep(500 * time.Millisecond) // in which the others are to be able to work
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-	}
-}
-
-func takeThreads(a *attempt) {
-	// A thread of Go's own that cannot be made ends the process, so it is done in raw calls: CLONE_VM and no CLONE_THREAD counts alike.
-	a.note("threads", "count as processes")
 }
 
 func takeDescriptors(a *attempt) {
@@ -164,51 +117,6 @@ func takeInodes(a *attempt) {
 	_ = os.RemoveAll(directory)
 }
 
-// takeRuntime fills its runtime directory, which is on a tmpfs: in memory.
-func takeRuntime(a *attempt) {
-	file, err := os.Create(a.runtime("filler"))
-	if err != nil {
-		a.note("make a file", say(err))
-		return
-	}
-	block := make([]byte, 1<<20)
-	written := 0
-	for ; written < 1<<10 && err == nil; written++ {
-		if _, err = file.Write(block); written%32 == 0 {
-			a.progress("%d MiB", written)
-		}
-	}
-	a.try(fmt.Sprintf("put 1 GiB onto the tmpfs (refused after %d MiB)", written), err)
-	_ = file.Close()
-	_ = os.Remove(a.runtime("filler"))
-}
-
-// takeShared makes shared memory that outlives whoever made it.
-func takeShared(a *attempt) {
-	var ids []int
-	var err error
-	for len(ids) < 32 {
-		var id int
-		if id, err = unix.SysvShmGet(unix.IPC_PRIVATE, 32<<20, unix.IPC_CREAT|0o600); err != nil {
-			break
-		}
-		ids = append(ids, id)
-		var memory []byte
-		if memory, err = unix.SysvShmAttach(id, 0, 0); err != nil {
-			break
-		}
-		for i := 0; i < len(memory); i += 4096 {
-			memory[i] = 1
-		}
-		_ = unix.SysvShmDetach(memory)
-		a.progress("%d MiB", len(ids)*32)
-	}
-	for _, id := range ids {
-		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
-	}
-	a.try(fmt.Sprintf("take 1 GiB of shared memory (refused after %d MiB)", len(ids)*32), err)
-}
-
 // takeQueues makes message queues, which outlive whoever made them, where all of the machine sees them.
 func takeQueues(a *attempt) {
 	var err error
@@ -247,31 +155,6 @@ func takeInotify(a *attempt) {
 	}
 }
 
-// takePipes fills as many pipes and sockets as it gets: memory of the kernel.
-func takePipes(a *attempt) {
-	var held []int
-	var err error
-	block := make([]byte, 1<<20)
-	total := 0
-	for total < 1<<30 {
-		var pipe [2]int
-		if err = unix.Pipe2(pipe[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
-			break
-		}
-		held = append(held, pipe[:]...)
-		_, _ = unix.FcntlInt(uintptr(pipe[1]), unix.F_SETPIPE_SZ, 1<<20)
-		n, _ := unix.Write(pipe[1], block)
-		total += max(n, 0)
-		if len(held)%64 == 0 {
-			a.progress("%d MiB", total>>20)
-		}
-	}
-	for _, fd := range held {
-		_ = unix.Close(fd)
-	}
-	a.try(fmt.Sprintf("put 1 GiB into pipes (refused after %d MiB)", total>>20), err)
-}
-
 // flood writes 300 MB of lines. Whether somebody keeps them all is for the test to judge.
 func flood(a *attempt, to *os.File) {
 	line := make([]byte, 1000)
@@ -290,40 +173,4 @@ func flood(a *attempt, to *os.File) {
 		_, err = to.Write(block)
 	}
 	a.note(fmt.Sprintf("write %d MB to %s", written, to.Name()), fmt.Sprint(err))
-}
-
-// takeProcessor keeps more processors busy than there are, for two seconds.
-func takeProcessor(a *attempt) {
-	var pids []int
-	for range 32 {
-		pid, err := forkBusy()
-		if err != nil {
-			break
-		}
-		pids = append(pids, pid)
-	}
-	time.Sleep(2 * time.Second)
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-	}
-	a.note("keep processors busy", fmt.Sprintf("%d processes", len(pids)))
-}
-
-// forkBusy makes a child that does nothing without a pause.
-//
-//go:norace
-//go:nosplit
-func forkBusy() (int, error) {
-	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	if pid == 0 {
-		_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
-		for {
-			_, _, _ = syscall.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
-		}
-	}
-	return int(pid), nil
 }

@@ -48,32 +48,38 @@ func changeIDs(a *attempt) {
 	}
 }
 
-func capabilities(a *attempt) {
-	status, _ := os.ReadFile("/proc/thread-self/status")
+// sandboxOf tells what a status file of /proc says of the capabilities of a process, and of what it cannot get rid of.
+func sandboxOf(path string, tell func(string, error)) {
+	status, err := os.ReadFile(path)
+	if err != nil {
+		tell("an own status that cannot be read: "+err.Error(), nil)
+	}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		value = strings.TrimSpace(value)
+		var err error
 		switch name {
 		case "CapInh", "CapPrm", "CapEff", "CapAmb", "CapBnd":
-			var err error = errors.New("empty")
-			if strings.Trim(value, "0") != "" {
-				err = nil
+			if strings.Trim(value, "0") == "" {
+				err = errors.New("empty")
 			}
-			a.try(name+" "+value, err)
+			tell(name+" "+value, err)
 		case "NoNewPrivs":
-			var err error = errors.New("set")
-			if value != "1" {
-				err = nil
+			if value == "1" {
+				err = errors.New("set")
 			}
-			a.try("gain privileges by execve (no_new_privs "+value+")", err)
+			tell("gain privileges by execve (no_new_privs "+value+")", err)
 		case "Seccomp":
-			var err error = errors.New("filter")
-			if value != "2" {
-				err = nil
+			if value == "2" {
+				err = errors.New("filter")
 			}
-			a.try("run without seccomp ("+value+")", err)
+			tell("run without seccomp ("+value+")", err)
 		}
 	}
+}
+
+func capabilities(a *attempt) {
+	sandboxOf("/proc/thread-self/status", func(what string, err error) { a.try(what, err) })
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{{Effective: ^uint32(0), Permitted: ^uint32(0), Inheritable: ^uint32(0)}, {Effective: 0x1ff, Permitted: 0x1ff, Inheritable: 0x1ff}}
 	a.try("capset, all", unix.Capset(&header, &data[0]))

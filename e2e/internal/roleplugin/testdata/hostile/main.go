@@ -96,9 +96,13 @@ func manifest() *rolev1.Manifest {
 		}},
 		{Name: "talker", Summary: "Goes beyond its ports", Grants: []*rolev1.Grant{grant("connect", "port", "1"), grant("listen", "port", "2999")}},
 		{Name: "stubborn", Summary: "Outlives its stop"},
-		{Name: "glutton", Summary: "Takes all that there is", ConsensusUser: "glutton"},
+		// Bounds that are soon reached: what is asked is what becomes of who reaches them.
+		{Name: "glutton", Summary: "Takes all that there is", ConsensusUser: "glutton", Grants: []*rolev1.Grant{{Name: "limit", Parameters: map[string]string{
+			"memory": "256Mi", "processes": "128", "store-bytes": "64Mi",
+		}}}},
 		{Name: "swapper", Summary: "Puts another's socket in place of its own"},
 		{Name: "lingerer", Summary: "Is removed, and stays", ConsensusUser: "lingerer"},
+		{Name: "outcast", Summary: "Loses its user, and stays", ConsensusUser: "outcast"},
 	}
 	for _, l := range lies {
 		m.Roles = append(m.Roles, &rolev1.RoleManifest{Name: l.role, Summary: l.summary})
@@ -144,7 +148,7 @@ func (p *plugin) Watch(_ *rolev1.WatchRequest, stream grpc.ServerStreamingServer
 }
 
 func (p *plugin) Stop(ctx context.Context, _ *rolev1.StopRequest) (*rolev1.StopResponse, error) {
-	if p.name == "stubborn" || p.name == "lingerer" {
+	if p.name == "stubborn" || p.name == "lingerer" || p.name == "outcast" {
 		// It holds its stop for ever.
 		select {}
 	}

@@ -18,6 +18,7 @@ var outliveAttempts = map[string]func(*attempt){
 	"outlive.children": outlive,
 	"outlive.cgroup":   leaveGroup,
 	"outlive.store":    keepStore,
+	"outlive.removed":  keepStore,
 }
 
 // outlive starts children that are not to be found: sessions of their own, orphans, without the variables of the instance, under another name, with nothing
@@ -40,7 +41,7 @@ func outlive(a *attempt) {
 	start("a process group of its own", bare, &syscall.SysProcAttr{Setpgid: true})
 	start("with another environment", bare, &syscall.SysProcAttr{Setsid: true})
 	start("as another role's", append(bare, "REEVE_INSTANCE="+a.arguments["instance"]), &syscall.SysProcAttr{Setsid: true})
-	start("a chain of processes", []string{childVariable + "=run", fmt.Sprintf("HOSTILE_BEGAN=%d", time.Now().Unix())}, &syscall.SysProcAttr{Setsid: true})
+	start("a chain of processes", []string{childVariable + "=run", fmt.Sprintf("HOSTILE_BEGAN=%d", time.Now().Unix()), "HOSTILE_ENOUGH=" + a.data("enough")}, &syscall.SysProcAttr{Setsid: true})
 	a.result.Values["pids"] = strings.Join(pids, " ")
 }
 

@@ -17,7 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/consensus"
@@ -137,15 +139,24 @@ func (h *house) watch(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The bare protocol: etcd's client would try for ever to have the watch back.
 	raw, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}})
 	if err != nil {
 		return "", err
 	}
-	prefix := "/reeve/users/" + consensusUser + "/"
-	responses := raw.Watch(context.Background(), prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
-	first, ok := <-responses
-	if !ok || first.Err() != nil {
-		return "", fmt.Errorf("no watch: %w", first.Err())
+	prefix := "/reeve/users/" + consensusUser
+	watch, err := pb.NewWatchClient(raw.ActiveConnection()).Watch(context.Background(), grpc.WaitForReady(true))
+	if err != nil {
+		return "", err
+	}
+	// From the prefix with its slash to what sorts behind everything that has it.
+	create := &pb.WatchCreateRequest{Key: []byte(prefix + "/"), RangeEnd: []byte(prefix + "0")}
+	if err := watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}); err != nil {
+		return "", err
+	}
+	first, err := watch.Recv()
+	if err != nil || first.Canceled {
+		return "", fmt.Errorf("no watch: %s %w", first.GetCancelReason(), err)
 	}
 	set := func(text string) {
 		h.mu.Lock()
@@ -154,16 +165,16 @@ func (h *house) watch(r *http.Request) (string, error) {
 	}
 	set("open")
 	go func() {
-		for response := range responses {
-			for _, event := range response.Events {
-				set("saw " + strings.TrimPrefix(string(event.Kv.Key), prefix))
-			}
-			if err := response.Err(); err != nil {
-				set("ended: " + err.Error())
+		for {
+			response, err := watch.Recv()
+			if err != nil || response.Canceled {
+				set(fmt.Sprint("ended: ", response.GetCancelReason(), " ", err))
 				return
 			}
+			for _, event := range response.Events {
+				set("saw " + strings.TrimPrefix(string(event.Kv.Key), prefix+"/"))
+			}
 		}
-		set("ended")
 	}()
 	return socket, nil
 }

@@ -1,0 +1,64 @@
+package hostile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mountsOf are the mounts that the test sees, which are the machine's: a line for each. Left out are those that the test itself makes, which are right below its
+// directory, and those of other tests, which are somewhere else below that of temporary files.
+func mountsOf(t *testing.T) map[string]bool {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mountsIn(string(content), suite.base, os.TempDir())
+}
+
+func mountsIn(text, base, temporary string) map[string]bool {
+	found := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 {
+			continue
+		}
+		path := fields[4]
+		others := strings.HasPrefix(path, temporary+"/") && !strings.HasPrefix(path, base+"/")
+		if filepath.Dir(path) != base && !others {
+			found[strings.TrimSpace(line)] = true
+		}
+	}
+	return found
+}
+
+// sameMounts looks whether the machine's mounts are as they were.
+func (s *scene) sameMounts(t *testing.T, o *Outcome) {
+	t.Helper()
+	now := mountsOf(t)
+	for line := range now {
+		if !s.mounts[line] {
+			o.escape("the machine has another mount: %s", line)
+		}
+	}
+	for line := range s.mounts {
+		if !now[line] {
+			o.escape("the machine has a mount no more: %s", line)
+		}
+	}
+	s.mounts = now
+}
+
+// TestMounts checks which mounts are looked at.
+func TestMounts(t *testing.T) {
+	line := func(path string) string { return "36 35 98:0 / " + path + " rw,noatime shared:1 - ext4 /dev/root rw\n" }
+	for path, seen := range map[string]bool{
+		"/": true, "/proc": true, "/tmp": true, "/tmp/base/0": false, "/tmp/base/r0": false, "/tmp/base/0/0/d/data/roles/attacker/mount": true, "/tmp/other/0": false,
+	} {
+		if got := len(mountsIn(line(path), "/tmp/base", "/tmp")) == 1; got != seen {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// TestRemitFairUse has a role use up what it may have in the store: it is told so, the other goes on, and everybody sees how much it has, also after the
+// store was killed.
+func TestRemitFairUse(t *testing.T) {
+	t.Parallel()
+	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+		c.Up(t)
+		addTenant(t, c, "modest", "user=modest")
+		status := addTenant(t, c, "greedy", "user=greedy", "asks=listen port=any, limit store-bytes=1Mi store-leases=3")
+		var err error
+		written := 0
+		for ; err == nil && written < 100; written++ {
+			_, err = tell(t, status, "greedy", post, "put", "key", fmt.Sprint("key", written), "size", "100000")
+		}
+		refusedBy(t, err, "a write beyond the quota", "ErrOverQuota", "greedy", "1048576", "store-bytes")
+		if written-1 != 10 {
+			t.Errorf("%d values of 100,000 bytes were taken, of a quota of 1 MiB", written-1)
+		}
+		leases := 0
+		for err = nil; err == nil && leases < 100; leases++ {
+			_, err = tell(t, status, "greedy", post, "lease")
+		}
+		refusedBy(t, err, "a lease beyond the quota", "ErrOverQuota", "greedy", "lease")
+		if leases-1 != 3 {
+			t.Errorf("%d leases were given, of a quota of 3", leases-1)
+		}
+		goesOn := func(status devcluster.Status) {
+			t.Helper()
+			for n := range 20 {
+				mustTell(t, status, "modest", post, "put", "key", fmt.Sprint("key", n), "size", "100000")
+			}
+			mustTell(t, status, "modest", post, "lease")
+		}
+		goesOn(status)
+		// What it has it can still read, and replace by less: that is how it gets room.
+		mustTell(t, status, "greedy", post, "put", "key", "key0", "value", "small")
+		_, err = tell(t, status, "greedy", post, "put", "key", "another", "size", "200000")
+		refusedBy(t, err, "a write beyond the quota", "ErrOverQuota")
+
+		before := awaitRole(t, c, "greedy", "its usage is shown", func(s shownRole) bool {
+			u := s.Usage
+			return u != nil && u.ConsensusUser == "greedy" && u.BytesQuota == 1<<20 && u.LeasesQuota == 3 && u.Leases == 3 &&
+				u.Bytes > 900_000 && u.Bytes < 950_000 && u.Refused == 3
+		}).Usage
+		metrics := func() {
+			t.Helper()
+			all := parse(t, c.MustReeve(t, "node", "metrics", "self").Stdout)
+			all.want(t, exactly(float64(before.Bytes)), "reeve_store_user_bytes", "user", "greedy")
+			all.want(t, exactly(1<<20), "reeve_store_user_bytes_quota", "user", "greedy")
+			all.want(t, exactly(3), "reeve_store_user_leases", "user", "greedy")
+			all.want(t, exactly(3), "reeve_store_user_leases_quota", "user", "greedy")
+		}
+		metrics()
+		if text := c.MustReeve(t, "role", "show", "self", "greedy").Stdout; !strings.Contains(text, "1.0 MiB") {
+			t.Errorf("the table does not show the quota: %s", text)
+		}
+
+		c.Kill(t, status.Role("consensus").PID)
+		status = c.Await(t, patience, "the store again", func(s devcluster.Status) bool {
+			return s.Up("consensus", "greedy", "modest") && s.Role("consensus").PID != status.Role("consensus").PID
+		})
+		// The one that was killed has counted refusals, and the one that runs has not.
+		after := awaitRole(t, c, "greedy", "the new process says what its usage is", func(s shownRole) bool { return s.Usage != nil && s.Usage.Refused == 0 }).Usage
+		if after.Bytes != before.Bytes || after.Leases != before.Leases || after.BytesQuota != before.BytesQuota || after.LeasesQuota != before.LeasesQuota {
+			t.Errorf("the usage is %+v, before the store was killed %+v", after, before)
+		}
+		metrics()
+		_, err = tell(t, status, "greedy", post, "put", "key", "another", "size", "200000")
+		refusedBy(t, err, "a write beyond the quota after the store was killed", "ErrOverQuota")
+		_, err = tell(t, status, "greedy", post, "lease")
+		refusedBy(t, err, "a lease beyond the quota after the store was killed", "ErrOverQuota")
+		goesOn(status)
+	})
+}
+
+// TestRemitExitCause has a role use more memory than it may, and kills it by hand: the two are told apart.
+func TestRemitExitCause(t *testing.T) {
+	t.Parallel()
+	if !isRoot() {
+		t.Skip("cannot run: memory is bounded by control groups, which are root's to make")
+	}
+	c := newCluster(t)
+	c.Up(t)
+	status := addTenant(t, c, "tenant", "asks=listen port=any, limit memory=64Mi")
+	if shown := showRole(t, c, "tenant"); shown.misses("cgroup-memory") {
+		t.Skipf("cannot run: this machine does not bound memory: %s", shown)
+	}
+	failed := func(what string, outOfMemory bool) {
+		t.Helper()
+		before := status
+		status = awaitOther(t, c, status, "tenant")
+		failure := showRole(t, c, "tenant").Instance.LastFailure
+		if failure == nil || failure.OutOfMemory != outOfMemory || failure.InstanceID != before.Role("tenant").InstanceID {
+			t.Errorf("%s: the failure is %+v, want out of memory: %t", what, failure, outOfMemory)
+			return
+		}
+		if !outOfMemory && failure.Signal != "SIGKILL" || outOfMemory && !strings.Contains(failure.Cause, "memory") {
+			t.Errorf("%s: the failure is %+v", what, failure)
+		}
+		events := c.Events(t, "RoleCrashed", "tenant")
+		last := events[len(events)-1]
+		if (last.Details["out_of_memory"] == "true") != outOfMemory || last.InstanceID != failure.InstanceID {
+			t.Errorf("%s: the event is %+v", what, last)
+		}
+	}
+	c.Kill(t, status.Role("tenant").PID)
+	failed("killed", false)
+	// Less than it may have is no matter.
+	mustTell(t, status, "tenant", post, "eat", "mib", "16")
+	if _, err := tell(t, status, "tenant", post, "eat", "mib", "256"); err == nil {
+		t.Error("a role has four times the memory that it may")
+	}
+	failed("used more than it may", true)
+	c.Kill(t, status.Role("tenant").PID)
+	failed("killed again", false)
+	if s := c.Status(t); !s.Up(devcluster.DefaultRoles...) || s.Role("consensus").Restarts+s.Role("curator").Restarts+s.Role("hostsfile").Restarts != 0 {
+		t.Errorf("the others have suffered: %s", s)
+	}
+}
+
+// TestRemitFullDisk has a role fill the node's volume: it is stopped, by its name, and no other loses anything.
+func TestRemitFullDisk(t *testing.T) {
+	t.Parallel()
+	if !isRoot() {
+		t.Skip("cannot run: only root can mount a disk to fill")
+	}
+	d := newImage(t, 900<<20)
+	c := d.cluster(t, nil)
+	c.WriteParameters(t, func(p *nodev1.Parameters) { p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path)) })
+	c.Up(t)
+	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
+	c.MustReeve(t, "role", "add", "self", "writer")
+	before := addTenant(t, c, "glutton", "user=glutton")
+	writing := startLoad(t, before.Role("writer").URL())
+	writing.await(t, c, writesBetween)
+	mustTell(t, before, "glutton", post, "fill")
+	status := c.Await(t, patience, "the glutton stopped since it filled the disk", func(s devcluster.Status) bool {
+		role := s.Role("glutton")
+		return role.PID == 0 && role.State != "Ready" && strings.Contains(role.Reason, "disk")
+	})
+	events := c.Events(t, "RoleFilledDisk", "")
+	if len(events) != 1 || events[0].Role != "glutton" || events[0].Details["bytes"] == "" {
+		t.Errorf("the events are %+v, want one, of the glutton", events)
+	}
+	writing.await(t, c, writing.count()+writesBetween)
+	for _, role := range append([]string{"writer"}, devcluster.DefaultRoles...) {
+		if is, was := status.Role(role), before.Role(role); is.PID != was.PID {
+			t.Errorf("%s is %+v, before %+v", role, is, was)
+		}
+	}
+	if homeless := c.Events(t, "MembershipChanged", ""); len(homeless) > 0 && homeless[len(homeless)-1].Details["to"] != "Home" {
+		t.Errorf("the node was not Home all the time: %+v", homeless)
+	}
+	writing.stop()
+	writing.done.Wait()
+	nothingLost(t, c.AwaitUp(t, patience, append([]string{"writer"}, devcluster.DefaultRoles...)...), writing)
+	// With less data it runs again.
+	if err := os.Remove(c.Path("data", "roles", "glutton", "fill")); err != nil {
+		t.Fatal(err)
+	}
+	c.AwaitUp(t, patience, "glutton")
+}
+
+// newImage mounts a disk of a size of its own: a file system in a file.
+func newImage(t *testing.T, size int64) disk {
+	t.Helper()
+	d := disk{filepath.Join(suite.base, fmt.Sprintf("m%d", disks.Add(1)))}
+	image := d.path + ".img"
+	if err := os.Mkdir(d.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, size); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"mkfs.ext4", "-q", "-m", "0", image}, {"mount", "-o", "loop", image, d.path}} {
+		if output, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("cannot run: this root cannot make a disk to fill: %v: %s", err, output)
+		}
+	}
+	t.Cleanup(func() {
+		if output, err := exec.Command("umount", "-l", d.path).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
+		_ = os.Remove(image)
+	})
+	if err := os.Chmod(d.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
