@@ -248,8 +248,14 @@ func (t *trial) lease(a api, lease int64) {
 	t.refused("LeaseTimeToLive", "foreign lease, with keys", func(ctx context.Context) error {
 		return drop(a.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: lease, Keys: true}))
 	})
-	t.refused("LeaseLeases", "while others have leases", func(ctx context.Context) error {
-		return drop(a.LeaseLeases(ctx, &pb.LeaseLeasesRequest{}))
+	t.permitted("LeaseLeases", "which are its own only", func(ctx context.Context) error {
+		answer, err := a.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+		for _, of := range answer.GetLeases() {
+			if of.GetID() == lease {
+				return errors.New("the list has a lease of another user")
+			}
+		}
+		return err
 	})
 	t.refused("LeaseKeepAlive", "foreign lease", func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -268,9 +274,9 @@ func (t *trial) lease(a api, lease int64) {
 func (t *trial) auth(a api) {
 	t.service = "Auth"
 	everything := &authpb.Permission{PermType: authpb.Permission_READWRITE, Key: []byte{0}, RangeEnd: []byte{0}}
-	t.permitted("AuthStatus", "", func(ctx context.Context) error { return drop(a.AuthStatus(ctx, &pb.AuthStatusRequest{})) })
-	t.permitted("UserGet", "itself", func(ctx context.Context) error { return drop(a.UserGet(ctx, &pb.AuthUserGetRequest{Name: "probe"})) })
-	t.permitted("RoleGet", "its own", func(ctx context.Context) error { return drop(a.RoleGet(ctx, &pb.AuthRoleGetRequest{Role: "probe"})) })
+	t.refused("AuthStatus", "", func(ctx context.Context) error { return drop(a.AuthStatus(ctx, &pb.AuthStatusRequest{})) })
+	t.refused("UserGet", "itself", func(ctx context.Context) error { return drop(a.UserGet(ctx, &pb.AuthUserGetRequest{Name: "probe"})) })
+	t.refused("RoleGet", "its own", func(ctx context.Context) error { return drop(a.RoleGet(ctx, &pb.AuthRoleGetRequest{Role: "probe"})) })
 	t.refused("AuthEnable", "", func(ctx context.Context) error { return drop(a.AuthEnable(ctx, &pb.AuthEnableRequest{})) })
 	t.refused("AuthDisable", "", func(ctx context.Context) error { return drop(a.AuthDisable(ctx, &pb.AuthDisableRequest{})) })
 	t.refused("UserAdd", "", func(ctx context.Context) error {
@@ -313,7 +319,7 @@ func (t *trial) auth(a api) {
 
 func (t *trial) cluster(a api) {
 	t.service = "Cluster"
-	t.permitted("MemberList", "", func(ctx context.Context) error { return drop(a.MemberList(ctx, &pb.MemberListRequest{})) })
+	t.refused("MemberList", "", func(ctx context.Context) error { return drop(a.MemberList(ctx, &pb.MemberListRequest{})) })
 	t.refused("MemberAdd", "a member", func(ctx context.Context) error {
 		return drop(a.MemberAdd(ctx, &pb.MemberAddRequest{PeerURLs: []string{"http://127.0.0.1:1"}}))
 	})
@@ -330,7 +336,7 @@ func (t *trial) cluster(a api) {
 func (t *trial) maintenance(a api) {
 	t.service = "Maintenance"
 	t.permitted("Status", "", func(ctx context.Context) error { return drop(a.Status(ctx, &pb.StatusRequest{})) })
-	t.permitted("Alarm", "list", func(ctx context.Context) error { return drop(a.Alarm(ctx, &pb.AlarmRequest{})) })
+	t.refused("Alarm", "list", func(ctx context.Context) error { return drop(a.Alarm(ctx, &pb.AlarmRequest{})) })
 	t.refused("Alarm", "raise", func(ctx context.Context) error {
 		return drop(a.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}))
 	})
