@@ -2,11 +2,13 @@ package cgroup_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,5 +311,47 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 	if paths := group.Paths(); len(paths) > 0 {
 		t.Errorf("groups %v", paths)
+	}
+}
+
+// A thread that has entered a group bears its children there, and does not make the process one of the group's, which would be killed with it.
+func TestEnter(t *testing.T) {
+	tree, err := cgroup.Open("reeve-test-enter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tree.Close() })
+	group, err := tree.Make("entered.1", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan *exec.Cmd)
+	leave := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		command := exec.Command("/bin/sleep", "1000")
+		if err := errors.Join(group.Enter(), command.Start()); err != nil {
+			t.Error(err)
+		}
+		started <- command
+		<-leave
+	}()
+	command := <-started
+	if command.Process == nil {
+		t.FailNow()
+	}
+	if err := group.Complete(command.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if pids, err := group.Processes(); err != nil || !slices.Equal(pids, []int{command.Process.Pid}) {
+		t.Errorf("the group has %v, %v; want the child %d alone", pids, err, command.Process.Pid)
+	}
+	if err := group.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = command.Wait()
+	close(leave)
+	if err := group.Remove(); err != nil {
+		t.Error(err)
 	}
 }

@@ -34,9 +34,32 @@ func (m member) file(name string) string { return filepath.Join(m.directory, nam
 
 func (m member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// Add moves a process into the group, with all of its threads.
-func (g *Group) Add(pid int) error {
+// Enter moves the calling thread into the group in the hierarchies in which a thread can be moved by itself (v1), so that the processes which it starts are
+// born there: to move another process costs milliseconds in each, since all of the machine's forks are held up. The thread must be of use for nothing else
+// afterwards. Complete moves its child into the group in the other hierarchies.
+func (g *Group) Enter() error {
 	for _, m := range g.members {
+		if m.unified {
+			continue
+		}
+		if err := write(m.file("tasks"), "0"); err != nil {
+			return fmt.Errorf("cgroup: into the group of %s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+// Complete moves a process into the group whose parent was in it by Enter.
+func (g *Group) Complete(pid int) error { return g.add(pid, func(m member) bool { return m.unified }) }
+
+// Add moves a process into the group, with all of its threads.
+func (g *Group) Add(pid int) error { return g.add(pid, func(member) bool { return true }) }
+
+func (g *Group) add(pid int, to func(member) bool) error {
+	for _, m := range g.members {
+		if !to(m) {
+			continue
+		}
 		if err := write(m.file("cgroup.procs"), strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("cgroup: process %d into the group of %s: %w", pid, g.name, err)
 		}
@@ -105,7 +128,8 @@ func (g *Group) Processes() ([]int, error) {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
 			for _, field := range strings.Fields(string(text)) {
-				if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: of a PID namespace that is not seen here
+				// 0 is of a PID namespace that is not seen here. A thread of the core that is in the group (Enter) does not make the core one of its processes.
+				if pid, err := strconv.Atoi(field); err == nil && pid > 0 && pid != os.Getpid() {
 					pids = append(pids, pid)
 				}
 			}

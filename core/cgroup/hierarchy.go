@@ -66,9 +66,12 @@ func hierarchies(groups, mounts string) []hierarchy {
 				h.controllers = append(h.controllers, controller)
 			}
 		}
-		if unified || len(h.controllers) > 0 {
-			found = append(found, h)
-		}
+		found = append(found, h)
+	}
+	// The tree of v2 beside those of v1 has no controllers, and to move a process into it holds up all of the machine's forks: it is of use only where there is
+	// nothing else by which to find the processes of a role.
+	if slices.ContainsFunc(found, func(h hierarchy) bool { return len(h.controllers) > 0 }) {
+		found = slices.DeleteFunc(found, func(h hierarchy) bool { return len(h.controllers) == 0 })
 	}
 	return found
 }

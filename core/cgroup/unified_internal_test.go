@@ -102,8 +102,12 @@ func TestHierarchies(t *testing.T) {
 	for _, h := range hierarchies(groups, mounts) {
 		got = append(got, h.directory+" "+strings.Join(h.controllers, ","))
 	}
-	want := []string{"/sys/fs/cgroup/pids/a pids", "/sys/fs/cgroup/mem ory/own memory", "/sys/fs/cgroup/cpu2 cpu", "/sys/fs/cgroup/unified/u "}
+	want := []string{"/sys/fs/cgroup/pids/a pids", "/sys/fs/cgroup/mem ory/own memory", "/sys/fs/cgroup/cpu2 cpu"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	// The tree of v2 is of use where there is no other.
+	if alone := hierarchies("0::/u\n", "36 1 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"); len(alone) != 1 || alone[0].directory != "/sys/fs/cgroup/unified/u" {
+		t.Errorf("v2 alone: %v", alone)
 	}
 }

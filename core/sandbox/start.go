@@ -28,6 +28,8 @@ type start struct {
 	limits  []limit
 	input   *os.File
 	program int
+	// entered says that the thread is in the control group of the process.
+	entered bool
 	// inspect is given the process while it is stopped; nil: nothing is.
 	inspect func(pid int) error
 }

@@ -39,6 +39,13 @@ func acquire(do func(), got chan<- struct{}) {
 
 // run confines the calling thread, starts the process from it, and has it wait before its first instruction until everything else is done.
 func (s *start) run(stopped chan<- int, proceed <-chan error) (*os.Process, *os.File, error) {
+	// A thread that lives as long as its child does not enter the child's group: it is the core's.
+	s.entered = s.command.Group != nil && !s.policy.EndsWithCore
+	if s.entered {
+		if err := s.command.Group.Enter(); err != nil {
+			return nil, nil, failed("cgroup", "enter it", err)
+		}
+	}
 	if s.confine {
 		if err := s.confineThread(); err != nil {
 			return nil, nil, err
@@ -166,8 +173,12 @@ func ending(status unix.WaitStatus) string {
 
 // whileStopped does to the child what the confined thread cannot.
 func (s *start) whileStopped(pid int) error {
-	if s.command.Group != nil {
-		if err := s.command.Group.Add(pid); err != nil {
+	if group := s.command.Group; group != nil {
+		add := group.Add
+		if s.entered {
+			add = group.Complete
+		}
+		if err := add(pid); err != nil {
 			return failed("cgroup", "take the process in", err)
 		}
 	}
