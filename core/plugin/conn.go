@@ -31,6 +31,9 @@ const maxHeaders = 256 << 10
 // connect connects to a socket in a directory that a role can change. It follows no link there: the connection alone could wake up a service of the host.
 func connect(ctx context.Context, socket string) (net.Conn, error) {
 	fd, err := unix.Open(socket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%w: %s is a link", ErrPeer, socket)
+	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: socket, Err: err}
 	}
@@ -57,7 +60,11 @@ func dial(ctx context.Context, socket string, check func(peercred.Peer) error) (
 	var refused atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:///plugin",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return connect(ctx, socket)
+			conn, err := connect(ctx, socket)
+			if errors.Is(err, ErrPeer) {
+				refused.Store(&err)
+			}
+			return conn, err
 		}),
 		// The other side may be hostile: gRPC itself would take 16 MiB of headers with each answer.
 		grpc.WithMaxHeaderListSize(maxHeaders),

@@ -255,7 +255,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chmod(copied, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=5m")
+	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=9m")
 	tests.Dir = "/"
 	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH")}
 	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}
