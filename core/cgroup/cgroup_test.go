@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/cgroup"
 )
@@ -327,15 +328,27 @@ func TestEnter(t *testing.T) {
 	}
 	started := make(chan *exec.Cmd)
 	leave := make(chan struct{})
-	go func() {
+	var enter func()
+	enter = func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread is refused. Nobody else is given it while this goroutine has it, so that the other one runs on a thread that can end.
+			if err := group.Enter(); err == nil {
+				t.Error("the main thread was let in")
+			}
+			go enter()
+			<-leave
+			runtime.UnlockOSThread()
+			return
+		}
 		command := exec.Command("/bin/sleep", "1000")
 		if err := errors.Join(group.Enter(), command.Start()); err != nil {
 			t.Error(err)
 		}
 		started <- command
 		<-leave
-	}()
+	}
+	go enter()
 	command := <-started
 	if command.Process == nil {
 		t.FailNow()

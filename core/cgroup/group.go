@@ -36,8 +36,11 @@ func (m member) has(controller string) bool { return slices.Contains(m.controlle
 
 // Enter moves the calling thread into the group in the hierarchies in which a thread can be moved by itself (v1), so that the processes which it starts are
 // born there: to move another process costs milliseconds in each, since all of the machine's forks are held up. The thread must be of use for nothing else
-// afterwards. Complete moves its child into the group in the other hierarchies.
+// afterwards, and end with that, which the main thread of a process cannot do: it is refused. Complete moves the child into the group in the other hierarchies.
 func (g *Group) Enter() error {
+	if unix.Gettid() == unix.Getpid() {
+		return fmt.Errorf("cgroup: into the group of %s: the main thread would never leave it", g.name)
+	}
 	for _, m := range g.members {
 		if m.unified {
 			continue
