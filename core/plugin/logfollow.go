@@ -26,14 +26,17 @@ const (
 	// maxBacklog is how much of what was written is read at a time, in bytes. What a role writes faster than that is left out of the core's log
 	// unread.
 	maxBacklog = 1 << 20
-	// floodPause is how long the core leaves a log alone whose role has used up its share, and floodBacklog how much of it is then read: nothing is
+	// floodPause is how long the core leaves a log alone at most whose role has used up its share, and floodBacklog how much of it is then read: nothing is
 	// forwarded, so that it is looked at only to keep the file small, to know the last lines and to count the others.
 	floodPause   = 100 * time.Millisecond
-	floodBacklog = 64 << 10
+	floodBacklog = 16 << 10
 	// rush is how much a role has to have written since the core last looked, in bytes, for the core to look again after rushPause already: the file is to
-	// stay small, however fast the role is.
+	// stay small, however fast the role is. From then on the pauses double, as long as the role writes less.
 	rush      = 4 << 20
-	rushPause = 5 * time.Millisecond
+	rushPause = 2 * time.Millisecond
+	// rushLog is how much of the end of a log is kept that begins anew in a rush, in bytes: whoever writes more is held up by the kernel for as long as the
+	// disk needs for what the role writes.
+	rushLog = 64 << 10
 	// pollLog is how often a log is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
@@ -68,7 +71,8 @@ type follower struct {
 	// leaving says that another core goes on where this one stops. It is set before stop is closed.
 	leaving bool
 	share   share // of run's goroutine
-	rushed  bool  // of run's goroutine: the role wrote a rush since the last look
+	// pause is how long a log is left alone whose role has used up its share: of run's goroutine.
+	pause time.Duration
 
 	mu   sync.Mutex
 	kept []logLine
@@ -147,9 +151,13 @@ func (f *follower) run() {
 		}
 		// No more than is there now: somebody may write for ever, also one who ought to be gone.
 		backlog, most := f.remaining(), int64(maxBacklog)
-		f.rushed = backlog > rush
-		if f.share.spent() {
-			most = floodBacklog
+		switch {
+		case backlog > rush:
+			f.pause, most = rushPause, floodBacklog
+		case f.share.spent():
+			f.pause, most = min(2*f.pause, floodPause), floodBacklog
+		default:
+			f.pause = rushPause
 		}
 		if backlog > most {
 			f.skip(backlog - most)
@@ -233,7 +241,11 @@ func (f *follower) keepEnd(size int64) error {
 	if err != nil {
 		return err
 	}
-	from := max(0, size-keptLog)
+	keep := int64(keptLog)
+	if f.pause == rushPause && f.share.spent() {
+		keep = rushLog
+	}
+	from := max(0, size-keep)
 	_, err = io.Copy(kept, io.NewSectionReader(f.file, from, size-from))
 	return errors.Join(err, kept.Close())
 }
@@ -303,10 +315,8 @@ func (f *follower) account(last bool) {
 func (f *follower) waitForMore() {
 	pause := time.Duration(0)
 	switch {
-	case f.share.spent() && f.rushed:
-		pause = rushPause
 	case f.share.spent():
-		pause = floodPause
+		pause = f.pause
 	case f.events == nil:
 		pause = pollLog
 	}
