@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/sha256"
 	"encoding/hex"
+
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/cgroup"

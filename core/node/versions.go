@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
@@ -126,19 +124,6 @@ func versionBefore(record *clusterv1.PluginRecord) *clusterv1.PluginRecord {
 		Name: record.GetName(), Version: version.GetVersion(), Digests: version.GetDigests(), Manifest: version.GetManifest(),
 		Generation: record.GetGeneration(), Added: version.GetAdded(), Decided: record.GetDecided(), Genesis: record.GetGenesis(),
 	}
-	wanted := remit.Wanted(version.GetManifest())
-	for _, granted := range record.GetGrants() {
-		wants := remit.ForRole(wanted, granted.GetRole())
-		kept := &clusterv1.RoleGrants{Role: granted.GetRole()}
-		if granted.GetConsensusUser() == wants.GetConsensusUser() {
-			kept.ConsensusUser = granted.GetConsensusUser()
-		}
-		for _, grant := range granted.GetGrants() {
-			if remit.Has(wants.GetGrants(), grant) {
-				kept.Grants = append(kept.Grants, proto.CloneOf(grant))
-			}
-		}
-		before.Grants = append(before.Grants, kept)
-	}
+	before.Grants = remit.Kept(record.GetManifest(), record.GetGrants(), version.GetManifest())
 	return before
 }

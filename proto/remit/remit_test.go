@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -131,4 +133,34 @@ func FuzzOf(f *testing.F) {
 			t.Errorf("%+v %v, and twice %+v %v", first, err, again, errAgain)
 		}
 	})
+}
+
+// What the owner chose stays, with newer versions and on the way back; what only the version that runs asks for goes with it.
+func TestKept(t *testing.T) {
+	manifest := func(user string, grants ...*rolev1.Grant) *rolev1.Manifest {
+		return &rolev1.Manifest{Roles: []*rolev1.RoleManifest{{Name: "a", ConsensusUser: user, Grants: grants}, {Name: "quiet"}}}
+	}
+	standard, own := grant(remit.ReplaceFile, "path", "/etc/hosts"), grant(remit.ReplaceFile, "path", "/srv/hosts")
+	other, port := grant(remit.ReplaceFile, "path", "/etc/other"), grant(remit.Listen, "port", "80")
+	for name, c := range map[string]struct {
+		runs, other   *rolev1.Manifest
+		user, want    string
+		granted, kept []*rolev1.Grant
+	}{
+		"asked for by both":        {manifest("a", standard), manifest("a", standard), "a", "a", []*rolev1.Grant{standard}, []*rolev1.Grant{standard}},
+		"the owner's own":          {manifest("", standard), manifest("", standard), "", "", []*rolev1.Grant{own}, []*rolev1.Grant{own}},
+		"the owner's, new default": {manifest("", standard), manifest("", other), "", "", []*rolev1.Grant{own}, []*rolev1.Grant{own}},
+		"only the one that runs":   {manifest("", standard, port), manifest("", standard), "", "", []*rolev1.Grant{standard, port}, []*rolev1.Grant{standard}},
+		"another default":          {manifest("", standard), manifest("", other), "", "", []*rolev1.Grant{standard}, nil},
+		"withdrawn":                {manifest("a", standard), manifest("a", standard), "", "", nil, nil},
+		"another user":             {manifest("a", port), manifest("b", port), "a", "", []*rolev1.Grant{port}, []*rolev1.Grant{port}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			granted := []*clusterv1.RoleGrants{{Role: "a", ConsensusUser: c.user, Grants: c.granted}}
+			want := []*clusterv1.RoleGrants{{Role: "a", ConsensusUser: c.want, Grants: c.kept}}
+			if got := remit.Kept(c.runs, granted, c.other); !slices.EqualFunc(got, want, func(a, b *clusterv1.RoleGrants) bool { return proto.Equal(a, b) }) {
+				t.Errorf("kept %v, want %v", got, want)
+			}
+		})
+	}
 }

@@ -43,6 +43,29 @@ func Beyond(manifest *rolev1.Manifest, decided, granted []*clusterv1.RoleGrants)
 	return beyond
 }
 
+// Kept is what stays granted when another version takes the place of the one that runs, be it a newer one or the one before: of what is granted, that which
+// the other one asks for. The parameters of a grant may be the owner's own, and then stay; those that the version which runs asks for and the other one
+// does not, go.
+func Kept(runs *rolev1.Manifest, granted []*clusterv1.RoleGrants, other *rolev1.Manifest) []*clusterv1.RoleGrants {
+	var kept []*clusterv1.RoleGrants
+	asked := Wanted(runs)
+	for _, wanted := range Wanted(other) {
+		granted, asked := ForRole(granted, wanted.GetRole()), ForRole(asked, wanted.GetRole()).GetGrants()
+		keep := &clusterv1.RoleGrants{Role: wanted.GetRole()}
+		if granted.GetConsensusUser() == wanted.GetConsensusUser() {
+			keep.ConsensusUser = wanted.GetConsensusUser()
+		}
+		for _, grant := range granted.GetGrants() {
+			named := slices.ContainsFunc(wanted.GetGrants(), func(other *rolev1.Grant) bool { return other.GetName() == grant.GetName() })
+			if Has(wanted.GetGrants(), grant) || named && !Has(asked, grant) {
+				keep.Grants = append(keep.Grants, proto.CloneOf(grant))
+			}
+		}
+		kept = append(kept, keep)
+	}
+	return kept
+}
+
 // ForRole is what of a list is for a role; empty, and never nil, if nothing is.
 func ForRole(list []*clusterv1.RoleGrants, role string) *clusterv1.RoleGrants {
 	for _, grants := range list {

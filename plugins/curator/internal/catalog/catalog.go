@@ -50,7 +50,7 @@ func (c Catalog) Offer(before *clusterv1.PluginRecord, offered *clusterv1.Plugin
 	}
 	version := known(before, offered)
 	if len(remit.Beyond(version.GetManifest(), before.GetDecided(), before.GetGrants())) == 0 {
-		return c.run(before, version, Kept(before, version.GetManifest()))
+		return c.run(before, version, remit.Kept(before.GetManifest(), before.GetGrants(), version.GetManifest()))
 	}
 	after := begun(before, version)
 	after.Waiting = version
@@ -75,29 +75,6 @@ func Grant(before *clusterv1.PluginRecord, grants *clusterv1.RoleGrants) *cluste
 	wanted := remit.ForRole(remit.Wanted(after.GetManifest()), grants.GetRole())
 	after.Decided = ordered(after.GetManifest(), append(others(after.GetDecided(), grants.GetRole()), wanted))
 	return after
-}
-
-// Kept is what stays granted when a version with a manifest takes the place of the one that runs: of what is granted, that which the new one asks for.
-// The parameters of a grant may be the owner's own, and then stay; those that the version before asked for and this one does not, go.
-func Kept(before *clusterv1.PluginRecord, manifest *rolev1.Manifest) []*clusterv1.RoleGrants {
-	var kept []*clusterv1.RoleGrants
-	asked := remit.Wanted(before.GetManifest())
-	for _, wanted := range remit.Wanted(manifest) {
-		granted := remit.ForRole(before.GetGrants(), wanted.GetRole())
-		asked := remit.ForRole(asked, wanted.GetRole()).GetGrants()
-		keep := &clusterv1.RoleGrants{Role: wanted.GetRole()}
-		if granted.GetConsensusUser() == wanted.GetConsensusUser() {
-			keep.ConsensusUser = wanted.GetConsensusUser()
-		}
-		for _, grant := range granted.GetGrants() {
-			named := slices.ContainsFunc(wanted.GetGrants(), func(other *rolev1.Grant) bool { return other.GetName() == grant.GetName() })
-			if remit.Has(wanted.GetGrants(), grant) || named && !remit.Has(asked, grant) {
-				keep.Grants = append(keep.Grants, grant)
-			}
-		}
-		kept = append(kept, keep)
-	}
-	return kept
 }
 
 // run puts a version in the place of the one that runs.
