@@ -194,6 +194,136 @@ func (Tier) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
+// StorageState is how far a node is on the way to its volume.
+type StorageState int32
+
+const (
+	StorageState_STORAGE_STATE_UNSPECIFIED StorageState = 0
+	// The node's secrets and the keys are being made, and the volume formatted.
+	StorageState_STORAGE_STATE_MAKING StorageState = 1
+	// Closed, and waiting for a key.
+	StorageState_STORAGE_STATE_LOCKED StorageState = 2
+	// The key is there, the volume is being opened.
+	StorageState_STORAGE_STATE_OPENING StorageState = 3
+	StorageState_STORAGE_STATE_OPEN    StorageState = 4
+	// The roles have been stopped and the volume is being closed.
+	StorageState_STORAGE_STATE_CLOSING StorageState = 5
+	// Closed because somebody asked for it: nothing opens it by itself before the next start.
+	StorageState_STORAGE_STATE_SEALED StorageState = 6
+)
+
+// Enum value maps for StorageState.
+var (
+	StorageState_name = map[int32]string{
+		0: "STORAGE_STATE_UNSPECIFIED",
+		1: "STORAGE_STATE_MAKING",
+		2: "STORAGE_STATE_LOCKED",
+		3: "STORAGE_STATE_OPENING",
+		4: "STORAGE_STATE_OPEN",
+		5: "STORAGE_STATE_CLOSING",
+		6: "STORAGE_STATE_SEALED",
+	}
+	StorageState_value = map[string]int32{
+		"STORAGE_STATE_UNSPECIFIED": 0,
+		"STORAGE_STATE_MAKING":      1,
+		"STORAGE_STATE_LOCKED":      2,
+		"STORAGE_STATE_OPENING":     3,
+		"STORAGE_STATE_OPEN":        4,
+		"STORAGE_STATE_CLOSING":     5,
+		"STORAGE_STATE_SEALED":      6,
+	}
+)
+
+func (x StorageState) Enum() *StorageState {
+	p := new(StorageState)
+	*p = x
+	return p
+}
+
+func (x StorageState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StorageState) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[3].Descriptor()
+}
+
+func (StorageState) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[3]
+}
+
+func (x StorageState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StorageState.Descriptor instead.
+func (StorageState) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+// CukSourceState is how far a source has come.
+type CukSourceState int32
+
+const (
+	CukSourceState_CUK_SOURCE_STATE_UNSPECIFIED CukSourceState = 0
+	// The volume is open, and nobody asks it.
+	CukSourceState_CUK_SOURCE_STATE_IDLE    CukSourceState = 1
+	CukSourceState_CUK_SOURCE_STATE_WAITING CukSourceState = 2
+	// It has given the key with which the volume was opened.
+	CukSourceState_CUK_SOURCE_STATE_USED CukSourceState = 3
+	// It does not work; it is tried again where that can help.
+	CukSourceState_CUK_SOURCE_STATE_FAILED CukSourceState = 4
+	// The cluster's policy forbids it, or the node was not set up for it.
+	CukSourceState_CUK_SOURCE_STATE_OFF CukSourceState = 5
+)
+
+// Enum value maps for CukSourceState.
+var (
+	CukSourceState_name = map[int32]string{
+		0: "CUK_SOURCE_STATE_UNSPECIFIED",
+		1: "CUK_SOURCE_STATE_IDLE",
+		2: "CUK_SOURCE_STATE_WAITING",
+		3: "CUK_SOURCE_STATE_USED",
+		4: "CUK_SOURCE_STATE_FAILED",
+		5: "CUK_SOURCE_STATE_OFF",
+	}
+	CukSourceState_value = map[string]int32{
+		"CUK_SOURCE_STATE_UNSPECIFIED": 0,
+		"CUK_SOURCE_STATE_IDLE":        1,
+		"CUK_SOURCE_STATE_WAITING":     2,
+		"CUK_SOURCE_STATE_USED":        3,
+		"CUK_SOURCE_STATE_FAILED":      4,
+		"CUK_SOURCE_STATE_OFF":         5,
+	}
+)
+
+func (x CukSourceState) Enum() *CukSourceState {
+	p := new(CukSourceState)
+	*p = x
+	return p
+}
+
+func (x CukSourceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CukSourceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[4].Descriptor()
+}
+
+func (CukSourceState) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[4]
+}
+
+func (x CukSourceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CukSourceState.Descriptor instead.
+func (CukSourceState) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+}
+
 // Isolation is how the roles of a node are kept apart.
 type Isolation int32
 
@@ -230,11 +360,11 @@ func (x Isolation) String() string {
 }
 
 func (Isolation) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[3].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[5].Descriptor()
 }
 
 func (Isolation) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[3]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[5]
 }
 
 func (x Isolation) Number() protoreflect.EnumNumber {
@@ -243,7 +373,7 @@ func (x Isolation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Isolation.Descriptor instead.
 func (Isolation) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 // OperatorRole is what an operator may do.
@@ -286,11 +416,11 @@ func (x OperatorRole) String() string {
 }
 
 func (OperatorRole) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[4].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[6].Descriptor()
 }
 
 func (OperatorRole) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[4]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[6]
 }
 
 func (x OperatorRole) Number() protoreflect.EnumNumber {
@@ -299,7 +429,7 @@ func (x OperatorRole) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperatorRole.Descriptor instead.
 func (OperatorRole) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 // NodeRecord is what the cluster decided about a node.
@@ -679,7 +809,10 @@ type ClusterPolicy struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Isolation IsolationPolicy        `protobuf:"varint,1,opt,name=isolation,proto3,enum=reeve.cluster.v1.IsolationPolicy" json:"isolation,omitempty"`
 	// Grows with every change.
-	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// From where a node may get the cluster's half of the key of its volume (CUK), sorted: "recovery", "tpm". "recovery" is always among them. Empty: all of
+	// them.
+	CukSources    []string `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -726,6 +859,13 @@ func (x *ClusterPolicy) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *ClusterPolicy) GetCukSources() []string {
+	if x != nil {
+		return x.CukSources
+	}
+	return nil
 }
 
 // Missing is a part of a sandbox that a node cannot enforce.
@@ -861,7 +1001,8 @@ type NodeStatus struct {
 	Version  string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Reported *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reported,proto3" json:"reported,omitempty"`
 	// What the node cannot enforce of the sandboxes of its roles, sorted by name; empty: everything is enforced.
-	Missing       []*Missing `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
+	Missing       []*Missing     `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
+	Storage       *StorageStatus `protobuf:"bytes,10,opt,name=storage,proto3" json:"storage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -959,6 +1100,201 @@ func (x *NodeStatus) GetMissing() []*Missing {
 	return nil
 }
 
+func (x *NodeStatus) GetStorage() *StorageStatus {
+	if x != nil {
+		return x.Storage
+	}
+	return nil
+}
+
+// StorageStatus is the state of a node's volume and of what keeps its keys.
+type StorageStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State StorageState           `protobuf:"varint,1,opt,name=state,proto3,enum=reeve.cluster.v1.StorageState" json:"state,omitempty"`
+	// Kind of the volume: "fscrypt", "luks" or "plain".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Whether what is on the volume is encrypted.
+	Encrypted bool `protobuf:"varint,3,opt,name=encrypted,proto3" json:"encrypted,omitempty"`
+	// Where it is: a device, the file of an image, a directory.
+	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
+	// What seals the node's own secrets: "file" or "tpm2".
+	Sealer string `protobuf:"bytes,5,opt,name=sealer,proto3" json:"sealer,omitempty"`
+	// The sources of the cluster's half of the key (CUK), sorted by name; none for a volume that is not encrypted.
+	Sources []*CukSource `protobuf:"bytes,6,rep,name=sources,proto3" json:"sources,omitempty"`
+	// The step of the start-up that is being taken; empty: none.
+	Step string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
+	// What keeps the volume from being opened, and the way out; empty: nothing does.
+	Problem string `protobuf:"bytes,8,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What is weaker than it could be, a sentence each: that the volume is not encrypted, that the keys are sealed by a file only ...
+	Weaknesses []string `protobuf:"bytes,9,rep,name=weaknesses,proto3" json:"weaknesses,omitempty"`
+	// Whether the owner's recovery key would open the volume.
+	Recoverable   bool `protobuf:"varint,10,opt,name=recoverable,proto3" json:"recoverable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorageStatus) Reset() {
+	*x = StorageStatus{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorageStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorageStatus) ProtoMessage() {}
+
+func (x *StorageStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorageStatus.ProtoReflect.Descriptor instead.
+func (*StorageStatus) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StorageStatus) GetState() StorageState {
+	if x != nil {
+		return x.State
+	}
+	return StorageState_STORAGE_STATE_UNSPECIFIED
+}
+
+func (x *StorageStatus) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *StorageStatus) GetEncrypted() bool {
+	if x != nil {
+		return x.Encrypted
+	}
+	return false
+}
+
+func (x *StorageStatus) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *StorageStatus) GetSealer() string {
+	if x != nil {
+		return x.Sealer
+	}
+	return ""
+}
+
+func (x *StorageStatus) GetSources() []*CukSource {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *StorageStatus) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *StorageStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *StorageStatus) GetWeaknesses() []string {
+	if x != nil {
+		return x.Weaknesses
+	}
+	return nil
+}
+
+func (x *StorageStatus) GetRecoverable() bool {
+	if x != nil {
+		return x.Recoverable
+	}
+	return false
+}
+
+// CukSource is one way by which a node may get the cluster's half of the key of its volume (CUK).
+type CukSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State CukSourceState         `protobuf:"varint,2,opt,name=state,proto3,enum=reeve.cluster.v1.CukSourceState" json:"state,omitempty"`
+	// What it waits for, what went wrong, or why it may not be used.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CukSource) Reset() {
+	*x = CukSource{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CukSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CukSource) ProtoMessage() {}
+
+func (x *CukSource) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CukSource.ProtoReflect.Descriptor instead.
+func (*CukSource) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CukSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CukSource) GetState() CukSourceState {
+	if x != nil {
+		return x.State
+	}
+	return CukSourceState_CUK_SOURCE_STATE_UNSPECIFIED
+}
+
+func (x *CukSource) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // InstanceStatus is the state of a role on a node.
 type InstanceStatus struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -994,7 +1330,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1342,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1355,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -1162,7 +1498,7 @@ type RolledBack struct {
 
 func (x *RolledBack) Reset() {
 	*x = RolledBack{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1510,7 @@ func (x *RolledBack) String() string {
 func (*RolledBack) ProtoMessage() {}
 
 func (x *RolledBack) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1523,7 @@ func (x *RolledBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
 func (*RolledBack) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RolledBack) GetVersion() string {
@@ -1244,7 +1580,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1592,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1605,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -1361,7 +1697,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1709,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1722,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Operator) GetName() string {
@@ -1445,7 +1781,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1793,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1806,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -1547,12 +1883,14 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x01\n" +
 	"\rClusterPolicy\x12?\n" +
 	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
-	"generation\"5\n" +
+	"generation\x12\x1f\n" +
+	"\vcuk_sources\x18\x03 \x03(\tR\n" +
+	"cukSources\"5\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
@@ -1560,7 +1898,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"RoleGrants\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12%\n" +
 	"\x0econsensus_user\x18\x02 \x01(\tR\rconsensusUser\x12,\n" +
-	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xfe\x02\n" +
+	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xb9\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
@@ -1572,7 +1910,27 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\tinstances\x18\x06 \x03(\v2 .reeve.cluster.v1.InstanceStatusR\tinstances\x12\x18\n" +
 	"\aversion\x18\a \x01(\tR\aversion\x126\n" +
 	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\x123\n" +
-	"\amissing\x18\t \x03(\v2\x19.reeve.cluster.v1.MissingR\amissing\"\xd1\x06\n" +
+	"\amissing\x18\t \x03(\v2\x19.reeve.cluster.v1.MissingR\amissing\x129\n" +
+	"\astorage\x18\n" +
+	" \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\"\xd2\x02\n" +
+	"\rStorageStatus\x124\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1e.reeve.cluster.v1.StorageStateR\x05state\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
+	"\tencrypted\x18\x03 \x01(\bR\tencrypted\x12\x1a\n" +
+	"\blocation\x18\x04 \x01(\tR\blocation\x12\x16\n" +
+	"\x06sealer\x18\x05 \x01(\tR\x06sealer\x125\n" +
+	"\asources\x18\x06 \x03(\v2\x1b.reeve.cluster.v1.CukSourceR\asources\x12\x12\n" +
+	"\x04step\x18\a \x01(\tR\x04step\x12\x18\n" +
+	"\aproblem\x18\b \x01(\tR\aproblem\x12\x1e\n" +
+	"\n" +
+	"weaknesses\x18\t \x03(\tR\n" +
+	"weaknesses\x12 \n" +
+	"\vrecoverable\x18\n" +
+	" \x01(\bR\vrecoverable\"o\n" +
+	"\tCukSource\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
+	"\x05state\x18\x02 \x01(\x0e2 .reeve.cluster.v1.CukSourceStateR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xd1\x06\n" +
 	"\x0eInstanceStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x122\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1c.reeve.host.v1.InstanceStateR\x05state\x12\x16\n" +
@@ -1647,7 +2005,22 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTIER_CONFINED\x10\x01\x12\x10\n" +
 	"\fTIER_GRANTED\x10\x02\x12\x13\n" +
-	"\x0fTIER_PRIVILEGED\x10\x03*W\n" +
+	"\x0fTIER_PRIVILEGED\x10\x03*\xc9\x01\n" +
+	"\fStorageState\x12\x1d\n" +
+	"\x19STORAGE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14STORAGE_STATE_MAKING\x10\x01\x12\x18\n" +
+	"\x14STORAGE_STATE_LOCKED\x10\x02\x12\x19\n" +
+	"\x15STORAGE_STATE_OPENING\x10\x03\x12\x16\n" +
+	"\x12STORAGE_STATE_OPEN\x10\x04\x12\x19\n" +
+	"\x15STORAGE_STATE_CLOSING\x10\x05\x12\x18\n" +
+	"\x14STORAGE_STATE_SEALED\x10\x06*\xbd\x01\n" +
+	"\x0eCukSourceState\x12 \n" +
+	"\x1cCUK_SOURCE_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CUK_SOURCE_STATE_IDLE\x10\x01\x12\x1c\n" +
+	"\x18CUK_SOURCE_STATE_WAITING\x10\x02\x12\x19\n" +
+	"\x15CUK_SOURCE_STATE_USED\x10\x03\x12\x1b\n" +
+	"\x17CUK_SOURCE_STATE_FAILED\x10\x04\x12\x18\n" +
+	"\x14CUK_SOURCE_STATE_OFF\x10\x05*W\n" +
 	"\tIsolation\x12\x19\n" +
 	"\x15ISOLATION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11ISOLATION_OWN_UID\x10\x01\x12\x18\n" +
@@ -1670,80 +2043,88 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_records_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
 	(IsolationPolicy)(0),          // 1: reeve.cluster.v1.IsolationPolicy
 	(Tier)(0),                     // 2: reeve.cluster.v1.Tier
-	(Isolation)(0),                // 3: reeve.cluster.v1.Isolation
-	(OperatorRole)(0),             // 4: reeve.cluster.v1.OperatorRole
-	(*NodeRecord)(nil),            // 5: reeve.cluster.v1.NodeRecord
-	(*RoleAssignment)(nil),        // 6: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 7: reeve.cluster.v1.PluginRecord
-	(*PluginVersion)(nil),         // 8: reeve.cluster.v1.PluginVersion
-	(*ClusterPolicy)(nil),         // 9: reeve.cluster.v1.ClusterPolicy
-	(*Missing)(nil),               // 10: reeve.cluster.v1.Missing
-	(*RoleGrants)(nil),            // 11: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 12: reeve.cluster.v1.NodeStatus
-	(*InstanceStatus)(nil),        // 13: reeve.cluster.v1.InstanceStatus
-	(*RolledBack)(nil),            // 14: reeve.cluster.v1.RolledBack
-	(*Failure)(nil),               // 15: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 16: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 17: reeve.cluster.v1.Node
-	nil,                           // 18: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 19: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 20: reeve.cluster.v1.PluginVersion.DigestsEntry
-	nil,                           // 21: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 23: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 24: reeve.role.v1.Grant
-	(v11.InstanceState)(0),        // 25: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 26: reeve.role.v1.Endpoint
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(StorageState)(0),             // 3: reeve.cluster.v1.StorageState
+	(CukSourceState)(0),           // 4: reeve.cluster.v1.CukSourceState
+	(Isolation)(0),                // 5: reeve.cluster.v1.Isolation
+	(OperatorRole)(0),             // 6: reeve.cluster.v1.OperatorRole
+	(*NodeRecord)(nil),            // 7: reeve.cluster.v1.NodeRecord
+	(*RoleAssignment)(nil),        // 8: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 9: reeve.cluster.v1.PluginRecord
+	(*PluginVersion)(nil),         // 10: reeve.cluster.v1.PluginVersion
+	(*ClusterPolicy)(nil),         // 11: reeve.cluster.v1.ClusterPolicy
+	(*Missing)(nil),               // 12: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 13: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 14: reeve.cluster.v1.NodeStatus
+	(*StorageStatus)(nil),         // 15: reeve.cluster.v1.StorageStatus
+	(*CukSource)(nil),             // 16: reeve.cluster.v1.CukSource
+	(*InstanceStatus)(nil),        // 17: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 18: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 19: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 20: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 21: reeve.cluster.v1.Node
+	nil,                           // 22: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 23: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 24: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 25: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 27: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 28: reeve.role.v1.Grant
+	(v11.InstanceState)(0),        // 29: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 30: reeve.role.v1.Endpoint
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	18, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	6,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	22, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	19, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	23, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	11, // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	22, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	8,  // 8: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
-	8,  // 9: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
-	11, // 10: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
-	20, // 11: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
-	23, // 12: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
-	22, // 13: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	22, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	8,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	26, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	23, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	27, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	13, // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	26, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	10, // 8: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
+	10, // 9: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
+	13, // 10: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	24, // 11: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	27, // 12: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	26, // 13: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
 	1,  // 14: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
-	24, // 15: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	3,  // 16: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	13, // 17: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	22, // 18: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	10, // 19: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	25, // 20: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	26, // 21: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	21, // 22: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	22, // 23: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	22, // 24: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	15, // 25: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	22, // 26: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	2,  // 27: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	14, // 28: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	22, // 29: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	22, // 30: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	27, // 31: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	4,  // 32: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	22, // 33: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	5,  // 34: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	12, // 35: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	28, // 15: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	5,  // 16: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	17, // 17: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	26, // 18: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	12, // 19: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	15, // 20: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	3,  // 21: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	16, // 22: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	4,  // 23: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	29, // 24: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	30, // 25: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	25, // 26: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	26, // 27: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	26, // 28: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	19, // 29: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	26, // 30: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	2,  // 31: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	18, // 32: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	26, // 33: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	26, // 34: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	31, // 35: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	6,  // 36: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	26, // 37: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	7,  // 38: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	14, // 39: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -1751,14 +2132,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[10].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   17,
+			NumEnums:      7,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -257,7 +257,9 @@ type Status struct {
 	// When the core started, in nanoseconds of the Unix epoch.
 	CoreStart int64 `protobuf:"varint,5,opt,name=core_start,json=coreStart,proto3" json:"core_start,omitempty"`
 	// The local member of the consensus store, as the role that provides it states it; absent if none runs here.
-	Store         *v12.StoreStatus `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	Store *v12.StoreStatus `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
+	// The volume and what keeps its keys; also before the volume is open.
+	Storage       *v11.StorageStatus `protobuf:"bytes,7,opt,name=storage,proto3" json:"storage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,6 +332,13 @@ func (x *Status) GetCoreStart() int64 {
 func (x *Status) GetStore() *v12.StoreStatus {
 	if x != nil {
 		return x.Store
+	}
+	return nil
+}
+
+func (x *Status) GetStorage() *v11.StorageStatus {
+	if x != nil {
+		return x.Storage
 	}
 	return nil
 }
@@ -1548,6 +1557,481 @@ func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
+type GetRecoveryFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecoveryFileRequest) Reset() {
+	*x = GetRecoveryFileRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecoveryFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecoveryFileRequest) ProtoMessage() {}
+
+func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecoveryFileRequest.ProtoReflect.Descriptor instead.
+func (*GetRecoveryFileRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{24}
+}
+
+type GetRecoveryFileResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An age file.
+	File []byte `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// The age recipient that it is for.
+	Recipient     string `protobuf:"bytes,2,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRecoveryFileResponse) Reset() {
+	*x = GetRecoveryFileResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRecoveryFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRecoveryFileResponse) ProtoMessage() {}
+
+func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRecoveryFileResponse.ProtoReflect.Descriptor instead.
+func (*GetRecoveryFileResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetRecoveryFileResponse) GetFile() []byte {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *GetRecoveryFileResponse) GetRecipient() string {
+	if x != nil {
+		return x.Recipient
+	}
+	return ""
+}
+
+type UnlockRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the recovery file holds, decrypted.
+	Recovered     []byte `protobuf:"bytes,1,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlockRequest) Reset() {
+	*x = UnlockRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlockRequest) ProtoMessage() {}
+
+func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlockRequest.ProtoReflect.Descriptor instead.
+func (*UnlockRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *UnlockRequest) GetRecovered() []byte {
+	if x != nil {
+		return x.Recovered
+	}
+	return nil
+}
+
+type UnlockResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What remains to be done, a sentence each: that the TPM does not give the secrets back in the present state of the machine, say.
+	Notes         []string `protobuf:"bytes,1,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnlockResponse) Reset() {
+	*x = UnlockResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnlockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnlockResponse) ProtoMessage() {}
+
+func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnlockResponse.ProtoReflect.Descriptor instead.
+func (*UnlockResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UnlockResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+type SealRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealRequest) Reset() {
+	*x = SealRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealRequest) ProtoMessage() {}
+
+func (x *SealRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealRequest.ProtoReflect.Descriptor instead.
+func (*SealRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SealRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type SealResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SealResponse) Reset() {
+	*x = SealResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SealResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SealResponse) ProtoMessage() {}
+
+func (x *SealResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SealResponse.ProtoReflect.Descriptor instead.
+func (*SealResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{29}
+}
+
+type RotateKeysRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which keys: the node's half (NUK), the cluster's half (CUK), and the data key, where the kind of volume can change it (luks). None: both halves.
+	Nuk     bool `protobuf:"varint,1,opt,name=nuk,proto3" json:"nuk,omitempty"`
+	Cuk     bool `protobuf:"varint,2,opt,name=cuk,proto3" json:"cuk,omitempty"`
+	DataKey bool `protobuf:"varint,3,opt,name=data_key,json=dataKey,proto3" json:"data_key,omitempty"`
+	// Another recovery key from now on; empty: as before.
+	RecoveryRecipient string `protobuf:"bytes,4,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeysRequest) Reset() {
+	*x = RotateKeysRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeysRequest) ProtoMessage() {}
+
+func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
+func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RotateKeysRequest) GetNuk() bool {
+	if x != nil {
+		return x.Nuk
+	}
+	return false
+}
+
+func (x *RotateKeysRequest) GetCuk() bool {
+	if x != nil {
+		return x.Cuk
+	}
+	return false
+}
+
+func (x *RotateKeysRequest) GetDataKey() bool {
+	if x != nil {
+		return x.DataKey
+	}
+	return false
+}
+
+func (x *RotateKeysRequest) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
+}
+
+func (x *RotateKeysRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RotateKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateKeysResponse) Reset() {
+	*x = RotateKeysResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateKeysResponse) ProtoMessage() {}
+
+func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateKeysResponse.ProtoReflect.Descriptor instead.
+func (*RotateKeysResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{31}
+}
+
+type ResealRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 values that registers will have, by number; those that are not in it are as they are now.
+	Pcrs map[uint32][]byte `protobuf:"bytes,1,rep,name=pcrs,proto3" json:"pcrs,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResealRequest) Reset() {
+	*x = ResealRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResealRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResealRequest) ProtoMessage() {}
+
+func (x *ResealRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResealRequest.ProtoReflect.Descriptor instead.
+func (*ResealRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ResealRequest) GetPcrs() map[uint32][]byte {
+	if x != nil {
+		return x.Pcrs
+	}
+	return nil
+}
+
+func (x *ResealRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ResealResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The registers to which the secrets are sealed now; none for the sealer "file".
+	Pcrs          []uint32 `protobuf:"varint,1,rep,packed,name=pcrs,proto3" json:"pcrs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResealResponse) Reset() {
+	*x = ResealResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResealResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResealResponse) ProtoMessage() {}
+
+func (x *ResealResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResealResponse.ProtoReflect.Descriptor instead.
+func (*ResealResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ResealResponse) GetPcrs() []uint32 {
+	if x != nil {
+		return x.Pcrs
+	}
+	return nil
+}
+
 var File_reeve_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_node_proto_rawDesc = "" +
@@ -1558,7 +2042,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x14\n" +
 	"\x12WatchStatusRequest\"D\n" +
 	"\x13WatchStatusResponse\x12-\n" +
-	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x9c\x02\n" +
+	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xd7\x02\n" +
 	"\x06Status\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x129\n" +
 	"\n" +
@@ -1568,7 +2052,8 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\acluster\x18\x04 \x01(\v2\x1c.reeve.node.v1.ClusterAccessR\acluster\x12\x1d\n" +
 	"\n" +
 	"core_start\x18\x05 \x01(\x03R\tcoreStart\x125\n" +
-	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\"s\n" +
+	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\x129\n" +
+	"\astorage\x18\a \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\"s\n" +
 	"\rClusterAccess\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12'\n" +
@@ -1660,12 +2145,38 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x16\n" +
-	"\x14ReplaceOwnerResponse*a\n" +
+	"\x14ReplaceOwnerResponse\"\x18\n" +
+	"\x16GetRecoveryFileRequest\"K\n" +
+	"\x17GetRecoveryFileResponse\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\fR\x04file\x12\x1c\n" +
+	"\trecipient\x18\x02 \x01(\tR\trecipient\"2\n" +
+	"\rUnlockRequest\x12!\n" +
+	"\trecovered\x18\x01 \x01(\fB\x03\x80\x01\x01R\trecovered\"&\n" +
+	"\x0eUnlockResponse\x12\x14\n" +
+	"\x05notes\x18\x01 \x03(\tR\x05notes\",\n" +
+	"\vSealRequest\x12\x1d\n" +
+	"\adry_run\x18\x01 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x0e\n" +
+	"\fSealResponse\"\xb8\x01\n" +
+	"\x11RotateKeysRequest\x12\x16\n" +
+	"\x03nuk\x18\x01 \x01(\bB\x04\xd8\xf3\x18\x01R\x03nuk\x12\x16\n" +
+	"\x03cuk\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x03cuk\x12\x1f\n" +
+	"\bdata_key\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\adataKey\x123\n" +
+	"\x12recovery_recipient\x18\x04 \x01(\tB\x04\xd8\xf3\x18\x01R\x11recoveryRecipient\x12\x1d\n" +
+	"\adry_run\x18\x05 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x14\n" +
+	"\x12RotateKeysResponse\"\xa3\x01\n" +
+	"\rResealRequest\x12:\n" +
+	"\x04pcrs\x18\x01 \x03(\v2&.reeve.node.v1.ResealRequest.PcrsEntryR\x04pcrs\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a7\n" +
+	"\tPcrsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"$\n" +
+	"\x0eResealResponse\x12\x12\n" +
+	"\x04pcrs\x18\x01 \x03(\rR\x04pcrs*a\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\xd2\a\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\x8e\v\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -1692,7 +2203,20 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x03\x04\x03\x05\x18\x01\x12T\n" +
 	"\aGetRole\x12\x1d.reeve.node.v1.GetRoleRequest\x1a\x1e.reeve.node.v1.GetRoleResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
-	"\x04\x04\x03\x05\x06\x12b\n" +
+	"\x04\x04\x03\x05\x06\x12j\n" +
+	"\x0fGetRecoveryFile\x12%.reeve.node.v1.GetRecoveryFileRequest\x1a&.reeve.node.v1.GetRecoveryFileResponse\"\b\xd2\xf3\x18\x04\n" +
+	"\x02\x04\x03\x12N\n" +
+	"\x06Unlock\x12\x1c.reeve.node.v1.UnlockRequest\x1a\x1d.reeve.node.v1.UnlockResponse\"\a\xd2\xf3\x18\x03\n" +
+	"\x01\x04\x12L\n" +
+	"\x04Seal\x12\x1a.reeve.node.v1.SealRequest\x1a\x1b.reeve.node.v1.SealResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x04\x03\x05\x18\x01\x12]\n" +
+	"\n" +
+	"RotateKeys\x12 .reeve.node.v1.RotateKeysRequest\x1a!.reeve.node.v1.RotateKeysResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12Q\n" +
+	"\x06Reseal\x12\x1c.reeve.node.v1.ResealRequest\x1a\x1d.reeve.node.v1.ResealResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x04\x03\x18\x01\x12b\n" +
 	"\fReplaceOwner\x12\".reeve.node.v1.ReplaceOwnerRequest\x1a#.reeve.node.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x04\x18\x01B:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
@@ -1709,90 +2233,114 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_reeve_node_v1_node_proto_goTypes = []any{
-	(Severity)(0),                 // 0: reeve.node.v1.Severity
-	(*GetStatusRequest)(nil),      // 1: reeve.node.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 2: reeve.node.v1.GetStatusResponse
-	(*WatchStatusRequest)(nil),    // 3: reeve.node.v1.WatchStatusRequest
-	(*WatchStatusResponse)(nil),   // 4: reeve.node.v1.WatchStatusResponse
-	(*Status)(nil),                // 5: reeve.node.v1.Status
-	(*ClusterAccess)(nil),         // 6: reeve.node.v1.ClusterAccess
-	(*ImportPluginRequest)(nil),   // 7: reeve.node.v1.ImportPluginRequest
-	(*ImportPluginResponse)(nil),  // 8: reeve.node.v1.ImportPluginResponse
-	(*ReadLogRequest)(nil),        // 9: reeve.node.v1.ReadLogRequest
-	(*ReadLogResponse)(nil),       // 10: reeve.node.v1.ReadLogResponse
-	(*RestartRoleRequest)(nil),    // 11: reeve.node.v1.RestartRoleRequest
-	(*RestartRoleResponse)(nil),   // 12: reeve.node.v1.RestartRoleResponse
-	(*WatchEventsRequest)(nil),    // 13: reeve.node.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),   // 14: reeve.node.v1.WatchEventsResponse
-	(*Event)(nil),                 // 15: reeve.node.v1.Event
-	(*GetRoleRequest)(nil),        // 16: reeve.node.v1.GetRoleRequest
-	(*GetRoleResponse)(nil),       // 17: reeve.node.v1.GetRoleResponse
-	(*Sandbox)(nil),               // 18: reeve.node.v1.Sandbox
-	(*GetMetricsRequest)(nil),     // 19: reeve.node.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),    // 20: reeve.node.v1.GetMetricsResponse
-	(*RecoverStoreRequest)(nil),   // 21: reeve.node.v1.RecoverStoreRequest
-	(*RecoverStoreResponse)(nil),  // 22: reeve.node.v1.RecoverStoreResponse
-	(*ReplaceOwnerRequest)(nil),   // 23: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),  // 24: reeve.node.v1.ReplaceOwnerResponse
-	nil,                           // 25: reeve.node.v1.Event.DetailsEntry
-	(*v1.Membership)(nil),         // 26: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),        // 27: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),       // 28: reeve.consensus.v1.StoreStatus
-	(*v13.Manifest)(nil),          // 29: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*v11.InstanceStatus)(nil),    // 31: reeve.cluster.v1.InstanceStatus
-	(*v11.RoleGrants)(nil),        // 32: reeve.cluster.v1.RoleGrants
-	(*v12.UserUsage)(nil),         // 33: reeve.consensus.v1.UserUsage
-	(v13.SplitBehaviour)(0),       // 34: reeve.role.v1.SplitBehaviour
-	(v11.Tier)(0),                 // 35: reeve.cluster.v1.Tier
-	(*v11.Missing)(nil),           // 36: reeve.cluster.v1.Missing
+	(Severity)(0),                   // 0: reeve.node.v1.Severity
+	(*GetStatusRequest)(nil),        // 1: reeve.node.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),       // 2: reeve.node.v1.GetStatusResponse
+	(*WatchStatusRequest)(nil),      // 3: reeve.node.v1.WatchStatusRequest
+	(*WatchStatusResponse)(nil),     // 4: reeve.node.v1.WatchStatusResponse
+	(*Status)(nil),                  // 5: reeve.node.v1.Status
+	(*ClusterAccess)(nil),           // 6: reeve.node.v1.ClusterAccess
+	(*ImportPluginRequest)(nil),     // 7: reeve.node.v1.ImportPluginRequest
+	(*ImportPluginResponse)(nil),    // 8: reeve.node.v1.ImportPluginResponse
+	(*ReadLogRequest)(nil),          // 9: reeve.node.v1.ReadLogRequest
+	(*ReadLogResponse)(nil),         // 10: reeve.node.v1.ReadLogResponse
+	(*RestartRoleRequest)(nil),      // 11: reeve.node.v1.RestartRoleRequest
+	(*RestartRoleResponse)(nil),     // 12: reeve.node.v1.RestartRoleResponse
+	(*WatchEventsRequest)(nil),      // 13: reeve.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 14: reeve.node.v1.WatchEventsResponse
+	(*Event)(nil),                   // 15: reeve.node.v1.Event
+	(*GetRoleRequest)(nil),          // 16: reeve.node.v1.GetRoleRequest
+	(*GetRoleResponse)(nil),         // 17: reeve.node.v1.GetRoleResponse
+	(*Sandbox)(nil),                 // 18: reeve.node.v1.Sandbox
+	(*GetMetricsRequest)(nil),       // 19: reeve.node.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),      // 20: reeve.node.v1.GetMetricsResponse
+	(*RecoverStoreRequest)(nil),     // 21: reeve.node.v1.RecoverStoreRequest
+	(*RecoverStoreResponse)(nil),    // 22: reeve.node.v1.RecoverStoreResponse
+	(*ReplaceOwnerRequest)(nil),     // 23: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),    // 24: reeve.node.v1.ReplaceOwnerResponse
+	(*GetRecoveryFileRequest)(nil),  // 25: reeve.node.v1.GetRecoveryFileRequest
+	(*GetRecoveryFileResponse)(nil), // 26: reeve.node.v1.GetRecoveryFileResponse
+	(*UnlockRequest)(nil),           // 27: reeve.node.v1.UnlockRequest
+	(*UnlockResponse)(nil),          // 28: reeve.node.v1.UnlockResponse
+	(*SealRequest)(nil),             // 29: reeve.node.v1.SealRequest
+	(*SealResponse)(nil),            // 30: reeve.node.v1.SealResponse
+	(*RotateKeysRequest)(nil),       // 31: reeve.node.v1.RotateKeysRequest
+	(*RotateKeysResponse)(nil),      // 32: reeve.node.v1.RotateKeysResponse
+	(*ResealRequest)(nil),           // 33: reeve.node.v1.ResealRequest
+	(*ResealResponse)(nil),          // 34: reeve.node.v1.ResealResponse
+	nil,                             // 35: reeve.node.v1.Event.DetailsEntry
+	nil,                             // 36: reeve.node.v1.ResealRequest.PcrsEntry
+	(*v1.Membership)(nil),           // 37: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),          // 38: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),         // 39: reeve.consensus.v1.StoreStatus
+	(*v11.StorageStatus)(nil),       // 40: reeve.cluster.v1.StorageStatus
+	(*v13.Manifest)(nil),            // 41: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),      // 43: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),          // 44: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),           // 45: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),         // 46: reeve.role.v1.SplitBehaviour
+	(v11.Tier)(0),                   // 47: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),             // 48: reeve.cluster.v1.Missing
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	26, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	27, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	37, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	38, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	28, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	29, // 6: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	15, // 7: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	30, // 8: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
-	0,  // 9: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	25, // 10: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	31, // 11: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	32, // 12: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
-	18, // 13: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	33, // 14: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	34, // 15: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	35, // 16: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	36, // 17: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	1,  // 18: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	3,  // 19: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	7,  // 20: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	9,  // 21: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	11, // 22: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
-	13, // 23: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
-	19, // 24: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
-	21, // 25: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
-	16, // 26: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	23, // 27: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 28: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 29: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 30: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 31: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 32: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 33: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	20, // 34: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	22, // 35: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	17, // 36: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	24, // 37: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	39, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	40, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
+	41, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	15, // 8: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
+	42, // 9: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	0,  // 10: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
+	35, // 11: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	43, // 12: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	44, // 13: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	18, // 14: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
+	45, // 15: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	46, // 16: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	47, // 17: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	48, // 18: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	36, // 19: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	1,  // 20: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 21: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 22: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 23: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 24: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 25: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	19, // 26: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	21, // 27: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	16, // 28: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
+	25, // 29: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	27, // 30: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	29, // 31: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	31, // 32: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	33, // 33: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	23, // 34: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 35: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 36: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 37: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 38: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 39: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 40: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	20, // 41: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	22, // 42: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	17, // 43: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	26, // 44: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	28, // 45: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	30, // 46: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	32, // 47: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	34, // 48: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	24, // 49: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	35, // [35:50] is the sub-list for method output_type
+	20, // [20:35] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
@@ -1806,7 +2354,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,16 +21,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeService_GetStatus_FullMethodName    = "/reeve.node.v1.NodeService/GetStatus"
-	NodeService_WatchStatus_FullMethodName  = "/reeve.node.v1.NodeService/WatchStatus"
-	NodeService_ImportPlugin_FullMethodName = "/reeve.node.v1.NodeService/ImportPlugin"
-	NodeService_ReadLog_FullMethodName      = "/reeve.node.v1.NodeService/ReadLog"
-	NodeService_RestartRole_FullMethodName  = "/reeve.node.v1.NodeService/RestartRole"
-	NodeService_WatchEvents_FullMethodName  = "/reeve.node.v1.NodeService/WatchEvents"
-	NodeService_GetMetrics_FullMethodName   = "/reeve.node.v1.NodeService/GetMetrics"
-	NodeService_RecoverStore_FullMethodName = "/reeve.node.v1.NodeService/RecoverStore"
-	NodeService_GetRole_FullMethodName      = "/reeve.node.v1.NodeService/GetRole"
-	NodeService_ReplaceOwner_FullMethodName = "/reeve.node.v1.NodeService/ReplaceOwner"
+	NodeService_GetStatus_FullMethodName       = "/reeve.node.v1.NodeService/GetStatus"
+	NodeService_WatchStatus_FullMethodName     = "/reeve.node.v1.NodeService/WatchStatus"
+	NodeService_ImportPlugin_FullMethodName    = "/reeve.node.v1.NodeService/ImportPlugin"
+	NodeService_ReadLog_FullMethodName         = "/reeve.node.v1.NodeService/ReadLog"
+	NodeService_RestartRole_FullMethodName     = "/reeve.node.v1.NodeService/RestartRole"
+	NodeService_WatchEvents_FullMethodName     = "/reeve.node.v1.NodeService/WatchEvents"
+	NodeService_GetMetrics_FullMethodName      = "/reeve.node.v1.NodeService/GetMetrics"
+	NodeService_RecoverStore_FullMethodName    = "/reeve.node.v1.NodeService/RecoverStore"
+	NodeService_GetRole_FullMethodName         = "/reeve.node.v1.NodeService/GetRole"
+	NodeService_GetRecoveryFile_FullMethodName = "/reeve.node.v1.NodeService/GetRecoveryFile"
+	NodeService_Unlock_FullMethodName          = "/reeve.node.v1.NodeService/Unlock"
+	NodeService_Seal_FullMethodName            = "/reeve.node.v1.NodeService/Seal"
+	NodeService_RotateKeys_FullMethodName      = "/reeve.node.v1.NodeService/RotateKeys"
+	NodeService_Reseal_FullMethodName          = "/reeve.node.v1.NodeService/Reseal"
+	NodeService_ReplaceOwner_FullMethodName    = "/reeve.node.v1.NodeService/ReplaceOwner"
 )
 
 // NodeServiceClient is the client API for NodeService service.
@@ -60,6 +65,19 @@ type NodeServiceClient interface {
 	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
 	// run.
 	GetRole(ctx context.Context, in *GetRoleRequest, opts ...grpc.CallOption) (*GetRoleResponse, error)
+	// GetRecoveryFile returns the node's secrets as only the owner's recovery key opens them (age, https://age-encryption.org/v1). NotFound if there is none:
+	// the volume is not encrypted, or no recovery key was given when the node was made.
+	GetRecoveryFile(ctx context.Context, in *GetRecoveryFileRequest, opts ...grpc.CallOption) (*GetRecoveryFileResponse, error)
+	// Unlock gives a locked node what its recovery file holds. The recovery key itself stays with who has it. InvalidArgument if it does not open this volume;
+	// FailedPrecondition if the volume is open. It answers when the volume is open.
+	Unlock(ctx context.Context, in *UnlockRequest, opts ...grpc.CallOption) (*UnlockResponse, error)
+	// Seal stops the roles, forgets the keys and closes the volume, which is then proven to be closed. It answers when that is done. Unimplemented for a volume
+	// that is not encrypted.
+	Seal(ctx context.Context, in *SealRequest, opts ...grpc.CallOption) (*SealResponse, error)
+	// RotateKeys puts new keys in the place of the old ones without rewriting what is on the volume. FailedPrecondition while it is locked.
+	RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (*RotateKeysResponse, error)
+	// Reseal seals the node's secrets anew: to the present state of the machine, or to the one that a planned change will bring.
+	Reseal(ctx context.Context, in *ResealRequest, opts ...grpc.CallOption) (*ResealResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error)
@@ -193,6 +211,56 @@ func (c *nodeServiceClient) GetRole(ctx context.Context, in *GetRoleRequest, opt
 	return out, nil
 }
 
+func (c *nodeServiceClient) GetRecoveryFile(ctx context.Context, in *GetRecoveryFileRequest, opts ...grpc.CallOption) (*GetRecoveryFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRecoveryFileResponse)
+	err := c.cc.Invoke(ctx, NodeService_GetRecoveryFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Unlock(ctx context.Context, in *UnlockRequest, opts ...grpc.CallOption) (*UnlockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnlockResponse)
+	err := c.cc.Invoke(ctx, NodeService_Unlock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Seal(ctx context.Context, in *SealRequest, opts ...grpc.CallOption) (*SealResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SealResponse)
+	err := c.cc.Invoke(ctx, NodeService_Seal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) RotateKeys(ctx context.Context, in *RotateKeysRequest, opts ...grpc.CallOption) (*RotateKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateKeysResponse)
+	err := c.cc.Invoke(ctx, NodeService_RotateKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) Reseal(ctx context.Context, in *ResealRequest, opts ...grpc.CallOption) (*ResealResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResealResponse)
+	err := c.cc.Invoke(ctx, NodeService_Reseal_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodeServiceClient) ReplaceOwner(ctx context.Context, in *ReplaceOwnerRequest, opts ...grpc.CallOption) (*ReplaceOwnerResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceOwnerResponse)
@@ -230,6 +298,19 @@ type NodeServiceServer interface {
 	// GetRole returns what a role of the node runs as: its remit and the sandbox that enforces it. NotFound if the role is not one that the node should
 	// run.
 	GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error)
+	// GetRecoveryFile returns the node's secrets as only the owner's recovery key opens them (age, https://age-encryption.org/v1). NotFound if there is none:
+	// the volume is not encrypted, or no recovery key was given when the node was made.
+	GetRecoveryFile(context.Context, *GetRecoveryFileRequest) (*GetRecoveryFileResponse, error)
+	// Unlock gives a locked node what its recovery file holds. The recovery key itself stays with who has it. InvalidArgument if it does not open this volume;
+	// FailedPrecondition if the volume is open. It answers when the volume is open.
+	Unlock(context.Context, *UnlockRequest) (*UnlockResponse, error)
+	// Seal stops the roles, forgets the keys and closes the volume, which is then proven to be closed. It answers when that is done. Unimplemented for a volume
+	// that is not encrypted.
+	Seal(context.Context, *SealRequest) (*SealResponse, error)
+	// RotateKeys puts new keys in the place of the old ones without rewriting what is on the volume. FailedPrecondition while it is locked.
+	RotateKeys(context.Context, *RotateKeysRequest) (*RotateKeysResponse, error)
+	// Reseal seals the node's secrets anew: to the present state of the machine, or to the one that a planned change will bring.
+	Reseal(context.Context, *ResealRequest) (*ResealResponse, error)
 	// ReplaceOwner puts another owner key in the place of one that was lost: the way out for who is root on a node of the trusted base.
 	// FailedPrecondition on a node without a curator.
 	ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error)
@@ -269,6 +350,21 @@ func (UnimplementedNodeServiceServer) RecoverStore(context.Context, *RecoverStor
 }
 func (UnimplementedNodeServiceServer) GetRole(context.Context, *GetRoleRequest) (*GetRoleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRole not implemented")
+}
+func (UnimplementedNodeServiceServer) GetRecoveryFile(context.Context, *GetRecoveryFileRequest) (*GetRecoveryFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRecoveryFile not implemented")
+}
+func (UnimplementedNodeServiceServer) Unlock(context.Context, *UnlockRequest) (*UnlockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Unlock not implemented")
+}
+func (UnimplementedNodeServiceServer) Seal(context.Context, *SealRequest) (*SealResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Seal not implemented")
+}
+func (UnimplementedNodeServiceServer) RotateKeys(context.Context, *RotateKeysRequest) (*RotateKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateKeys not implemented")
+}
+func (UnimplementedNodeServiceServer) Reseal(context.Context, *ResealRequest) (*ResealResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reseal not implemented")
 }
 func (UnimplementedNodeServiceServer) ReplaceOwner(context.Context, *ReplaceOwnerRequest) (*ReplaceOwnerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceOwner not implemented")
@@ -424,6 +520,96 @@ func _NodeService_GetRole_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_GetRecoveryFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRecoveryFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).GetRecoveryFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_GetRecoveryFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).GetRecoveryFile(ctx, req.(*GetRecoveryFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Unlock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnlockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Unlock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Unlock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Unlock(ctx, req.(*UnlockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Seal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SealRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Seal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Seal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Seal(ctx, req.(*SealRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_RotateKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).RotateKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_RotateKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).RotateKeys(ctx, req.(*RotateKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_Reseal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResealRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).Reseal(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_Reseal_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).Reseal(ctx, req.(*ResealRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _NodeService_ReplaceOwner_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceOwnerRequest)
 	if err := dec(in); err != nil {
@@ -468,6 +654,26 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetRole",
 			Handler:    _NodeService_GetRole_Handler,
+		},
+		{
+			MethodName: "GetRecoveryFile",
+			Handler:    _NodeService_GetRecoveryFile_Handler,
+		},
+		{
+			MethodName: "Unlock",
+			Handler:    _NodeService_Unlock_Handler,
+		},
+		{
+			MethodName: "Seal",
+			Handler:    _NodeService_Seal_Handler,
+		},
+		{
+			MethodName: "RotateKeys",
+			Handler:    _NodeService_RotateKeys_Handler,
+		},
+		{
+			MethodName: "Reseal",
+			Handler:    _NodeService_Reseal_Handler,
 		},
 		{
 			MethodName: "ReplaceOwner",

@@ -50,7 +50,9 @@ type Parameters struct {
 	Sandbox     *SandboxDefaults     `protobuf:"bytes,10,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// The genesis catalog that was made when the built-in plugins were built (`reeved genesis`): their manifests, digests and grants. The executables of
 	// `plugins` must then be what it says. Absent: each plugin is asked what it is, and is granted what it asks for.
-	Genesis       string `protobuf:"bytes,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
+	Genesis string `protobuf:"bytes,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
+	// Absent: by a file.
+	Seal          *Seal `protobuf:"bytes,12,opt,name=seal,proto3" json:"seal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +171,13 @@ func (x *Parameters) GetGenesis() string {
 		return x.Genesis
 	}
 	return ""
+}
+
+func (x *Parameters) GetSeal() *Seal {
+	if x != nil {
+		return x.Seal
+	}
+	return nil
 }
 
 type isParameters_Cluster interface {
@@ -715,6 +724,8 @@ type Volume struct {
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*Volume_Plain
+	//	*Volume_Fscrypt
+	//	*Volume_Luks
 	Kind          isVolume_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -766,6 +777,24 @@ func (x *Volume) GetPlain() *PlainVolume {
 	return nil
 }
 
+func (x *Volume) GetFscrypt() *FscryptVolume {
+	if x != nil {
+		if x, ok := x.Kind.(*Volume_Fscrypt); ok {
+			return x.Fscrypt
+		}
+	}
+	return nil
+}
+
+func (x *Volume) GetLuks() *LuksVolume {
+	if x != nil {
+		if x, ok := x.Kind.(*Volume_Luks); ok {
+			return x.Luks
+		}
+	}
+	return nil
+}
+
 type isVolume_Kind interface {
 	isVolume_Kind()
 }
@@ -775,7 +804,21 @@ type Volume_Plain struct {
 	Plain *PlainVolume `protobuf:"bytes,1,opt,name=plain,proto3,oneof"`
 }
 
+type Volume_Fscrypt struct {
+	// Encrypted by the file system (ext4, f2fs).
+	Fscrypt *FscryptVolume `protobuf:"bytes,2,opt,name=fscrypt,proto3,oneof"`
+}
+
+type Volume_Luks struct {
+	// A LUKS2 container on a block device.
+	Luks *LuksVolume `protobuf:"bytes,3,opt,name=luks,proto3,oneof"`
+}
+
 func (*Volume_Plain) isVolume_Kind() {}
+
+func (*Volume_Fscrypt) isVolume_Kind() {}
+
+func (*Volume_Luks) isVolume_Kind() {}
 
 type PlainVolume struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -813,6 +856,338 @@ func (*PlainVolume) Descriptor() ([]byte, []int) {
 	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{11}
 }
 
+// FscryptVolume is a directory that the file system itself encrypts.
+type FscryptVolume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A file system in a file, which the node makes and mounts at the data directory. Absent: the data directory itself is encrypted, which its file system
+	// must be able to do.
+	Image         *LoopImage `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FscryptVolume) Reset() {
+	*x = FscryptVolume{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FscryptVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FscryptVolume) ProtoMessage() {}
+
+func (x *FscryptVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FscryptVolume.ProtoReflect.Descriptor instead.
+func (*FscryptVolume) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FscryptVolume) GetImage() *LoopImage {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+// LoopImage is a file system in a file.
+type LoopImage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: volume.img in the system directory.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// How large the file system is made, in bytes; the file takes only the room that is used. Not set: 8 GiB.
+	SizeBytes     *int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoopImage) Reset() {
+	*x = LoopImage{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoopImage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoopImage) ProtoMessage() {}
+
+func (x *LoopImage) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoopImage.ProtoReflect.Descriptor instead.
+func (*LoopImage) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *LoopImage) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *LoopImage) GetSizeBytes() int64 {
+	if x != nil && x.SizeBytes != nil {
+		return *x.SizeBytes
+	}
+	return 0
+}
+
+type LuksVolume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The block device, best by a name that stays ("/dev/disk/by-id/..."). It must be empty when the node is made.
+	Device        string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LuksVolume) Reset() {
+	*x = LuksVolume{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LuksVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LuksVolume) ProtoMessage() {}
+
+func (x *LuksVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LuksVolume.ProtoReflect.Descriptor instead.
+func (*LuksVolume) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *LuksVolume) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+// Seal is what protects the node's secrets while it is off.
+type Seal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Sealer:
+	//
+	//	*Seal_File
+	//	*Seal_Tpm2
+	Sealer        isSeal_Sealer `protobuf_oneof:"sealer"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Seal) Reset() {
+	*x = Seal{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Seal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Seal) ProtoMessage() {}
+
+func (x *Seal) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Seal.ProtoReflect.Descriptor instead.
+func (*Seal) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Seal) GetSealer() isSeal_Sealer {
+	if x != nil {
+		return x.Sealer
+	}
+	return nil
+}
+
+func (x *Seal) GetFile() *FileSealer {
+	if x != nil {
+		if x, ok := x.Sealer.(*Seal_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *Seal) GetTpm2() *Tpm2Sealer {
+	if x != nil {
+		if x, ok := x.Sealer.(*Seal_Tpm2); ok {
+			return x.Tpm2
+		}
+	}
+	return nil
+}
+
+type isSeal_Sealer interface {
+	isSeal_Sealer()
+}
+
+type Seal_File struct {
+	// The permissions of a file and nothing else. The node's status says so.
+	File *FileSealer `protobuf:"bytes,1,opt,name=file,proto3,oneof"`
+}
+
+type Seal_Tpm2 struct {
+	// A TPM 2.0, which gives them back only to this machine in the state in which they were sealed.
+	Tpm2 *Tpm2Sealer `protobuf:"bytes,2,opt,name=tpm2,proto3,oneof"`
+}
+
+func (*Seal_File) isSeal_Sealer() {}
+
+func (*Seal_Tpm2) isSeal_Sealer() {}
+
+type FileSealer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileSealer) Reset() {
+	*x = FileSealer{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileSealer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileSealer) ProtoMessage() {}
+
+func (x *FileSealer) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileSealer.ProtoReflect.Descriptor instead.
+func (*FileSealer) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{16}
+}
+
+type Tpm2Sealer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The device, or the Unix socket of a software TPM. Empty: /dev/tpmrm0.
+	Device string `protobuf:"bytes,1,opt,name=device,proto3" json:"device,omitempty"`
+	// The platform configuration registers of the SHA-256 bank that must be as they were. None: 7, which changes with the state of Secure Boot and not with
+	// every update.
+	Pcrs []uint32 `protobuf:"varint,2,rep,packed,name=pcrs,proto3" json:"pcrs,omitempty"`
+	// How long one command of the TPM may take. Not set: 30 s, since some TPMs are slow.
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tpm2Sealer) Reset() {
+	*x = Tpm2Sealer{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tpm2Sealer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tpm2Sealer) ProtoMessage() {}
+
+func (x *Tpm2Sealer) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tpm2Sealer.ProtoReflect.Descriptor instead.
+func (*Tpm2Sealer) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Tpm2Sealer) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Tpm2Sealer) GetPcrs() []uint32 {
+	if x != nil {
+		return x.Pcrs
+	}
+	return nil
+}
+
+func (x *Tpm2Sealer) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
 // BuiltinPlugin is a plugin of the genesis catalog.
 type BuiltinPlugin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -825,7 +1200,7 @@ type BuiltinPlugin struct {
 
 func (x *BuiltinPlugin) Reset() {
 	*x = BuiltinPlugin{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -837,7 +1212,7 @@ func (x *BuiltinPlugin) String() string {
 func (*BuiltinPlugin) ProtoMessage() {}
 
 func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -850,7 +1225,7 @@ func (x *BuiltinPlugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinPlugin.ProtoReflect.Descriptor instead.
 func (*BuiltinPlugin) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{12}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BuiltinPlugin) GetPath() string {
@@ -879,7 +1254,7 @@ type BuiltinGrants struct {
 
 func (x *BuiltinGrants) Reset() {
 	*x = BuiltinGrants{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +1266,7 @@ func (x *BuiltinGrants) String() string {
 func (*BuiltinGrants) ProtoMessage() {}
 
 func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +1279,7 @@ func (x *BuiltinGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuiltinGrants.ProtoReflect.Descriptor instead.
 func (*BuiltinGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{13}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BuiltinGrants) GetRole() string {
@@ -927,15 +1302,18 @@ type Bootstrap struct {
 	// The owner's Ed25519 public key: 32 bytes (base64 in YAML and JSON).
 	OwnerPublicKey []byte `protobuf:"bytes,1,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
 	// The roles of the first node. Among them must be one that provides reeve.consensus.v1 and one that provides reeve.cluster.v1.
-	Roles         []*BootstrapRole  `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Roles  []*BootstrapRole  `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
+	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The public half of the owner's recovery key, an age recipient ("age1..."): its other half opens the node's volume when nothing else can, and is kept
+	// offline. Needed for a volume that is encrypted.
+	RecoveryRecipient string `protobuf:"bytes,4,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Bootstrap) Reset() {
 	*x = Bootstrap{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1325,7 @@ func (x *Bootstrap) String() string {
 func (*Bootstrap) ProtoMessage() {}
 
 func (x *Bootstrap) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1338,7 @@ func (x *Bootstrap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bootstrap.ProtoReflect.Descriptor instead.
 func (*Bootstrap) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{14}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Bootstrap) GetOwnerPublicKey() []byte {
@@ -984,6 +1362,13 @@ func (x *Bootstrap) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Bootstrap) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
+}
+
 type BootstrapRole struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -995,7 +1380,7 @@ type BootstrapRole struct {
 
 func (x *BootstrapRole) Reset() {
 	*x = BootstrapRole{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1392,7 @@ func (x *BootstrapRole) String() string {
 func (*BootstrapRole) ProtoMessage() {}
 
 func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1405,7 @@ func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapRole.ProtoReflect.Descriptor instead.
 func (*BootstrapRole) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{15}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BootstrapRole) GetRole() string {
@@ -1053,7 +1438,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1450,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1463,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{16}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Log) GetLevel() string {
@@ -1115,7 +1500,7 @@ type Genesis struct {
 
 func (x *Genesis) Reset() {
 	*x = Genesis{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1512,7 @@ func (x *Genesis) String() string {
 func (*Genesis) ProtoMessage() {}
 
 func (x *Genesis) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1525,7 @@ func (x *Genesis) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Genesis.ProtoReflect.Descriptor instead.
 func (*Genesis) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{17}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Genesis) GetVersion() string {
@@ -1161,7 +1546,7 @@ var File_reeve_node_v1_parameters_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xc8\x05\n" +
+	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xf1\x05\n" +
 	"\n" +
 	"Parameters\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
@@ -1177,7 +1562,8 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\ametrics\x18\t \x01(\v2\x16.reeve.node.v1.MetricsR\ametrics\x128\n" +
 	"\asandbox\x18\n" +
 	" \x01(\v2\x1e.reeve.node.v1.SandboxDefaultsR\asandbox\x12&\n" +
-	"\agenesis\x18\v \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\agenesisB\x10\n" +
+	"\agenesis\x18\v \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\agenesis\x12'\n" +
+	"\x04seal\x18\f \x01(\v2\x13.reeve.node.v1.SealR\x04sealB\x10\n" +
 	"\acluster\x12\x05\xbaH\x02\b\x01\"\xbb\x02\n" +
 	"\x0fSandboxDefaults\x12.\n" +
 	"\x05users\x18\x01 \x01(\v2\x18.reeve.node.v1.UserRangeR\x05users\x122\n" +
@@ -1223,22 +1609,47 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\taddresses\x18\x01 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10\x10\x18\x01\"\x04r\x02p\x01R\taddresses\x12*\n" +
 	"\n" +
-	"api_listen\x18\x02 \x01(\tB\v\xbaH\b\xd8\x01\x01r\x03\x80\x02\x01R\tapiListen\"K\n" +
+	"api_listen\x18\x02 \x01(\tB\v\xbaH\b\xd8\x01\x01r\x03\x80\x02\x01R\tapiListen\"\xb6\x01\n" +
 	"\x06Volume\x122\n" +
-	"\x05plain\x18\x01 \x01(\v2\x1a.reeve.node.v1.PlainVolumeH\x00R\x05plainB\r\n" +
+	"\x05plain\x18\x01 \x01(\v2\x1a.reeve.node.v1.PlainVolumeH\x00R\x05plain\x128\n" +
+	"\afscrypt\x18\x02 \x01(\v2\x1c.reeve.node.v1.FscryptVolumeH\x00R\afscrypt\x12/\n" +
+	"\x04luks\x18\x03 \x01(\v2\x19.reeve.node.v1.LuksVolumeH\x00R\x04luksB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01\"\r\n" +
-	"\vPlainVolume\"d\n" +
+	"\vPlainVolume\"?\n" +
+	"\rFscryptVolume\x12.\n" +
+	"\x05image\x18\x01 \x01(\v2\x18.reeve.node.v1.LoopImageR\x05image\"m\n" +
+	"\tLoopImage\x12 \n" +
+	"\x04path\x18\x01 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04path\x12/\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x03B\v\xbaH\b\"\x06(\x80\x80\x80\x80\x01H\x00R\tsizeBytes\x88\x01\x01B\r\n" +
+	"\v_size_bytes\"/\n" +
+	"\n" +
+	"LuksVolume\x12!\n" +
+	"\x06device\x18\x01 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x06device\"y\n" +
+	"\x04Seal\x12/\n" +
+	"\x04file\x18\x01 \x01(\v2\x19.reeve.node.v1.FileSealerH\x00R\x04file\x12/\n" +
+	"\x04tpm2\x18\x02 \x01(\v2\x19.reeve.node.v1.Tpm2SealerH\x00R\x04tpm2B\x0f\n" +
+	"\x06sealer\x12\x05\xbaH\x02\b\x01\"\f\n" +
+	"\n" +
+	"FileSealer\"\xa1\x01\n" +
+	"\n" +
+	"Tpm2Sealer\x12$\n" +
+	"\x06device\x18\x01 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x06device\x12$\n" +
+	"\x04pcrs\x18\x02 \x03(\rB\x10\xbaH\r\x92\x01\n" +
+	"\x10\x18\x18\x01\"\x04*\x02\x18\x17R\x04pcrs\x12G\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x12\xbaH\x0f\xaa\x01\f\"\x03\b\xd8\x042\x05\x10\x80\xc2\xd7/R\atimeout\"d\n" +
 	"\rBuiltinPlugin\x12\x1d\n" +
 	"\x04path\x18\x01 \x01(\tB\t\xbaH\x06r\x042\x02^/R\x04path\x124\n" +
 	"\x06grants\x18\x02 \x03(\v2\x1c.reeve.node.v1.BuiltinGrantsR\x06grants\"Z\n" +
 	"\rBuiltinGrants\x12\x1b\n" +
 	"\x04role\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04role\x12,\n" +
-	"\x06grants\x18\x02 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xd4\x02\n" +
+	"\x06grants\x18\x02 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xa1\x03\n" +
 	"\tBootstrap\x121\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fB\a\xbaH\x04z\x02h R\x0eownerPublicKey\x12\x90\x01\n" +
 	"\x05roles\x18\x02 \x03(\v2\x1c.reeve.node.v1.BootstrapRoleB\\\xbaHY\xba\x01O\n" +
 	"\x11roles.name.unique\x12\x1ctwo roles have the same name\x1a\x1cthis.map(r, r.role).unique()\x92\x01\x04\b\x02\x10@R\x05roles\x12F\n" +
-	"\x06labels\x18\x03 \x03(\v2$.reeve.node.v1.Bootstrap.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x06labels\x1a9\n" +
+	"\x06labels\x18\x03 \x03(\v2$.reeve.node.v1.Bootstrap.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x06labels\x12K\n" +
+	"\x12recovery_recipient\x18\x04 \x01(\tB\x1c\xbaH\x19\xd8\x01\x01r\x14(\x80 2\x0f^age1[0-9a-z]+$R\x11recoveryRecipient\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -1266,7 +1677,7 @@ func file_reeve_node_v1_parameters_proto_rawDescGZIP() []byte {
 	return file_reeve_node_v1_parameters_proto_rawDescData
 }
 
-var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_reeve_node_v1_parameters_proto_goTypes = []any{
 	(*Parameters)(nil),          // 0: reeve.node.v1.Parameters
 	(*SandboxDefaults)(nil),     // 1: reeve.node.v1.SandboxDefaults
@@ -1280,46 +1691,59 @@ var file_reeve_node_v1_parameters_proto_goTypes = []any{
 	(*Network)(nil),             // 9: reeve.node.v1.Network
 	(*Volume)(nil),              // 10: reeve.node.v1.Volume
 	(*PlainVolume)(nil),         // 11: reeve.node.v1.PlainVolume
-	(*BuiltinPlugin)(nil),       // 12: reeve.node.v1.BuiltinPlugin
-	(*BuiltinGrants)(nil),       // 13: reeve.node.v1.BuiltinGrants
-	(*Bootstrap)(nil),           // 14: reeve.node.v1.Bootstrap
-	(*BootstrapRole)(nil),       // 15: reeve.node.v1.BootstrapRole
-	(*Log)(nil),                 // 16: reeve.node.v1.Log
-	(*Genesis)(nil),             // 17: reeve.node.v1.Genesis
-	nil,                         // 18: reeve.node.v1.Bootstrap.LabelsEntry
-	(*durationpb.Duration)(nil), // 19: google.protobuf.Duration
-	(*v1.Grant)(nil),            // 20: reeve.role.v1.Grant
-	(*v11.PluginRecord)(nil),    // 21: reeve.cluster.v1.PluginRecord
+	(*FscryptVolume)(nil),       // 12: reeve.node.v1.FscryptVolume
+	(*LoopImage)(nil),           // 13: reeve.node.v1.LoopImage
+	(*LuksVolume)(nil),          // 14: reeve.node.v1.LuksVolume
+	(*Seal)(nil),                // 15: reeve.node.v1.Seal
+	(*FileSealer)(nil),          // 16: reeve.node.v1.FileSealer
+	(*Tpm2Sealer)(nil),          // 17: reeve.node.v1.Tpm2Sealer
+	(*BuiltinPlugin)(nil),       // 18: reeve.node.v1.BuiltinPlugin
+	(*BuiltinGrants)(nil),       // 19: reeve.node.v1.BuiltinGrants
+	(*Bootstrap)(nil),           // 20: reeve.node.v1.Bootstrap
+	(*BootstrapRole)(nil),       // 21: reeve.node.v1.BootstrapRole
+	(*Log)(nil),                 // 22: reeve.node.v1.Log
+	(*Genesis)(nil),             // 23: reeve.node.v1.Genesis
+	nil,                         // 24: reeve.node.v1.Bootstrap.LabelsEntry
+	(*durationpb.Duration)(nil), // 25: google.protobuf.Duration
+	(*v1.Grant)(nil),            // 26: reeve.role.v1.Grant
+	(*v11.PluginRecord)(nil),    // 27: reeve.cluster.v1.PluginRecord
 }
 var file_reeve_node_v1_parameters_proto_depIdxs = []int32{
 	8,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
 	9,  // 1: reeve.node.v1.Parameters.network:type_name -> reeve.node.v1.Network
 	10, // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
-	12, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
-	14, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
-	16, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
+	18, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
+	20, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
+	22, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
 	3,  // 6: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
 	7,  // 7: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
 	1,  // 8: reeve.node.v1.Parameters.sandbox:type_name -> reeve.node.v1.SandboxDefaults
-	2,  // 9: reeve.node.v1.SandboxDefaults.users:type_name -> reeve.node.v1.UserRange
-	4,  // 10: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	5,  // 11: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
-	6,  // 12: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
-	19, // 13: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
-	19, // 14: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
-	19, // 15: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
-	4,  // 16: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	11, // 17: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
-	13, // 18: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
-	20, // 19: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
-	15, // 20: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
-	18, // 21: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
-	21, // 22: reeve.node.v1.Genesis.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	15, // 9: reeve.node.v1.Parameters.seal:type_name -> reeve.node.v1.Seal
+	2,  // 10: reeve.node.v1.SandboxDefaults.users:type_name -> reeve.node.v1.UserRange
+	4,  // 11: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	5,  // 12: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
+	6,  // 13: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
+	25, // 14: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
+	25, // 15: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
+	25, // 16: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
+	4,  // 17: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	11, // 18: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
+	12, // 19: reeve.node.v1.Volume.fscrypt:type_name -> reeve.node.v1.FscryptVolume
+	14, // 20: reeve.node.v1.Volume.luks:type_name -> reeve.node.v1.LuksVolume
+	13, // 21: reeve.node.v1.FscryptVolume.image:type_name -> reeve.node.v1.LoopImage
+	16, // 22: reeve.node.v1.Seal.file:type_name -> reeve.node.v1.FileSealer
+	17, // 23: reeve.node.v1.Seal.tpm2:type_name -> reeve.node.v1.Tpm2Sealer
+	25, // 24: reeve.node.v1.Tpm2Sealer.timeout:type_name -> google.protobuf.Duration
+	19, // 25: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
+	26, // 26: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
+	21, // 27: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
+	24, // 28: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
+	27, // 29: reeve.node.v1.Genesis.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_parameters_proto_init() }
@@ -1334,6 +1758,13 @@ func file_reeve_node_v1_parameters_proto_init() {
 	file_reeve_node_v1_parameters_proto_msgTypes[4].OneofWrappers = []any{}
 	file_reeve_node_v1_parameters_proto_msgTypes[10].OneofWrappers = []any{
 		(*Volume_Plain)(nil),
+		(*Volume_Fscrypt)(nil),
+		(*Volume_Luks)(nil),
+	}
+	file_reeve_node_v1_parameters_proto_msgTypes[13].OneofWrappers = []any{}
+	file_reeve_node_v1_parameters_proto_msgTypes[15].OneofWrappers = []any{
+		(*Seal_File)(nil),
+		(*Seal_Tpm2)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1341,7 +1772,7 @@ func file_reeve_node_v1_parameters_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_parameters_proto_rawDesc), len(file_reeve_node_v1_parameters_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

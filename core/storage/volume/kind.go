@@ -1,0 +1,83 @@
+package volume
+
+import (
+	"context"
+	"errors"
+
+	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
+)
+
+// Kind is a way to keep a volume. Every call may be stopped anywhere, and is made again from the beginning then.
+type Kind interface {
+	// Describe says what it is; it never fails and touches nothing.
+	Describe() Description
+	// State finds out what is there. An error says what keeps it from being found out, or that what is there is nothing of this node's.
+	State(ctx context.Context) (State, error)
+	// Format makes an empty volume that the key opens, and leaves it closed. *NotEmptyError if anything is there that is not the rest of an interrupted Format
+	// of this very volume.
+	Format(ctx context.Context, key *keys.Secret) error
+	// Open makes the volume usable at the data directory. It does nothing if it is open. ErrWrongKey if it is another volume's key.
+	Open(ctx context.Context, key *keys.Secret) error
+	// Close makes it unusable without the key, and proves it. It does nothing if it is closed. *BusyError if processes have files of it open: it is then still
+	// readable, and Close may be tried again.
+	Close(ctx context.Context) error
+	// Rotate puts another key in the place of the one that opens it, without rewriting what is on it. ErrFixedKey if the kind cannot.
+	Rotate(ctx context.Context, old, next *keys.Secret) error
+}
+
+// Description is what a volume is.
+type Description struct {
+	Kind storage.VolumeKind
+	// Encrypted says whether what is on it can be read without the key.
+	Encrypted bool
+	// Location is where it is: a device, the file of an image, a directory.
+	Location string
+	// KeySize is the size of its key in bytes; 0: it needs none.
+	KeySize int
+}
+
+// State is what there is of a volume.
+type State int
+
+// What there may be of a volume.
+const (
+	// Absent: nothing is there, or the rest of an interrupted Format. Only then may it be formatted.
+	Absent State = iota
+	// Closed: it is there and cannot be read.
+	Closed
+	// Open: it is there and in use at the data directory, by an earlier core say.
+	Open
+)
+
+// The errors by which the node decides.
+var (
+	ErrWrongKey = errors.New("volume: the key is not that of this volume")
+	ErrFixedKey = errors.New("volume: the data key of this kind of volume cannot be changed without rewriting the data: rotate NUK and CUK, which protect it")
+)
+
+// NotEmptyError says that a volume is not formatted since something is there.
+type NotEmptyError struct {
+	// Location is where, Found what.
+	Location, Found string
+}
+
+func (e *NotEmptyError) Error() string {
+	return "volume: " + e.Location + " is not formatted, since it is not empty: there is " + e.Found + ": give the node another place, or empty this one by hand if nothing on it is needed"
+}
+
+// BusyError says that a volume cannot be closed since processes have files of it open.
+type BusyError struct {
+	Location string
+	// Users are the processes, as far as they could be found.
+	Users []User
+}
+
+// User is a process that has something of a volume open.
+type User struct {
+	PID int
+	// Command is its name, Path what it has open.
+	Command, Path string
+}
+
+func (e *BusyError) Error() string { return "volume: " + e.Location + " is busy" }
