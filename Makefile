@@ -55,6 +55,11 @@ run: build ## run a cluster of one node in var/dev, until Ctrl-C
 test: build lint $(NFPM) ## run every test of every module
 	@go run ./e2e/cmd/testall
 
+# A part of `make test`. It says what a machine lacks that cannot run it: qemu, swtpm, cryptsetup, or apt-get and a way to Debian's kernel.
+.PHONY: vm-test
+vm-test: ## run the tests on real machines, which qemu emulates: LUKS2, a TPM, wrong clocks
+	go test -race -count=1 -timeout=40m -v ./e2e/vm/...
+
 .PHONY: lint
 lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it is installed)
 	@files=$$(gofmt -l $(MODULES)); if [ -n "$$files" ]; then echo "gofmt -w is needed for:"; echo "$$files"; exit 1; fi

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/reeveproject/reeve/proto => ../proto
 
 require (
+	filippo.io/age v1.3.2
 	github.com/google/renameio/v2 v2.0.2
 	github.com/reeveproject/reeve/proto v0.0.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -20,7 +21,6 @@ require (
 
 require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.1 // indirect
-	filippo.io/age v1.3.2 // indirect
 	filippo.io/hpke v0.4.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect

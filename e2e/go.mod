@@ -11,6 +11,7 @@ replace github.com/reeveproject/reeve/sdk => ../sdk
 replace github.com/reeveproject/reeve/sdk/consensus => ../sdk/consensus
 
 require (
+	filippo.io/age v1.3.2
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/hashicorp/go-plugin v1.8.0
 	github.com/prometheus/client_model v0.6.3
@@ -31,6 +32,7 @@ require (
 
 require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.1 // indirect
+	filippo.io/hpke v0.4.0 // indirect
 	github.com/Masterminds/semver/v3 v3.5.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect

@@ -51,6 +51,12 @@ func status(membership hostv1.MembershipState, instances ...*clusterv1.InstanceS
 	}}
 }
 
+func volume(state clusterv1.StorageState, problem string) await.Seen {
+	seen := status(home)
+	seen.Status.Storage = &clusterv1.StorageStatus{State: state, Problem: problem}
+	return seen
+}
+
 func instance(id string, state hostv1.InstanceState, pid int64) *clusterv1.InstanceStatus {
 	return &clusterv1.InstanceStatus{Role: "beacon", InstanceId: id, State: state, Pid: pid}
 }
@@ -157,6 +163,20 @@ func TestConditions(t *testing.T) {
 			want:       "the node is not healthy on node N in time: no curator has said how the node is", took: time.Minute,
 		},
 		{
+			name:       "a volume that is unlocked meanwhile, over a lost contact",
+			conditions: []await.Condition{&await.Volume{State: "Open"}, &await.Membership{State: "Home"}},
+			sources: []await.Source{source(
+				timed{seen: volume(clusterv1.StorageState_STORAGE_STATE_LOCKED, "PCR 7 has changed")}, timed{after: time.Second, lost: errors.New("gone")},
+				timed{after: time.Second, seen: volume(clusterv1.StorageState_STORAGE_STATE_OPEN, "")})},
+			took: 2 * time.Second,
+		},
+		{
+			name:       "a volume that nobody unlocks",
+			conditions: []await.Condition{&await.Volume{State: "Open"}},
+			sources:    []await.Source{source(timed{seen: volume(clusterv1.StorageState_STORAGE_STATE_LOCKED, "PCR 7 has changed")})},
+			want:       "the volume is not Open on node N in time: the volume is Locked: PCR 7 has changed", took: time.Minute,
+		},
+		{
 			name:       "nobody says anything",
 			conditions: []await.Condition{&await.Role{Name: "beacon", State: await.Ready}},
 			sources:    []await.Source{source()},
@@ -200,13 +220,14 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"role/a-b=ready": "role a-b is Ready", "ROLE/x=Gone": "role x is gone", "role/x=STARTED": "role x is started", "role/x=Backoff": "role x is Backoff",
 		"membership=HOME": "the node is Home", "Healthy": "the node is healthy",
+		"volume=open": "the volume is Open",
 	} {
 		condition, err := await.Parse(text, "N")
 		if err != nil || condition.Wanted() != want || condition.Unmet() != strings.Replace(want, " is ", " is not ", 1) {
 			t.Errorf("%s is %v, error %v, want %q", text, condition, err, want)
 		}
 	}
-	for _, text := range []string{"", "role", "role/", "role/x", "role/x=", "role/x=Happy", "role/X=Ready", "membership", "membership=", "healthy=yes", "node=up", "role/x\n=Ready"} {
+	for _, text := range []string{"", "role", "role/", "role/x", "role/x=", "role/x=Happy", "role/X=Ready", "membership", "membership=", "volume", "volume=", "volume=Shut", "healthy=yes", "node=up", "role/x\n=Ready"} {
 		if condition, err := await.Parse(text, "N"); fault.CodeOf(err) != fault.Usage {
 			t.Errorf("%q is %v, error %v", text, condition, err)
 		}

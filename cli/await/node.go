@@ -36,6 +36,10 @@ func (m *Membership) See(known Seen) Verdict {
 		if membership.GetReason() != "" {
 			verdict.Text += ": " + output.Clean(membership.GetReason())
 		}
+		if closed := output.NewStorage(known.Status.GetStorage()).Closed(); closed != "" {
+			// That is why, and says what to do.
+			verdict.Text = output.Clean(closed)
+		}
 		switch state {
 		case m.State:
 			verdict.Outcome = Done

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ func (c *commands) bundle() *cobra.Command {
 reached its status, events, metrics and the last lines of its roles' logs. What cannot be had is named, and the rest is there.
 
 Of configurations only the structure is in it, and of published values the names. Private keys, and what is named or known as a secret, are taken out of
-every text. Nothing of owner keys and sessions is read. A role may write anything to its log all the same: look through the bundle before you hand it on.
+every text. Nothing of owner keys, recovery keys, sessions, and the files with a node's keys is read. A role may write anything to its log all the same: look through the bundle before you hand it on.
 
 The file is readable by its owner only, and is never written over another one.`,
 		Args: arguments(0, 0),
@@ -260,8 +261,14 @@ func (c *commands) localLogFile() (string, bool) {
 	return filepath.Join(resolved, "reeved.log"), err == nil
 }
 
+// neverBundled are the names of files with keys, encrypted or not, whatever parameters say of them.
+var neverBundled = []string{"configuration.json", "configuration.json.unreadable", "volume-key.json", "cuk.json", "recovery.age", dev.RecoveryKey, "owner.key"}
+
 // readEnd returns at most the last size bytes of a file. It follows no link: the directory may be another user's, who is not to choose what is read.
 func readEnd(name string, size int64) ([]byte, error) {
+	if slices.Contains(neverBundled, filepath.Base(name)) {
+		return nil, fmt.Errorf("%s holds keys, and is never in a bundle", name)
+	}
 	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

@@ -162,6 +162,9 @@ func (c *commands) completeConditions(cmd *cobra.Command, given []string, _ stri
 	for _, state := range await.Memberships() {
 		conditions = append(conditions, "membership="+state)
 	}
+	for _, state := range await.Volumes() {
+		conditions = append(conditions, "volume="+state)
+	}
 	if len(given) == 0 {
 		return conditions
 	}

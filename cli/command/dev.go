@@ -48,7 +48,10 @@ func (c *commands) devUp() *cobra.Command {
 		Use:   "up",
 		Short: "Make the cluster if there is none, and run its node",
 		Long: `up makes a cluster of one node in a directory, if there is none yet, and runs the node: until Ctrl-C, or with --detach in the
-background until ` + "`reeve dev down`" + `. Nothing of the machine is changed but a range of user IDs that is reserved, as root.`,
+background until ` + "`reeve dev down`" + `. Nothing of the machine is changed but a range of user IDs that is reserved, as root.
+
+With --volume fscrypt, as root, what the node keeps is encrypted, in an image below the directory. Its recovery key is made in D/recovery.key, and later
+"reeve dev up" and "reeve dev restart" unlock the node with it by themselves: to try out, not to protect anything.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := c.directory()
@@ -61,7 +64,9 @@ background until ` + "`reeve dev down`" + `. Nothing of the machine is changed b
 	cmd.Flags().BoolVar(&options.detach, "detach", false, "return when the node is up, and leave it running")
 	cmd.Flags().StringVar(&options.plan.Plugins, "plugins", "", "directory with the built-in plugins (default: plugins beside reeve)")
 	cmd.Flags().StringVar(&options.plan.HostsFile, "hosts-file", "", "the file that the role hostsfile manages (default D/hosts)")
+	cmd.Flags().StringVar(&options.plan.Volume, "volume", "", "the kind of the node's volume: plain, or fscrypt (default plain, which is NOT ENCRYPTED)")
 	cmd.Flags().DurationVar(&options.timeout, "timeout", time.Minute, "how long the node may take to be up")
+	complete(cmd, "volume", fixed(dev.Plain, dev.Fscrypt))
 	return cmd
 }
 
@@ -92,7 +97,7 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 	}
 	defer daemon.Release()
 	c.say(fmt.Sprintf("Starting a node in %s (process %d; its log is %s).", dir, daemon.PID(), directory.LogFile()))
-	follower, err := dev.Follow(directory, daemon, c.say)
+	follower, err := dev.Follow(directory, daemon, c.say, c.say)
 	if err != nil {
 		return errors.Join(err, stopDaemon(daemon))
 	}
@@ -121,7 +126,7 @@ func (c *commands) up(ctx context.Context, dir string, options upOptions) error 
 
 // awaitRunning waits until a node that others have started is up.
 func (c *commands) awaitRunning(ctx context.Context, directory *dev.Directory, dir string, timeout time.Duration) error {
-	follower, err := dev.Follow(directory, nil, func(string) {})
+	follower, err := dev.Follow(directory, nil, func(string) {}, c.say)
 	if err != nil {
 		return err
 	}

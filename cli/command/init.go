@@ -17,7 +17,7 @@ import (
 
 func (c *commands) init() *cobra.Command {
 	var plan setup.Plan
-	var public string
+	var public, volume, seal string
 	cmd := &cobra.Command{
 		Use:   "init (--owner-key FILE | --owner-public-key KEY)",
 		Short: "Set up this machine as the first node of a new cluster",
@@ -25,7 +25,14 @@ func (c *commands) init() *cobra.Command {
 never changes a file that is there. --dry-run shows what it would do.
 
 The owner of the cluster is known by a key. With --owner-key a new one is made in a file that is not there yet: keep that file where no machine of
-the cluster can read it. With --owner-public-key the private half never comes to this machine.`,
+the cluster can read it. With --owner-public-key the private half never comes to this machine.
+
+--volume says where the node keeps its data: plain, which is NOT ENCRYPTED; fscrypt, an encrypted file system in an image of 8 GiB (fscrypt:SIZE: of
+another size; fscrypt:directory: the file system of the data directory encrypts it); or luks:DEVICE, an empty block device. --seal says what protects the
+node's secrets while the machine is off: file, the permissions of a file, or tpm2, its TPM, sealed to PCR 7 (tpm2:PCR,PCR: to others). An encrypted volume
+needs --recovery-recipient, the public half of a recovery key that is kept elsewhere.`,
+		Example: `  reeve init --owner-key /media/stick/owner.key
+  reeve init --owner-public-key owner.pub --volume luks:/dev/disk/by-id/ata-x --seal tpm2 --recovery-recipient age1…`,
 		Args: arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if public != "" {
@@ -33,6 +40,16 @@ the cluster can read it. With --owner-public-key the private half never comes to
 				if plan.OwnerKey, err = keyfile.Public(public); err != nil {
 					return err
 				}
+			}
+			var err error
+			if plan.Volume, err = setup.ParseVolume(volume); err != nil {
+				return err
+			}
+			if plan.Seal, err = setup.ParseSeal(seal); err != nil {
+				return err
+			}
+			if err := c.fitsMachine(&plan); err != nil {
+				return err
 			}
 			// The command line's own --owner-key: to init it is the key of the owner-to-be.
 			plan.OwnerKeyFile = c.options.OwnerKeyFile
@@ -51,6 +68,11 @@ the cluster can read it. With --owner-public-key the private half never comes to
 	flags.StringVar(&plan.State, "state", setup.DefaultState, "the directory in which the node keeps everything")
 	flags.StringVar(&plan.Run, "run", setup.DefaultRun, "the directory of its sockets, on a tmpfs")
 	flags.StringVar(&plan.Plugins, "plugins", "", "directory with the built-in plugins (default: plugins beside reeve)")
+	flags.StringVar(&volume, "volume", "", "where the node keeps its data: "+setup.VolumeForms+" (default plain, which is NOT ENCRYPTED)")
+	flags.StringVar(&seal, "seal", "", "what protects the node's secrets: "+setup.SealForms+" (default file)")
+	flags.StringVar(&plan.RecoveryRecipient, "recovery-recipient", "", "the public half (`age1…`) of the recovery key, which an encrypted volume needs")
+	complete(cmd, "volume", fixed("plain", "fscrypt", "fscrypt:directory", "luks:"))
+	complete(cmd, "seal", fixed("file", "tpm2"))
 	flags.BoolVar(&plan.DryRun, "dry-run", false, "show what would be done, and do nothing")
 	return cmd
 }
@@ -108,6 +130,12 @@ func (c *commands) afterInit(plan setup.Plan, result *setup.Result) string {
 	fmt.Fprintf(&text, "\nThis machine is set up. Next:\n  %s\n  %s", start, status)
 	if result.OwnerKeyMade {
 		fmt.Fprintf(&text, "\nWhoever has %s owns the cluster: move it to a place that no machine of the cluster can read, and keep a copy.", plan.OwnerKeyFile)
+	}
+	if plan.RecoveryRecipient != "" {
+		fmt.Fprintf(&text, "\nThe recovery key of %s opens the volume when nothing else can: `%s node unlock --recovery-key FILE`.", plan.RecoveryRecipient, c.Name)
+		if plan.Seal.GetTpm2() == nil {
+			text.WriteString(" With --seal file nothing else does: it is needed after every start of the machine.")
+		}
 	}
 	return text.String()
 }

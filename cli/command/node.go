@@ -13,7 +13,7 @@ import (
 )
 
 func (c *commands) node() *cobra.Command {
-	return group("node", "Nodes and their roles", c.nodeList(), c.nodeMetrics(),
+	return group("node", "Nodes and their roles", c.nodeList(), c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(),
 		c.role("The roles of a node"))
 }
 

@@ -2,14 +2,18 @@ package command
 
 import (
 	"context"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/recovery"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -60,6 +64,38 @@ var isolationPolicies = map[string]clusterv1.IsolationPolicy{
 	"required":    clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED,
 }
 
+// sourceName is what a source of the cluster's half of a volume's key may be called.
+var sourceName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+
+const demands = "Give isolation=required, isolation=best-effort, or cuk-sources= with a list such as recovery,tpm, or all."
+
+// parseDemand reads what is demanded, and returns what makes it part of a policy.
+func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
+	name, value, _ := strings.Cut(text, "=")
+	switch name {
+	case "isolation":
+		if isolation, ok := isolationPolicies[value]; ok {
+			return func(policy *clusterv1.ClusterPolicy) { policy.Isolation = isolation }, nil
+		}
+	case "cuk-sources":
+		if value == "all" {
+			return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = nil }, nil
+		}
+		sources := strings.Split(value, ",")
+		slices.Sort(sources)
+		sources = slices.Compact(sources)
+		if slices.ContainsFunc(sources, func(source string) bool { return !sourceName.MatchString(source) }) {
+			break
+		}
+		if !slices.Contains(sources, recovery.Source) {
+			return nil, fault.New(fault.Usage, "cuk-sources without "+recovery.Source+" would leave a node without a way out when its other sources fail",
+				"Give cuk-sources="+recovery.Source+","+value+".")
+		}
+		return func(policy *clusterv1.ClusterPolicy) { policy.CukSources = sources }, nil
+	}
+	return nil, fault.New(fault.Usage, text+" is nothing that can be demanded", demands)
+}
+
 func (c *commands) policySet() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
@@ -67,27 +103,30 @@ func (c *commands) policySet() *cobra.Command {
 		Short: "Change what the owner demands of all nodes",
 		Long: `set changes the policy of the cluster. With isolation=required a role does not run on a node that cannot enforce its whole sandbox: it is Blocked there, with
 the list of what is missing. The roles that provide the store and the cluster API run all the same, since without them nobody could change the policy. With
-isolation=best-effort, which is so at first, roles run, and the node's status lists what is missing.`,
+isolation=best-effort, which is so at first, roles run, and the node's status lists what is missing.
+
+cuk-sources says from where a locked node may get the cluster's half of the key of its volume: recovery, which is always among them (the owner's recovery
+key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=recovery no node opens its volume by itself after a restart.`,
 		Example: `  reeve policy set isolation=required
-  reeve policy set isolation=best-effort --dry-run`,
+  reeve policy set isolation=best-effort --dry-run
+  reeve policy set cuk-sources=recovery`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			name, value, _ := strings.Cut(given[0], "=")
-			isolation, ok := isolationPolicies[value]
-			if name != "isolation" || !ok {
-				return fault.New(fault.Usage, given[0]+" is nothing that can be demanded", "Give isolation=required or isolation=best-effort.")
+			demand, err := parseDemand(given[0])
+			if err != nil {
+				return err
 			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.setPolicy(cmd.Context(), cluster, isolation, dryRun)
+				return c.setPolicy(cmd.Context(), cluster, demand, dryRun)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required"))
+	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "cuk-sources=all", "cuk-sources=recovery", "cuk-sources=recovery,tpm"))
 	return cmd
 }
 
-func (c *commands) setPolicy(ctx context.Context, cluster *target.Target, isolation clusterv1.IsolationPolicy, dryRun bool) error {
+func (c *commands) setPolicy(ctx context.Context, cluster *target.Target, demand func(*clusterv1.ClusterPolicy), dryRun bool) error {
 	present, nodes, err := getPolicy(ctx, cluster)
 	if err != nil {
 		return err
@@ -98,9 +137,13 @@ func (c *commands) setPolicy(ctx context.Context, cluster *target.Target, isolat
 	}
 	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	response, err := management.SetPolicy(bounded, &clusterv1.SetPolicyRequest{
-		Policy: &clusterv1.ClusterPolicy{Isolation: isolation, Generation: present.GetGeneration()}, DryRun: dryRun,
-	})
+	// What else is demanded stays as it is, also what this version does not know.
+	policy := &clusterv1.ClusterPolicy{}
+	if present != nil {
+		policy = proto.CloneOf(present)
+	}
+	demand(policy)
+	response, err := management.SetPolicy(bounded, &clusterv1.SetPolicyRequest{Policy: policy, DryRun: dryRun})
 	if err != nil {
 		next := "Run `reeve policy show` to see how it is."
 		if status.Code(err) == codes.Aborted {

@@ -119,7 +119,7 @@ Exit codes:
 	})
 	root.AddCommand(c.status(), c.node(), c.role("The roles of a node, as `reeve node role`"), c.plugin(), c.policy(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
 		c.doctor(), c.bundle(), c.completion(),
-		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner())
+		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner(), c.recoveryKeyGroup())
 	return root
 }
 

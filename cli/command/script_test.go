@@ -29,6 +29,7 @@ import (
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/internal/fakecluster"
+	"github.com/reeveproject/reeve/cli/recovery"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -98,8 +99,23 @@ func TestScripts(t *testing.T) {
 	var mu sync.Mutex
 	places := 0
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/script",
-		WorkdirRoot:   root,
+		Dir:         "testdata/script",
+		WorkdirRoot: root,
+		Condition: func(condition string) (bool, error) {
+			there := func(file string) bool {
+				_, err := os.Stat(file)
+				return err == nil
+			}
+			switch condition {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "loop":
+				return there("/dev/loop-control"), nil
+			case "tpm":
+				return there("/sys/class/tpm/tpm0"), nil
+			}
+			return false, fmt.Errorf("there is no condition %s", condition)
+		},
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			mu.Lock()
@@ -210,6 +226,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake node stop|start                  the own API of the first node on its socket
 //	fake missing NODE NAME=REASON...      what a node cannot enforce of sandboxes
 //	fake rolled-back ROLE VERSION REASON  the first node runs another version than the catalog's
+//	fake volume KIND[/SEALER] STATE PROBLEM [FILE]  the volume of the first node; FILE has its recovery key
+//	fake damage-recovery                  a bit of the recovery file flips
 //	fake refused COUNT                    somebody unknown has called, and so often again
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
@@ -256,10 +274,29 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		var count uint64
 		count, err = strconv.ParseUint(args[1], 10, 64)
 		cluster.Refuse(count)
+	case "volume":
+		err = fakeVolume(ts, cluster, args)
+	case "damage-recovery":
+		cluster.DamageRecovery()
 	default:
 		err = fakeNode(cluster, args)
 	}
 	ts.Check(err)
+}
+
+// fakeVolume gives the first node a volume.
+func fakeVolume(ts *testscript.TestScript, cluster *fakecluster.Cluster, args []string) error {
+	recipient := ""
+	if len(args) > 4 {
+		key, err := recovery.ReadFile(ts.MkAbs(args[4]))
+		if err != nil {
+			return err
+		}
+		recipient = key.Recipient
+	}
+	storage := fakecluster.Opened(args[1], args[3])
+	storage.State = clusterv1.StorageState(clusterv1.StorageState_value["STORAGE_STATE_"+strings.ToUpper(args[2])])
+	return cluster.SetVolume(storage, recipient)
 }
 
 // fakeNode changes what only the nodes themselves know.

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -12,14 +13,22 @@ import (
 )
 
 func (c *commands) status() *cobra.Command {
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status [NODE]",
-		Short: "Show a node, its membership and its roles",
-		Long: `status shows a node as it sees itself. Of a role that failed it shows the cause and what the role last wrote.
+		Short: "Show a node, its volume, its membership and its roles",
+		Long: `status shows a node as it sees itself. Of a volume it always says whether it is encrypted, and while it is locked what it waits for. Of a role that failed it
+shows the cause and what the role last wrote.
+
+With --watch it shows the node again after every change, until it is interrupted, also while the node is locked or restarts; with -o json one document a
+line.
 
 ` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
+			if watch {
+				return c.watchStatus(cmd.Context(), optional(given))
+			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
 				status, err := nodeStatus(cmd.Context(), cluster, optional(given))
 				if err != nil {
@@ -29,8 +38,41 @@ func (c *commands) status() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the node again after every change")
 	c.completeNodes(cmd)
 	return cmd
+}
+
+// watchStatus shows a node again and again. It finds the node again when contact is lost, as when its API is served anew after its volume was opened.
+func (c *commands) watchStatus(ctx context.Context, name string) error {
+	shown := false
+	err := c.follow(ctx, name, c.notices(follower{
+		once: func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) error {
+			var printed error
+			watch, stop := context.WithCancel(ctx)
+			defer stop()
+			err := watchStatus(watch, api, node, func(status *nodev1.Status) {
+				if printed != nil {
+					return
+				}
+				if shown && c.format == output.Table {
+					_, printed = fmt.Fprintln(c.Stdout)
+				}
+				shown = true
+				if printed == nil {
+					printed = output.PrintNext(c.Stdout, c.format, output.NewStatus(status), c.Now())
+				}
+				if printed != nil {
+					stop()
+				}
+			})
+			if printed != nil {
+				return printed
+			}
+			return err
+		},
+	}))
+	return untilInterrupted(ctx, err)
 }
 
 func nodeStatus(ctx context.Context, cluster *target.Target, name string) (*nodev1.Status, error) {

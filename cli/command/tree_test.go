@@ -74,7 +74,7 @@ func TestNoCluster(t *testing.T) {
 		"status", "node list", "node role list n", "node role add n r", "node role remove n r", "node role restart n r", "node metrics", "plugin list", "plugin show p", "plugin approve p", "plugin diff p", "plugin remove p", "plugin grant p r:g", "plugin withdraw p r:g", "policy show",
 		"policy set isolation=required", "role show n r", "node role show n r", "role list n",
 		"store status", "store recover", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
-		"operator list", "audit", "whoami",
+		"operator list", "audit", "whoami", "status --watch", "policy set cuk-sources=recovery", "node unlock", "node seal", "node keys rotate", "node reseal",
 	}
 	for _, line := range lines {
 		t.Run(line, func(t *testing.T) {
@@ -103,6 +103,7 @@ func TestDestructiveCommandsHaveDryRun(t *testing.T) {
 	// What these change is only the caller's own: a session, a file that must not be there yet, a cluster in a directory that is new.
 	harmless := map[string]bool{
 		"reeve login": true, "reeve logout": true, "reeve context use": true, "reeve bundle": true, "reeve dev up": true, "reeve operator key": true, "reeve owner key": true,
+		"reeve recovery-key new": true,
 	}
 	reading := regexp.MustCompile(` (status|list|show|diff|metrics|logs|events|node|role|wait|version|doctor|whoami|audit|bash|zsh|fish|ca)$`)
 	each(command.Tree(), func(cmd *cobra.Command) {

@@ -23,6 +23,7 @@ func (c *commands) wait() *cobra.Command {
   --for role/NAME=STATE     a role is Ready, Degraded, Failed, Blocked, Starting, Backoff, Stopping or Stopped; Started: a process of it runs;
                             Gone: the node no longer reports it
   --for membership=STATE    the node sees itself as Home, Split, ...
+  --for volume=STATE        the volume of the node is Open, Locked, Sealed, ...
   --for healthy             the cluster has a fresh heartbeat of the node
 
 A role that is Failed ends the wait with the cause, unless that is what was waited for.

@@ -62,6 +62,9 @@ func Find(path string) (*Directory, error) {
 // Make returns the dev directory at a path, which it makes if it is not there. What was begun before and is not complete is completed; what is
 // there already is kept. The plan is only for what is made.
 func Make(path string, plan Plan, places Places) (*Directory, error) {
+	if err := CheckVolume(plan.Volume, os.Geteuid()); err != nil {
+		return nil, err
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err

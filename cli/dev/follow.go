@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -24,11 +25,16 @@ import (
 type Follower struct {
 	directory *Directory
 	daemon    *Daemon
-	say       func(string)
+	// changed is told every change of the node, say everything else.
+	changed, say func(string)
 
+	conn     *grpc.ClientConn
+	api      nodev1.NodeServiceClient
 	statuses chan *nodev1.Status
 	// failed has the reason why the node cannot be followed any more.
 	failed chan error
+	// unlocked has how unlocking the volume went.
+	unlocked chan unlocking
 	// died is closed when the daemon has ended.
 	died   chan struct{}
 	cancel context.CancelFunc
@@ -37,22 +43,25 @@ type Follower struct {
 	last *nodev1.Status
 	// makes says that the node makes its cluster while it is followed.
 	makes bool
+	// unlocks says that the volume was tried to be opened with the recovery key of the directory, or that there is none.
+	unlocks bool
 }
 
-// Follow begins to follow. daemon is the one that was started for the directory; nil if another process did.
-func Follow(directory *Directory, daemon *Daemon, say func(string)) (*Follower, error) {
+// Follow begins to follow. daemon is the one that was started for the directory; nil if another process did. changed is told every change of the node, say
+// what else people are to know.
+func Follow(directory *Directory, daemon *Daemon, changed, say func(string)) (*Follower, error) {
 	conn, err := target.NewLocalClient(directory.Path)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Follower{
-		directory: directory, daemon: daemon, say: say,
+		directory: directory, daemon: daemon, changed: changed, say: say, api: nodev1.NewNodeServiceClient(conn), unlocked: make(chan unlocking, 1),
 		statuses: make(chan *nodev1.Status), failed: make(chan error, 1), died: make(chan struct{}), cancel: cancel,
 	}
+	f.conn = conn
 	f.wait.Go(func() {
-		defer func() { _ = conn.Close() }()
-		f.failed <- f.watch(ctx, nodev1.NewNodeServiceClient(conn))
+		f.failed <- f.watch(ctx, f.api)
 	})
 	if daemon != nil {
 		f.wait.Go(func() {
@@ -67,6 +76,7 @@ func Follow(directory *Directory, daemon *Daemon, say func(string)) (*Follower, 
 // Close ends following; it does not end the node.
 func (f *Follower) Close() {
 	f.cancel()
+	_ = f.conn.Close()
 	f.wait.Wait()
 }
 
@@ -111,7 +121,7 @@ func (f *Follower) watchOnce(ctx context.Context, node nodev1.NodeServiceClient)
 
 func (f *Follower) see(status *nodev1.Status) {
 	for _, line := range Changes(f.last, status) {
-		f.say(line)
+		f.changed(line)
 	}
 	f.last = status
 	if status.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING {
@@ -139,6 +149,15 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 		select {
 		case status := <-f.statuses:
 			f.see(status)
+			f.unlock(bounded)
+		case unlocked := <-f.unlocked:
+			for _, note := range unlocked.notes {
+				f.say(output.Clean(note))
+			}
+			// One that has ended, or serves its API anew before the answer came, says itself how it is.
+			if unlocked.err != nil && fault.CodeOf(unlocked.err) != fault.Unreachable {
+				return unlocked.err
+			}
 		case <-retry.C:
 		case <-broken.C:
 			what := health.Broken

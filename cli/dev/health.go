@@ -33,6 +33,9 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 			health.Missing = text
 		}
 	}
+	if closed := output.NewStorage(status.GetStorage()).Closed(); closed != "" {
+		missing(output.Clean(closed))
+	}
 	membership := status.GetMembership()
 	switch membership.GetState() {
 	case hostv1.MembershipState_MEMBERSHIP_STATE_HOME:
@@ -79,6 +82,9 @@ func Changes(old, new *nodev1.Status) []string {
 	if was.GetState() != is.GetState() || was.GetReason() != is.GetReason() {
 		lines = append(lines, withReason("node: "+output.State(is.GetState()), is.GetReason()))
 	}
+	if had, has := volume(old), volume(new); had != has && has != "" {
+		lines = append(lines, has)
+	}
 	before := make(map[string]*clusterv1.InstanceStatus)
 	for _, instance := range old.GetNode().GetInstances() {
 		before[instance.GetRole()] = instance
@@ -103,4 +109,13 @@ func withReason(text, reason string) string {
 		return text
 	}
 	return text + ": " + output.Clean(reason)
+}
+
+// volume says in a line how the volume of a node is; empty: the node does not say.
+func volume(status *nodev1.Status) string {
+	storage := output.NewStorage(status.GetStorage())
+	if storage == nil || storage.State == "" {
+		return ""
+	}
+	return withReason("volume: "+storage.State, storage.Problem)
 }

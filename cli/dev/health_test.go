@@ -1,12 +1,14 @@
 package dev_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -62,6 +64,7 @@ func TestJudge(t *testing.T) {
 			dev.Health{Missing: "role hosts is Degraded: why", Ailing: "role hosts is Degraded: why", Manageable: true}},
 		{"split", node(split, "no contact yet", "store", ready, "hosts", ready), nil, dev.Health{Missing: "the node is Split: no contact yet"}},
 		{"failed", node(split, "x", "store", failed), nil, dev.Health{Missing: "the node is Split: x", Broken: "role store is Failed: why"}},
+		{"locked", locked("PCR 7 has changed"), nil, dev.Health{Missing: "the volume is Locked: PCR 7 has changed"}},
 		{"removed", node(disowning, "", "store", ready, "hosts", ready), nil, dev.Health{Broken: "the node was removed from its cluster"}},
 	}
 	for _, test := range tests {
@@ -73,6 +76,30 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// locked is a node whose volume is.
+func locked(problem string) *nodev1.Status {
+	status := node(hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, "")
+	status.Storage = &clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_LOCKED, Problem: problem}
+	return status
+}
+
+// TestVolumes holds that an ordinary user is told why there is no encrypted volume, and what to do.
+func TestVolumes(t *testing.T) {
+	for _, test := range []struct {
+		kind string
+		uid  int
+		want fault.Code
+	}{{"", 1000, fault.OK}, {dev.Plain, 1000, fault.OK}, {dev.Fscrypt, 0, fault.OK}, {dev.Fscrypt, 1000, fault.Refused}, {"luks", 0, fault.Usage}} {
+		err := dev.CheckVolume(test.kind, test.uid)
+		if fault.CodeOf(err) != test.want {
+			t.Errorf("%q for user %d: %v", test.kind, test.uid, err)
+		}
+		if problem := (*fault.Error)(nil); errors.As(err, &problem) && problem.Next == "" {
+			t.Errorf("%v says not what to do", err)
+		}
+	}
+}
+
 func TestChanges(t *testing.T) {
 	before := node(split, "no contact\x1b yet", "a", blocked, "b", ready)
 	tests := []struct {
@@ -81,6 +108,7 @@ func TestChanges(t *testing.T) {
 		want     []string
 	}{
 		{"the first", nil, before, []string{"node: Split: no contact  yet", "role a: Blocked: why", "role b: Ready: why"}},
+		{"locked", nil, locked("PCR 7\x1b"), []string{"node: Unknown", "volume: Locked: PCR 7 "}},
 		{"the same", before, before, nil},
 		{"some", before, node(home, "", "a", ready, "c", failed), []string{"node: Home", "role a: Ready: why", "role c: Failed: why", "role b: gone"}},
 	}

@@ -15,6 +15,8 @@ type Plan struct {
 	Plugins string
 	// HostsFile is the file that the role hostsfile manages; empty: D/hosts.
 	HostsFile string
+	// Volume is the kind of the volume, Plain or Fscrypt; empty: Plain for a directory that is made, and whatever one has that is there.
+	Volume string
 }
 
 // parameters makes those of a node whose files are in state.
@@ -26,17 +28,27 @@ func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Pa
 			return nil, err
 		}
 	}
-	return setup.Node{
+	node := setup.Node{
 		System: filepath.Join(state, "system"), Data: filepath.Join(state, "data"), Run: run,
 		Plugins: p.Plugins, Owner: owner, HostsFile: hosts, LogFile: filepath.Join(state, logName),
 		// Loopback alone: nothing of a dev node is to be reached from elsewhere.
 		Addresses: []string{"127.0.0.1"}, APIListen: "127.0.0.1:0", CuratorListen: "127.0.0.1:0",
-	}.Parameters()
+	}
+	if p.Volume == Fscrypt {
+		if err := encrypt(&node, filepath.Join(state, RecoveryKey)); err != nil {
+			return nil, err
+		}
+	}
+	return node.Parameters()
 }
 
 // fits says whether parameters that are there already are those of the plan, as far as it says something: they are never changed, and a choice
 // that has no effect must not look as if it had.
 func (p Plan) fits(parameters *nodev1.Parameters) error {
+	if has := volumeOf(parameters); p.Volume != "" && p.Volume != has {
+		return fault.New(fault.Refused, "the cluster was made with a volume of kind "+has+", which cannot become one of kind "+p.Volume,
+			"Leave --volume out, or make another cluster with --dir.")
+	}
 	if p.HostsFile == "" {
 		return nil
 	}

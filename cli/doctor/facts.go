@@ -24,7 +24,9 @@ type Facts struct {
 	Cgroups        Cgroups
 	// DMCrypt: dm-crypt is there or can be loaded.
 	DMCrypt error
-	TPM     TPM
+	// Cryptsetup and MakeFilesystem: the programs cryptsetup and mkfs.ext4 are there. Loop: a file can be a block device.
+	Cryptsetup, MakeFilesystem, Loop error
+	TPM                              TPM
 	// OpenFiles is how many files a process may have open, as far as it can raise it by itself.
 	OpenFiles uint64
 	// Clock: the kernel's clock is kept right by a time service.

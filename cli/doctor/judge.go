@@ -53,8 +53,12 @@ func Judge(f Facts) output.Doctor {
 		present("luks", f.DMCrypt, "dm-crypt is there", false,
 			"volumes cannot be encrypted with luks", "Use a kernel with dm_mod and dm_crypt; fscrypt needs neither."),
 		present("fscrypt", f.Data.Fscrypt, "works on "+f.Data.Filesystem, false,
-			"volumes cannot be encrypted with fscrypt",
-			"Put the data directory on an ext4 or f2fs with the feature encrypt (`tune2fs -O encrypt DEVICE`), on a kernel with CONFIG_FS_ENCRYPTION."),
+			"the data directory itself cannot be encrypted with fscrypt",
+			"Put the data directory on an ext4 or f2fs with the feature encrypt (`tune2fs -O encrypt DEVICE`), on a kernel with CONFIG_FS_ENCRYPTION; "+
+				"or have the node make an image (--volume fscrypt), which needs the kernel only."),
+		present("cryptsetup", f.Cryptsetup, "is there", false,
+			"volumes cannot be encrypted with luks", "Install it (`apt-get install cryptsetup-bin`)."),
+		f.image(),
 		f.data(), f.space(), f.inodes(), f.run(), f.openFiles(),
 		warn(present("clock", f.Clock, "synchronised", false,
 			"certificates of this machine and of others may seem to have ended, or not to have begun",
@@ -200,6 +204,16 @@ func (f Facts) tpm() output.Check {
 	if check.Level != ok {
 		check.Consequence = "the node's secrets cannot be sealed to this machine by a TPM"
 		check.Advice = "Switch the TPM on in the firmware, or give a virtual machine one; as an ordinary user, be in the group of /dev/tpmrm0."
+	}
+	return check
+}
+
+// image is what a node needs to have its volume in an image that it makes.
+func (f Facts) image() output.Check {
+	check := present("loop-image", f.Loop, "loop devices and mkfs.ext4", false, "a volume in an image cannot be mounted",
+		"Use a kernel with loop devices, as root; in a container, let it have /dev/loop-control.")
+	if f.Loop == nil && f.MakeFilesystem != nil {
+		check = present("loop-image", f.MakeFilesystem, "", false, "an image for an encrypted volume cannot be made", "Install it (`apt-get install e2fsprogs`).")
 	}
 	return check
 }

@@ -29,6 +29,8 @@ func Probe(places Places) Facts {
 		NoNewPrivileges: probeNoNewPrivileges(),
 		UserNamespaces:  probeUserNamespaces(),
 		Cgroups:         probeCgroups(),
+		Cryptsetup:      probeProgram("cryptsetup"),
+		MakeFilesystem:  probeProgram("mkfs.ext4"),
 		TPM:             probeTPM(),
 		OpenFiles:       probeOpenFiles(),
 		Clock:           probeClock(),
@@ -37,7 +39,7 @@ func Probe(places Places) Facts {
 		Run:             probeDirectory(places.Run),
 	}
 	f.Kernel = release()
-	f.DMCrypt = probeDMCrypt(f.Kernel)
+	f.DMCrypt, f.Loop = probeDMCrypt(f.Kernel), probeLoop(f.Kernel)
 	return f
 }
 
@@ -194,11 +196,32 @@ func probeV1(root, groups string) []string {
 	return usable
 }
 
-// probeDMCrypt looks whether dm-crypt is in the kernel, is loaded, or is a module that could be.
-func probeDMCrypt(release string) error {
-	if isDirectory("/sys/module/dm_crypt") {
+// probeProgram looks for a program also where only root's PATH leads, as it does for reeved.
+func probeProgram(name string) error {
+	if _, err := exec.LookPath(name); err == nil {
 		return nil
 	}
+	for _, directory := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		if _, err := exec.LookPath(filepath.Join(directory, name)); err == nil {
+			return nil
+		}
+	}
+	return errors.New(name + " is not installed")
+}
+
+// probeLoop looks whether loop devices are there or their module could be loaded.
+func probeLoop(release string) error {
+	if _, err := os.Stat("/dev/loop-control"); err == nil {
+		return writable("/dev/loop-control")
+	}
+	if hasModule(release, "loop") {
+		return nil
+	}
+	return errors.New("there is no /dev/loop-control")
+}
+
+// hasModule says whether something is in the kernel, or is a module that could be loaded.
+func hasModule(release, module string) bool {
 	for _, list := range []string{"modules.builtin", "modules.dep"} {
 		names, err := os.ReadFile(filepath.Join("/lib/modules", release, list))
 		if err != nil {
@@ -207,10 +230,18 @@ func probeDMCrypt(release string) error {
 		for line := range strings.Lines(string(names)) {
 			path, _, _ := strings.Cut(line, ":")
 			name, _, _ := strings.Cut(filepath.Base(strings.TrimSpace(path)), ".")
-			if strings.ReplaceAll(name, "-", "_") == "dm_crypt" {
-				return nil
+			if strings.ReplaceAll(name, "-", "_") == module {
+				return true
 			}
 		}
+	}
+	return false
+}
+
+// probeDMCrypt looks whether dm-crypt is in the kernel, is loaded, or is a module that could be.
+func probeDMCrypt(release string) error {
+	if isDirectory("/sys/module/dm_crypt") || hasModule(release, "dm_crypt") {
+		return nil
 	}
 	if isDirectory("/sys/module/dm_mod") || isDirectory("/sys/devices/virtual/misc/device-mapper") {
 		return errors.New("the kernel has the device mapper and no dm-crypt that can be seen")

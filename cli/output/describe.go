@@ -48,6 +48,9 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 		row(w, "Curators", strings.Join(d.Self.Cluster.Curators, ", "))
 	} else {
 		row(w, "Node", d.ID)
+		if d.Cluster != nil {
+			d.Cluster.Storage.rows(w, d.Cluster.Volume)
+		}
 	}
 	if d.Cluster != nil {
 		row(w, "State", d.Cluster.State)

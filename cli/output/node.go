@@ -30,6 +30,8 @@ type Node struct {
 	Assigned []Assignment `json:"assigned"`
 	// Roles are those that the node last reported.
 	Roles []Role `json:"roles"`
+	// Storage is its volume and what keeps its keys, as it last reported it; null: it did not say.
+	Storage *Storage `json:"storage"`
 }
 
 // Assignment is a role that a node should run.
@@ -82,6 +84,7 @@ func NewNode(n *clusterv1.Node) Node {
 		Reported:   moment(reported.GetReported()),
 		Assigned:   []Assignment{},
 		Roles:      newRoles(reported.GetInstances()),
+		Storage:    NewStorage(reported.GetStorage()),
 	}
 	for _, role := range record.GetRoles() {
 		node.Assigned = append(node.Assigned, Assignment{
@@ -114,10 +117,18 @@ func NewRoles(n *clusterv1.Node) Roles {
 }
 
 func (n Nodes) table(w io.Writer, _ time.Time) {
-	row(w, "NODE", "STATE", "HEALTHY", "ADDRESSES", "ROLES")
+	row(w, "NODE", "STATE", "HEALTHY", "ADDRESSES", "VOLUME", "ROLES")
 	for _, node := range n.Nodes {
-		row(w, node.ID, node.State, yesNo(node.Healthy), strings.Join(node.Addresses, ","), strings.Join(node.assigned(), ","))
+		row(w, node.ID, node.State, yesNo(node.Healthy), strings.Join(node.Addresses, ","), node.volume(), strings.Join(node.assigned(), ","))
 	}
+}
+
+// volume says of which kind the volume is, and whether it is encrypted.
+func (n Node) volume() string {
+	if n.Storage != nil {
+		return explainVolume(n.Storage.Kind, n.Storage.Encrypted)
+	}
+	return explainVolume(n.Volume, n.Volume != "plain")
 }
 
 func (n Node) assigned() []string {

@@ -14,6 +14,8 @@ type Policy struct {
 	// Isolation is "best-effort" or "required".
 	Isolation  string `json:"isolation"`
 	Generation uint64 `json:"generation"`
+	// CUKSources are from where a node may get the cluster's half of the key of its volume; none: from all.
+	CUKSources []string `json:"cuk_sources"`
 	// Nodes are those that cannot enforce every part of a sandbox.
 	Nodes []PolicyNode `json:"nodes"`
 }
@@ -34,7 +36,7 @@ type PolicyChange struct {
 
 // NewPolicy makes the document of a policy. nodes are all of the cluster.
 func NewPolicy(policy *clusterv1.ClusterPolicy, nodes []*clusterv1.Node) Policy {
-	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), Nodes: []PolicyNode{}}
+	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), CUKSources: list(policy.GetCukSources()), Nodes: []PolicyNode{}}
 	if document.Isolation == "" {
 		document.Isolation = Kind(clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT)
 	}
@@ -57,6 +59,11 @@ func (p Policy) table(w io.Writer, _ time.Time) {
 		text = "required: roles run only where their whole sandbox is enforced, apart from those that provide the store and the cluster API."
 	}
 	row(w, "Isolation", text)
+	sources := "all: a locked node takes the key of its volume from every source that it has."
+	if len(p.CUKSources) > 0 {
+		sources = strings.Join(p.CUKSources, ", ") + ": a locked node takes the key of its volume from nowhere else."
+	}
+	row(w, "CUK sources", sources)
 	for _, node := range p.Nodes {
 		_, _ = fmt.Fprintf(w, "Node %s cannot enforce %s.\n", Clean(node.NodeID), Clean(strings.Join(node.Missing, ", ")))
 	}

@@ -24,9 +24,40 @@ const (
 // samples are documents of every kind, by the name of their golden files: with everything in them, and with nothing.
 func samples() map[string]output.Document {
 	return map[string]output.Document{
-		"status":       *sampleStatus(),
-		"status-empty": output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []output.MissingPart{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
-		"nodes":        output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
+		"status": *sampleStatus(),
+		"status-locked": output.Status{
+			Node:       output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Isolation: "own-uid", Volume: "luks", Version: "0.2.0"},
+			Membership: output.Membership{State: "Unknown", Reason: "the volume is locked"}, Cluster: output.Cluster{ID: "5f0c", Curators: []string{}}, Roles: []output.Role{},
+			Storage: sampleLocked(),
+		},
+		"status-sealed": output.Status{
+			Node:  output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Volume: "fscrypt"},
+			Roles: []output.Role{}, Cluster: output.Cluster{Curators: []string{}},
+			Storage: &output.Storage{State: "Sealed", Kind: "fscrypt", Encrypted: true, Sealer: "file", Sources: []output.CUKSource{}, Weaknesses: []string{}, Recoverable: true},
+		},
+		"status-open": output.Status{
+			Node: output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Volume: "fscrypt"}, Cluster: output.Cluster{Curators: []string{}},
+			Roles: []output.Role{*readyRole()},
+			Storage: &output.Storage{
+				State: "Open", Kind: "fscrypt", Encrypted: true, Location: "/var/lib/reeve/system/volume.img", Sealer: "file",
+				Sources:    []output.CUKSource{{Name: "recovery", State: "Used", Reason: "the owner has unlocked the node"}},
+				Weaknesses: []string{"The node's secrets are protected by the permissions of a file only."}, Recoverable: true,
+			},
+		},
+		"node-unlocked":         output.NodeUnlocked{NodeID: sampleNode, Recipient: "age1x", Notes: []string{"The TPM does not give the secrets back: run `reeve node reseal`."}},
+		"node-unlocked-dry":     output.NodeUnlocked{NodeID: sampleNode, DryRun: true, Recipient: "age1x", Notes: []string{}},
+		"node-unlocked-already": output.NodeUnlocked{NodeID: sampleNode, WasOpen: true, Notes: []string{}},
+		"node-sealed":           output.NodeSealed{NodeID: sampleNode, Roles: []string{"consensus", "curator"}},
+		"node-sealed-dry":       output.NodeSealed{NodeID: sampleNode, DryRun: true, Roles: []string{"consensus", "curator"}},
+		"keys-rotated":          output.KeysRotated{NodeID: sampleNode, Keys: []string{"nuk", "cuk"}, Recipient: "age1x"},
+		"keys-rotated-dry":      output.KeysRotated{NodeID: sampleNode, DryRun: true, Keys: []string{"data-key"}},
+		"resealed":              output.Resealed{NodeID: sampleNode, PCRs: []uint32{7}, Expected: map[string]string{}},
+		"resealed-dry":          output.Resealed{NodeID: sampleNode, DryRun: true, PCRs: []uint32{4, 7}, Expected: map[string]string{"7": "00ff"}},
+		"resealed-file":         output.Resealed{NodeID: sampleNode, PCRs: []uint32{}, Expected: map[string]string{}},
+		"recovery-key":          output.RecoveryKey{File: "recovery.key", Recipient: "age1x"},
+		"recovery-key-text":     output.RecoveryKey{Recipient: "age1x", Text: "# public key: age1x\nAGE-SECRET-KEY-1X\n"},
+		"status-empty":          output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []output.MissingPart{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
+		"nodes":                 output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
 		"roles": output.Roles{NodeID: sampleNode, Roles: []output.NodeRole{
 			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
 			{Role: "lighthouse", Assigned: true, Generation: 4},
@@ -84,8 +115,8 @@ func samples() map[string]output.Document {
 				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []output.MissingPart{},
 			},
 		},
-		"policy":             output.Policy{Isolation: "best-effort", Nodes: []output.PolicyNode{}},
-		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Generation: 2, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
+		"policy":             output.Policy{Isolation: "best-effort", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
+		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
 		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true},
 		"events":             output.Events{NodeID: sampleNode, Events: sampleEvents()},
 		"events-empty":       output.Events{NodeID: sampleNode, Events: []output.Event{}},
@@ -164,6 +195,20 @@ func sampleStatus() *output.Status {
 		Membership: output.Membership{State: "Split", Reason: "no contact yet", Since: at(time.Minute)},
 		Roles:      []output.Role{*readyRole(), *failedRole()},
 		Store:      sampleStore(),
+		Storage: &output.Storage{
+			State: "Open", Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []output.CUKSource{}, Weaknesses: []string{"The volume is not encrypted."},
+		},
+	}
+}
+
+// sampleLocked is a volume of which everything can be said, with a problem that would move the cursor.
+func sampleLocked() *output.Storage {
+	return &output.Storage{
+		State: "Locked", Kind: "luks", Encrypted: true, Location: "/dev/disk/by-id/x", Sealer: "tpm2", Step: "unsealing",
+		Sources: []output.CUKSource{
+			{Name: "recovery", State: "Waiting", Reason: "the owner's recovery key: `reeve node unlock`"}, {Name: "tpm", State: "Failed", Reason: "PCR 7 has changed\x1b[2J"},
+		},
+		Problem: "the TPM does not give the configuration back, since PCR 7 has changed: unlock the node, and run `reeve node reseal`", Weaknesses: []string{}, Recoverable: false,
 	}
 }
 
@@ -181,6 +226,7 @@ func sampleClusterNode() output.Node {
 		APIAddress: "192.0.2.10:7444", Isolation: "own-uid", Missing: sampleMissing()[:1], Volume: "plain", Version: "0.2.0", Generation: 7, Created: at(49 * time.Hour), Reported: at(2 * time.Second),
 		Assigned: []output.Assignment{{Role: "hostsfile", Configuration: `{"path":"/etc/hosts"}`, Generation: 3}, {Role: "lighthouse", Generation: 4}},
 		Roles:    []output.Role{*readyRole()},
+		Storage:  sampleLocked(),
 	}
 }
 

@@ -17,6 +17,8 @@ type Status struct {
 	Roles      []Role     `json:"roles"`
 	// Store is the local member of the consensus store; null if none runs on the node.
 	Store *Store `json:"store"`
+	// Storage is the volume and what keeps its keys; null: the node does not say.
+	Storage *Storage `json:"storage"`
 }
 
 // NodeSelf is what a node says of itself.
@@ -82,8 +84,9 @@ func NewStatus(s *nodev1.Status) Status {
 			Reason: s.GetMembership().GetReason(),
 			Since:  moment(s.GetMembership().GetSince()),
 		},
-		Roles: newRoles(s.GetNode().GetInstances()),
-		Store: NewStore(s.GetStore()),
+		Roles:   newRoles(s.GetNode().GetInstances()),
+		Store:   NewStore(s.GetStore()),
+		Storage: NewStorage(s.GetStorage()),
 	}
 }
 
@@ -94,6 +97,10 @@ func (s Status) table(w io.Writer, now time.Time) {
 	}
 	_, _ = fmt.Fprintln(w)
 	if len(s.Roles) == 0 {
+		if closed := s.Storage.Closed(); closed != "" {
+			line(w, "No role runs, since ", closed, ".")
+			return
+		}
 		_, _ = fmt.Fprintln(w, "No roles.")
 		return
 	}
@@ -111,19 +118,12 @@ func (s Status) head(w io.Writer) {
 	row(w, "Membership", membership)
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
-	row(w, "Volume", explainVolume(s.Node.Volume))
+	s.Storage.rows(w, s.Node.Volume)
 }
 
 func explainIsolation(kind string) string {
 	if kind == "shared-uid" {
 		return kind + " (the roles are not protected from each other: reeved does not run as root)"
-	}
-	return kind
-}
-
-func explainVolume(kind string) string {
-	if kind == "plain" {
-		return kind + " (not encrypted)"
 	}
 	return kind
 }

@@ -22,7 +22,7 @@ func hinted(lower string, hints ...string) bool {
 var (
 	// privateKeys are what is a private key in itself: PEM blocks, also where line ends are escaped, where the end of the text cuts the block off, or
 	// where its beginning was cut off; the DER of Ed25519, P-256 and SEC 1 keys in base64 or hex; keys of
-	// age; and tokens that are signed JSON.
+	// age, and the files that they open; and tokens that are signed JSON.
 	privateKeys = []pattern{
 		{[]string{"private key-----"}, regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)},
 		{[]string{"private key-----"}, regexp.MustCompile(`([A-Za-z0-9+/=]{16,}(\\+[nr]|\s)*)+-----END [A-Z0-9 ]*PRIVATE KEY-----`)},
@@ -32,6 +32,10 @@ var (
 		},
 		{[]string{"302e020100300506032b657004220420"}, regexp.MustCompile(`(?i)302e020100300506032b657004220420[0-9a-f]{64}`)},
 		{[]string{"age-secret-key-"}, regexp.MustCompile(`(?i)AGE-SECRET-KEY-(PQ-)?1[0-9A-Z]+`)},
+		// Files of age hold secrets for who has the key: as they are, in armour, and their beginning in base64.
+		{[]string{"age-encryption.org/v1"}, regexp.MustCompile(`(?s)age-encryption\.org/v1(\\+[nr]|\s)+-> .*`)},
+		{[]string{"age encrypted file-----"}, regexp.MustCompile(`(?s)-----BEGIN AGE ENCRYPTED FILE-----.*?(-----END AGE ENCRYPTED FILE-----|\z)`)},
+		{[]string{"ywdllwvuy3j5chrpb24ub3jn"}, regexp.MustCompile(`YWdlLWVuY3J5cHRpb24ub3Jn[A-Za-z0-9+/=_-]*`)},
 		{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`)},
 	}
 	bearer = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}`)

@@ -48,6 +48,12 @@ type Node struct {
 	LogFile string
 	// HostsFile is the file that the role hostsfile manages; empty: the node does not get that role.
 	HostsFile string
+	// Volume is where its data lives; nil: a plain one, which is not encrypted.
+	Volume *nodev1.Volume
+	// Seal is what protects its secrets while it is off; nil: the permissions of a file.
+	Seal *nodev1.Seal
+	// RecoveryRecipient is the public half of the owner's recovery key, an age recipient; needed for a volume that is encrypted.
+	RecoveryRecipient string
 }
 
 // Parameters returns those of the node's reeved. The fault is NotFound if a built-in plugin is missing.
@@ -64,14 +70,24 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 	if n.HostsFile != "" {
 		roles = append(roles, &nodev1.BootstrapRole{Role: Hostsfile}) // keeps the file that it is granted
 	}
+	volume := n.Volume
+	if volume == nil {
+		volume = &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}}
+	}
+	if err := checkRecovery(volume, n.RecoveryRecipient); err != nil {
+		return nil, err
+	}
 	parameters := &nodev1.Parameters{
 		Version:     "reeve.node.v1",
 		Directories: &nodev1.Directories{System: n.System, Data: n.Data, Run: n.Run},
 		Network:     &nodev1.Network{Addresses: n.Addresses, ApiListen: n.APIListen},
-		Volume:      &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
+		Volume:      volume,
+		Seal:        n.Seal,
 		Plugins:     plugins,
 		Genesis:     genesis,
-		Cluster:     &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{OwnerPublicKey: n.Owner, Roles: roles}},
+		Cluster: &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
+			OwnerPublicKey: n.Owner, Roles: roles, RecoveryRecipient: n.RecoveryRecipient,
+		}},
 	}
 	if n.MetricsListen != "" {
 		parameters.Metrics = &nodev1.Metrics{Listen: n.MetricsListen}

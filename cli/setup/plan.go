@@ -50,6 +50,10 @@ type Plan struct {
 	CuratorListen, APIListen string
 	// MetricsListen, LogFile and HostsFile are those of Node.
 	MetricsListen, LogFile, HostsFile string
+	// Volume, Seal and RecoveryRecipient are those of Node; ParseVolume and ParseSeal make the first two of what a person gives.
+	Volume            *nodev1.Volume
+	Seal              *nodev1.Seal
+	RecoveryRecipient string
 	// DryRun makes nothing.
 	DryRun bool
 }
@@ -192,6 +196,7 @@ func (p Plan) node() Node {
 	n := Node{
 		System: filepath.Join(p.State, "system"), Data: filepath.Join(p.State, "data"), Run: p.Run, Plugins: p.Plugins, Owner: p.OwnerKey,
 		APIListen: p.APIListen, CuratorListen: p.CuratorListen, MetricsListen: p.MetricsListen, LogFile: p.LogFile, HostsFile: p.HostsFile,
+		Volume: p.Volume, Seal: p.Seal, RecoveryRecipient: p.RecoveryRecipient,
 	}
 	if p.Address != "" {
 		n.Addresses = []string{p.Address}

@@ -38,7 +38,8 @@ func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 		}
 		localID = status.GetNodeId()
 		if name == Self || name == "" || name == localID {
-			if localID == "" {
+			// One that is locked may not know its ID, and can be asked for what opens it.
+			if localID == "" && !locked(status) {
 				return Node{}, fault.New(fault.Unreachable, t.way.node()+" has no key yet", "Try again in a moment.")
 			}
 			return Node{ID: localID, Local: true}, nil
@@ -74,6 +75,16 @@ func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 	default:
 		return Node{}, fault.New(fault.Usage, fmt.Sprintf("%q is the beginning of %d nodes", name, len(found)),
 			"Give more of the ID; `reeve node list` shows them.")
+	}
+}
+
+// locked says whether a node waits for its volume.
+func locked(status *nodev1.Status) bool {
+	switch status.GetStorage().GetState() {
+	case clusterv1.StorageState_STORAGE_STATE_LOCKED, clusterv1.StorageState_STORAGE_STATE_SEALED:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -288,6 +289,10 @@ func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x5
 		return nil, nil, err
 	}
 	if len(status.GetCluster().GetCurators()) == 0 {
+		if locked(status) {
+			return nil, nil, fault.New(fault.Unreachable, t.way.node()+" knows no curator, since "+output.NewStorage(status.GetStorage()).Closed(),
+				"Run `reeve status` to see what it waits for, and `reeve node unlock` to open it.")
+		}
 		what := t.way.node() + " knows no curator"
 		if reason := status.GetMembership().GetReason(); reason != "" {
 			what += " (" + reason + ")"

@@ -31,6 +31,8 @@ type Config struct {
 	Status *event.Value[*clusterv1.NodeStatus]
 	// Now is the clock by which certificates are judged; nil: time.Now.
 	Now func() time.Time
+	// ClockSet changes whenever the machine's clock was set, so that what depends on it is looked at at once; nil: nobody tells, and it is looked at in time.
+	ClockSet *event.Value[int]
 	// Dial connects to the host:port of a curator; nil: plain TCP, without a proxy whatever the environment says, since the way to a
 	// curator is the cluster's to decide.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -65,6 +67,7 @@ type Client struct {
 	way      event.Value[way]      // written by Run
 	watching event.Value[watching] // written by the session's watch worker
 	beating  event.Value[beating]  // written by the session's heartbeat worker
+	shown    event.Value[period]   // written by the handshakes of the session's connection
 
 	// reporting is why the cluster refused the last report; empty: it did not. Written by the session's report worker.
 	reporting event.Value[string]
@@ -82,6 +85,9 @@ func New(config Config) *Client {
 	}
 	if config.Now == nil {
 		config.Now = time.Now
+	}
+	if config.ClockSet == nil {
+		config.ClockSet = new(event.Value[int])
 	}
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {

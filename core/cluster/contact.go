@@ -5,12 +5,18 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 )
 
 // judgeContact publishes whether there is contact, until the context ends.
 func (c *Client) judgeContact(ctx context.Context) {
 	ways, watches, beats, reports := c.way.Watch(), c.watching.Watch(), c.beating.Watch(), c.reporting.Watch()
+	identities, certificates, sets := c.config.Identity.Watch(), c.shown.Watch(), c.config.ClockSet.Watch()
+	var node *identity.Identity
+	var shown period
+	var set int
+	var told, warned clock
 	var to way
 	var watch watching
 	var beat beating
@@ -25,8 +31,14 @@ func (c *Client) judgeContact(ctx context.Context) {
 		case <-watches.Changed():
 		case <-beats.Changed():
 		case <-reports.Changed():
+		case <-identities.Changed():
+		case <-certificates.Changed():
+		case <-sets.Changed():
 		case <-timer.C:
 		}
+		refresh(ctx, identities, &node)
+		refresh(ctx, certificates, &shown)
+		refresh(ctx, sets, &set)
 		refresh(ctx, ways, &to)
 		refresh(ctx, watches, &watch)
 		refresh(ctx, beats, &beat)
@@ -34,7 +46,16 @@ func (c *Client) judgeContact(ctx context.Context) {
 		before, _ := c.contact.Get()
 		now := time.Now()
 		contact, until := judge(before.OK, to, watch, beat, now)
-		if contact.OK && report != "" {
+		if found := c.clockNow(node, shown); !found.same(told) {
+			told = found
+		}
+		switch {
+		case told.wrong() && contact.OK:
+			// What was connected while the clock was right stays so. Nothing that begins now would be.
+			contact.Reason = told.String()
+		case told.wrong():
+			contact.Reason = told.String() + ". " + contact.Reason
+		case contact.OK && report != "":
 			contact.Reason = "the cluster does not take what this node reports: " + report
 		}
 		if contact != before {
@@ -44,6 +65,12 @@ func (c *Client) judgeContact(ctx context.Context) {
 				c.config.Log.Info("the cluster is in reach", "curator", to.to.address, "instance", to.to.instance)
 			case !contact.OK && before.OK:
 				c.config.Log.Warn("the cluster is out of reach", "reason", contact.Reason)
+			}
+		}
+		if told != warned {
+			warned = told
+			if told.wrong() {
+				c.config.Log.Warn("the clock cannot be right", "reason", told.String())
 			}
 		}
 		if until.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 type curator struct {
 	clusterv1.UnimplementedNodeServiceServer
 
-	certificate *tls.Certificate
+	certificate atomic.Pointer[tls.Certificate]
 	// view is what Watch streams; nothing before it is set.
 	view *event.Value[*clusterv1.WatchResponse]
 	// endWatches ends every Watch stream with its error while it holds one.
@@ -63,7 +64,9 @@ type call struct {
 }
 
 func newCurator(certificate *tls.Certificate) *curator {
-	return &curator{certificate: certificate, view: new(event.Value[*clusterv1.WatchResponse]), rules: rules{ttl: 30}}
+	c := &curator{view: new(event.Value[*clusterv1.WatchResponse]), rules: rules{ttl: 30}}
+	c.certificate.Store(certificate)
+	return c
 }
 
 // set changes the rules.
@@ -85,7 +88,7 @@ func (c *curator) serve(t *testing.T, listener net.Listener) (stop func()) {
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion:             tls.VersionTLS13,
-			Certificates:           []tls.Certificate{*c.certificate},
+			GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.certificate.Load(), nil },
 			ClientAuth:             tls.RequireAnyClientCert,
 			SessionTicketsDisabled: true,
 		})),

@@ -44,7 +44,10 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 		GetClientCertificate: c.clientCertificate,
 	}
 	conn, err := grpc.NewClient("passthrough:///"+to.address,
-		grpc.WithTransportCredentials(credentials.NewTLS(tlsConfig)),
+		grpc.WithTransportCredentials(handshakes{
+			TransportCredentials: credentials.NewTLS(tlsConfig),
+			ended:                func(refused *x509.Certificate) { c.refusedCurator(to, refused) },
+		}),
 		grpc.WithContextDialer(c.config.Dial),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),

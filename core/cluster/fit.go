@@ -24,7 +24,7 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	}
 	fitted := &clusterv1.NodeStatus{
 		NodeId: status.GetNodeId(), ApiAddress: text(status.GetApiAddress()), Isolation: status.GetIsolation(), Volume: text(status.GetVolume()),
-		Version: text(status.GetVersion()), Reported: status.GetReported(), Missing: status.GetMissing(),
+		Version: text(status.GetVersion()), Reported: status.GetReported(), Missing: status.GetMissing(), Storage: storageOf(status.GetStorage()),
 		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)],
 	}
 	for _, instance := range status.GetInstances() {
@@ -51,8 +51,30 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 
 func fits(status *clusterv1.NodeStatus) bool {
 	return proto.Size(status) <= limits.Report && len(status.GetAddresses()) <= limits.ReportedAddresses &&
-		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion())) <= limits.ReportedText &&
+		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion())) <= limits.ReportedText && fitsStorage(status.GetStorage()) &&
 		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool { return len(i.GetReason()) > limits.ReportedText })
+}
+
+// fitsStorage says whether every text of the state of the volume is as short as those of a report are: a path, or what an error says, may be long.
+func fitsStorage(storage *clusterv1.StorageStatus) bool {
+	return max(len(storage.GetLocation()), len(storage.GetStep()), len(storage.GetProblem())) <= limits.ReportedText &&
+		!slices.ContainsFunc(storage.GetSources(), func(s *clusterv1.CukSource) bool { return len(s.GetReason()) > limits.ReportedText }) &&
+		!slices.ContainsFunc(storage.GetWeaknesses(), func(w string) bool { return len(w) > limits.ReportedText })
+}
+
+func storageOf(storage *clusterv1.StorageStatus) *clusterv1.StorageStatus {
+	if fitsStorage(storage) {
+		return storage
+	}
+	storage = proto.CloneOf(storage)
+	storage.Location, storage.Step, storage.Problem = text(storage.GetLocation()), text(storage.GetStep()), text(storage.GetProblem())
+	for _, source := range storage.GetSources() {
+		source.Reason = text(source.GetReason())
+	}
+	for n, weakness := range storage.GetWeaknesses() {
+		storage.Weaknesses[n] = text(weakness)
+	}
+	return storage
 }
 
 // leaveOut takes something away from the instances that have most of it, until the status fits. Of two that have the same the later one by name

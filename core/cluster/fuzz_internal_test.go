@@ -14,7 +14,10 @@ import (
 func FuzzFit(f *testing.F) {
 	seed := &clusterv1.NodeStatus{NodeId: "n1", Version: "1", Addresses: []string{"10.0.0.1"}, Instances: []*clusterv1.InstanceStatus{{
 		Role: "a", Reason: strings.Repeat("r", 5000), Values: map[string]string{"v": "x"}, LastFailure: &clusterv1.Failure{Cause: "c", Lines: []string{"l"}},
-	}}}
+	}}, Storage: &clusterv1.StorageStatus{
+		Kind: "fscrypt", Problem: strings.Repeat("p", 5000), Location: "/" + strings.Repeat("l", 4000), Weaknesses: []string{strings.Repeat("w", 5000)},
+		Sources: []*clusterv1.CukSource{{Name: "tpm", Reason: strings.Repeat("s", 5000)}},
+	}}
 	encoded, err := proto.Marshal(seed)
 	if err != nil {
 		f.Fatal(err)
@@ -40,6 +43,10 @@ func FuzzFit(f *testing.F) {
 		fitted := fit(status)
 		if !proto.Equal(before, status) {
 			t.Error("the status was changed")
+		}
+		now, given := fitted.GetStorage(), status.GetStorage()
+		if now.GetKind() != given.GetKind() || now.GetState() != given.GetState() || now.GetEncrypted() != given.GetEncrypted() || len(now.GetSources()) != len(given.GetSources()) {
+			t.Errorf("the state of the volume is %v, and was %v", now, given)
 		}
 		if !fits(fitted) {
 			t.Errorf("a report of %d bytes for a status of %d", proto.Size(fitted), proto.Size(status))

@@ -14,7 +14,7 @@ import (
 
 const (
 	// lookAgain bounds how long renew waits without looking at the clock: a machine may have slept, or its clock been set.
-	lookAgain = 10 * time.Minute
+	lookAgain = time.Minute
 	// maxRenewPause is longer than the other workers': half of an SVID's life is left to try in, and each attempt may cost the curator a
 	// signature.
 	maxRenewPause = 30 * time.Second
@@ -23,10 +23,12 @@ const (
 // renew gets a new SVID whenever the present one is missing or past half of its life: there are then as many hours left to try again as the
 // node has used it.
 func (s *session) renew(ctx context.Context, made func()) error {
-	identities := s.config.Identity.Watch()
+	identities, sets := s.config.Identity.Watch(), s.config.ClockSet.Watch()
 	var node *identity.Identity
+	var set int
 	for ctx.Err() == nil {
 		refresh(ctx, identities, &node)
+		refresh(ctx, sets, &set)
 		wait := s.untilRenewal(node)
 		if wait <= 0 {
 			if err := s.issue(ctx, node); err != nil {
@@ -39,6 +41,7 @@ func (s *session) renew(ctx context.Context, made func()) error {
 		select {
 		case <-ctx.Done():
 		case <-identities.Changed():
+		case <-sets.Changed():
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -50,10 +53,11 @@ func (s *session) renew(ctx context.Context, made func()) error {
 // taken yet.
 func (s *session) untilRenewal(node *identity.Identity) time.Duration {
 	newest := svidLeaf(node.SVID)
-	if s.issued != nil && (newest == nil || s.issued.NotAfter.After(newest.NotAfter)) {
+	if s.issued != nil && (newest == nil || s.issued.NotAfter.After(newest.NotAfter) || s.config.Now().Before(newest.NotBefore)) {
 		newest = s.issued
 	}
-	if newest == nil {
+	// One that begins later than now was issued while the clock was ahead: nobody would take it.
+	if newest == nil || s.config.Now().Before(newest.NotBefore) {
 		return 0
 	}
 	half := newest.NotBefore.Add(newest.NotAfter.Sub(newest.NotBefore) / 2)
@@ -99,6 +103,10 @@ func (s *session) checkSVID(response *clusterv1.IssueSVIDResponse, node *identit
 	key, ok := chain[0].PublicKey.(ed25519.PublicKey)
 	if !ok || !key.Equal(node.Key.Public()) {
 		return nil, errors.New("it is for another key than the node's")
+	}
+	if s.config.Now().Before(chain[0].NotBefore) {
+		return nil, fmt.Errorf("it is valid from %s only, and this node's clock says %s: compare the clocks",
+			chain[0].NotBefore.UTC().Format(time.RFC3339), s.config.Now().UTC().Format(time.RFC3339))
 	}
 	if remaining := chain[0].NotAfter.Sub(s.config.Now()); remaining <= chain[0].NotAfter.Sub(chain[0].NotBefore)/2 {
 		return nil, fmt.Errorf("it is valid from %s to %s, of which half is over by this node's clock: compare the clocks",

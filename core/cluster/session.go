@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -99,8 +100,15 @@ func (s *session) pause(ctx context.Context, duration time.Duration) {
 	}
 }
 
-// explain says what a call failed of, for people.
+// clockInError is how crypto/x509 puts the clock into an error. It is another text at every try, and would be news each time.
+var clockInError = regexp.MustCompile(`current time \S+ is (before|after)`)
+
+// explain says what a call failed of, for people, in the same words for the same failure.
 func explain(err error) string {
+	return clockInError.ReplaceAllString(explanation(err), "this machine's clock is $1")
+}
+
+func explanation(err error) string {
 	failure, ok := status.FromError(err)
 	if !ok {
 		return err.Error()

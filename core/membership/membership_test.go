@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,28 +115,39 @@ func (p *provider) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.
 
 // bench is a room and everything around it.
 type bench struct {
-	room         *Room
-	sealed       *seal.Store
-	capabilities event.Value[roles.Capabilities]
-	contact      event.Value[Contact]
-	identity     event.Value[*identity.Identity]
-	stop         func()
+	room   *Room
+	sealed *seal.Store
+	// configuration is what it holds, and is changed by one goroutine.
+	configuration seal.Configuration
+	capabilities  event.Value[roles.Capabilities]
+	contact       event.Value[Contact]
+	identity      event.Value[*identity.Identity]
+	// ahead is by how much the machine's clock is ahead of the bubble's, which begins in 2000.
+	ahead atomic.Int64
+	stop  func()
 }
+
+// setClock has the machine's clock show a time.
+func (b *bench) setClock(at time.Time) { b.ahead.Store(int64(time.Until(at))) }
 
 func newBench(t *testing.T, path string, phase seal.Phase) *bench {
 	t.Helper()
 	b := &bench{sealed: seal.NewStore(path, seal.File{})}
 	configuration := seal.Configuration{
-		ClusterID: "c1", NodeKey: ed25519.NewKeyFromSeed(make([]byte, 32)), Owner: make([]byte, 32), VolumeKind: "plain", Phase: phase,
+		ClusterID: "c1", NodeKey: ed25519.NewKeyFromSeed(make([]byte, 32)), JoinKey: ed25519.NewKeyFromSeed(make([]byte, 32)), Owner: make([]byte, 32),
+		VolumeKind: "plain", Phase: phase,
 	}
-	if err := b.sealed.Save(&configuration); err != nil {
+	if err := b.sealed.Save(t.Context(), &configuration); err != nil {
 		t.Fatal(err)
 	}
+	b.configuration = configuration
 	b.identity.Set(&identity.Identity{NodeID: "n1", ClusterID: "c1", TrustDomain: "c1.reeve"})
 	b.room = New(Config{
-		Log: hclog.NewNullLogger(), Sealed: b.sealed, Configuration: configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
+		Log: hclog.NewNullLogger(), Update: b.update, Configuration: configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
 		ClusterUser: "curator", Bootstrap: &clusterv1.BootstrapRequest{ClusterId: "c1"},
+		Now: func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) },
 	})
+	b.setClock(time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -160,9 +172,20 @@ func newBench(t *testing.T, path string, phase seal.Phase) *bench {
 	return b
 }
 
+// update changes the sealed configuration, of which others may have changed something meanwhile.
+func (b *bench) update(ctx context.Context, change func(*seal.Configuration)) error {
+	next := b.configuration
+	change(&next)
+	if err := b.sealed.Save(ctx, &next); err != nil {
+		return err
+	}
+	b.configuration = next
+	return nil
+}
+
 func (b *bench) phase(t *testing.T) seal.Phase {
 	t.Helper()
-	c, err := b.sealed.Load()
+	c, err := b.sealed.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

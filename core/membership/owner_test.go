@@ -21,7 +21,7 @@ func TestOwnerIsKept(t *testing.T) {
 		b := newBench(t, path, seal.Member)
 		defer b.stop()
 		synctest.Wait()
-		before, err := b.sealed.Load()
+		before, err := b.sealed.Load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestOwnerIsKept(t *testing.T) {
 		}
 		time.Sleep(2 * rewrite)
 		synctest.Wait()
-		after, err := b.sealed.Load()
+		after, err := b.sealed.Load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

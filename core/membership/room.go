@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -25,8 +26,9 @@ import (
 // Config is what the room needs.
 type Config struct {
 	Log hclog.Logger
-	// Sealed keeps the node's phase; Configuration is what it holds now.
-	Sealed        *seal.Store
+	// Update changes the sealed configuration, which keeps the node's phase and its owner; Configuration is what it holds now. Whatever else is in it may be
+	// another by then, keys that were rotated say.
+	Update        func(ctx context.Context, change func(*seal.Configuration)) error
 	Configuration seal.Configuration
 	// Identity is watched: what the bootstrap returned must have arrived there, and so on disk, before the node is a member.
 	Identity *event.Value[*identity.Identity]
@@ -34,6 +36,8 @@ type Config struct {
 	Capabilities *event.Value[roles.Capabilities]
 	// Contact is watched for whether the cluster is in reach.
 	Contact *event.Value[Contact]
+	// Now is the machine's clock; nil: time.Now.
+	Now func() time.Time
 	// ClusterUser is the ConsensusUser of the role that provides the cluster API.
 	ClusterUser string
 	// Bootstrap is what the first node brings into its cluster; nil once it is a member.
@@ -60,6 +64,9 @@ type Room struct {
 
 // New returns the room; the node's membership is Unknown until Run.
 func New(config Config) *Room {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
 	r := &Room{config: config, machine: machine{now: time.Now}}
 	id, _ := config.Identity.Get()
 	r.machine.status.Set(Status{
@@ -111,7 +118,7 @@ func (r *Room) follow(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
 		id, _ := identities.Latest()
-		if err := r.keepOwner(id.Owner); err != nil {
+		if err := r.keepOwner(ctx, id.Owner); err != nil {
 			// The node goes on: it knows the new owner, and after a restart is told again.
 			r.config.Log.Error("the cluster's new owner key cannot be kept; after a restart the node would begin with the former one", "error", err, "again", rewrite)
 			again = time.After(rewrite)
@@ -164,7 +171,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 		if _, err := r.formed.Wait(ctx, func(formed bool) bool { return formed }); err != nil {
 			return err
 		}
-		if err := r.enter(ctx, seal.Formed); err != nil {
+		if err := r.enter(ctx, seal.Formed, checkpoint.EnterFormed); err != nil {
 			return err
 		}
 	}
@@ -173,6 +180,12 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	}
 	var answer *clusterv1.BootstrapResponse
 	err := r.withProvider(ctx, roles.CapabilityCluster, func(ctx context.Context, provider roles.Provider) error {
+		if err := clockError(r.config.Now()); err != nil {
+			if err := r.machine.to(Bootstrapping, err.Error()); err != nil {
+				return backoff.Permanent(err)
+			}
+			return err
+		}
 		response, err := clusterv1.NewBootstrapServiceClient(provider.Conn).Bootstrap(ctx, r.config.Bootstrap)
 		if err == nil {
 			answer = response
@@ -195,7 +208,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	if _, err := r.config.Identity.Wait(ctx, func(id *identity.Identity) bool { return len(id.CA) > 0 && id.SVID != nil }); err != nil {
 		return err
 	}
-	if err := r.enter(ctx, seal.Member); err != nil {
+	if err := r.enter(ctx, seal.Member, checkpoint.EnterMember); err != nil {
 		return err
 	}
 	r.config.Log.Info("the cluster is made", "cluster", r.config.Configuration.ClusterID)
@@ -264,10 +277,10 @@ func (r *Room) fail(provider roles.Provider, message string) {
 }
 
 // enter persists the next phase and then publishes it. As long as it cannot be kept, on a full disk say, the node says so, waits and tries again.
-func (r *Room) enter(ctx context.Context, phase seal.Phase) error {
-	r.config.Configuration.Phase = phase
+func (r *Room) enter(ctx context.Context, phase seal.Phase, step checkpoint.Step) error {
+	checkpoint.At(step)
 	for {
-		err := r.config.Sealed.Save(&r.config.Configuration)
+		err := r.config.Update(ctx, func(c *seal.Configuration) { c.Phase = phase })
 		if err == nil {
 			r.phase.Set(phase)
 			return nil
@@ -288,13 +301,11 @@ func (r *Room) enter(ctx context.Context, phase seal.Phase) error {
 const rewrite = 5 * time.Second
 
 // keepOwner persists the owner key that the cluster has told, so that one that was replaced is worth nothing after a restart either.
-func (r *Room) keepOwner(owner ed25519.PublicKey) error {
+func (r *Room) keepOwner(ctx context.Context, owner ed25519.PublicKey) error {
 	if len(owner) == 0 || owner.Equal(r.config.Configuration.Owner) {
 		return nil
 	}
-	next := r.config.Configuration
-	next.Owner = owner
-	if err := r.config.Sealed.Save(&next); err != nil {
+	if err := r.config.Update(ctx, func(c *seal.Configuration) { c.Owner = owner }); err != nil {
 		return err
 	}
 	r.config.Configuration.Owner = owner

@@ -31,12 +31,9 @@ func (a adopted) names() (names []string) {
 	return names
 }
 
-// unless lets go of the instances, unless the reconciler has taken them over. A core that cannot start is no reason to stop them; one that was asked to stop
+// letGo lets go of the instances, which no reconciler has taken over. A core that cannot start is no reason to stop them; one that was asked to stop
 // meanwhile stops them.
-func (a adopted) unless(ctx context.Context, takenOver bool) {
-	if takenOver {
-		return
-	}
+func (a adopted) letGo(ctx context.Context) end {
 	stop := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLeave)
 	done := make(chan struct{})
 	for _, instance := range a {
@@ -52,6 +49,10 @@ func (a adopted) unless(ctx context.Context, takenOver bool) {
 	for range a {
 		<-done
 	}
+	if stop {
+		return rolesStopped
+	}
+	return rolesRunOn
 }
 
 // stopGrace is how long a role may take that is stopped before it was looked after.

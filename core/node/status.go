@@ -37,6 +37,7 @@ type reporter struct {
 	curators   *event.Value[[]string]
 	view       *event.Value[*cluster.View]
 	store      *event.Value[*consensusv1.StoreStatus]
+	storage    *event.Value[*clusterv1.StorageStatus]
 
 	node      *event.Value[*clusterv1.NodeStatus]
 	full      *event.Value[*nodev1.Status]
@@ -46,9 +47,10 @@ type reporter struct {
 func (r reporter) run(ctx context.Context) error {
 	addresses, instances, memberships := r.addresses.Watch(), r.instances.Watch(), r.membership.Watch()
 	identities, curators, views, stores := r.identity.Watch(), r.curators.Watch(), r.view.Watch(), r.store.Watch()
+	volumes := r.storage.Watch()
 	for {
 		status := latest(memberships)
-		report := r.report(status.NodeID, latest(addresses), latest(instances))
+		report := r.report(status.NodeID, latest(addresses), latest(instances), latest(volumes))
 		last, _ := r.node.Get()
 		if last == nil || !sameReport(last, report) {
 			r.node.Set(report)
@@ -71,14 +73,15 @@ func (r reporter) run(ctx context.Context) error {
 		case <-curators.Changed():
 		case <-views.Changed():
 		case <-stores.Changed():
+		case <-volumes.Changed():
 		}
 	}
 }
 
-func (r reporter) report(nodeID string, addresses []string, instances roles.Instances) *clusterv1.NodeStatus {
+func (r reporter) report(nodeID string, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus) *clusterv1.NodeStatus {
 	report := &clusterv1.NodeStatus{
 		NodeId: nodeID, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
-		Reported: timestamppb.Now(), Missing: r.missing,
+		Reported: timestamppb.Now(), Missing: r.missing, Storage: storage,
 	}
 	for _, instance := range instances {
 		report.Instances = append(report.Instances, instance.Status)
@@ -88,7 +91,7 @@ func (r reporter) report(nodeID string, addresses []string, instances roles.Inst
 
 // sameReport compares reports without their time, so that nothing is reported again just because time has passed.
 func sameReport(a, b *clusterv1.NodeStatus) bool {
-	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
+	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) && proto.Equal(a.GetStorage(), b.GetStorage()) &&
 		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
 }
 
@@ -103,6 +106,6 @@ func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatu
 			State: status.State, Reason: status.Reason, Since: timestamppb.New(status.Since), NodeId: status.NodeID, ClusterId: status.ClusterID,
 			TrustDomain: status.TrustDomain,
 		},
-		Node: report, Cluster: access, CoreStart: r.start.UnixNano(), Store: store,
+		Node: report, Cluster: access, CoreStart: r.start.UnixNano(), Store: store, Storage: report.GetStorage(),
 	}
 }

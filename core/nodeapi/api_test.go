@@ -55,6 +55,9 @@ type api struct {
 
 	mu       sync.Mutex
 	importer func(ctx context.Context, r io.Reader) (string, *rolev1.Manifest, error)
+	// storage is its volume, and locked why it is not open.
+	storage volume
+	locked  error
 	// done is what the node was told to do.
 	done []string
 	// fails is what it answers to that.
@@ -65,6 +68,7 @@ type api struct {
 func serve(t *testing.T) *api {
 	t.Helper()
 	a := &api{t: t, dir: shortDir(t), owner: newKey(t), caKey: newKey(t)}
+	a.storage.api = a
 	a.socket = filepath.Join(a.dir, "node.sock")
 	a.ca = sign(t, &x509.Certificate{
 		URIs: []*url.URL{names.ClusterURI(trustDomain)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
@@ -154,6 +158,7 @@ func (a *api) config() nodeapi.Config {
 		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) error {
 			return a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
 		},
+		Storage: &a.storage, Locked: a.whyLocked,
 	}
 }
 

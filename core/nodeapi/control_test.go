@@ -110,12 +110,18 @@ func TestWhatTheNodeCannot(t *testing.T) {
 	_, recovering := client.RecoverStore(a.context(), &nodev1.RecoverStoreRequest{})
 	_, replace := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: make([]byte, 32)})
 	_, metrics := client.GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
+	_, file := client.GetRecoveryFile(a.context(), &nodev1.GetRecoveryFileRequest{})
+	_, unlock := client.Unlock(a.context(), &nodev1.UnlockRequest{Recovered: []byte("x")})
+	_, sealed := client.Seal(a.context(), &nodev1.SealRequest{})
+	_, rotate := client.RotateKeys(a.context(), &nodev1.RotateKeysRequest{})
+	_, reseal := client.Reseal(a.context(), &nodev1.ResealRequest{})
 	stream, err := client.WatchEvents(a.context(), &nodev1.WatchEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, watch := stream.Recv()
-	for name, err := range map[string]error{"restart": restart, "recover": recovering, "replace": replace, "metrics": metrics, "events": watch} {
+	for name, err := range map[string]error{"restart": restart, "recover": recovering, "replace": replace, "metrics": metrics, "events": watch, "file": file, "unlock": unlock,
+		"seal": sealed, "rotate": rotate, "reseal": reseal} {
 		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "cannot") {
 			t.Errorf("%s: %v", name, err)
 		}

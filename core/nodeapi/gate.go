@@ -59,9 +59,18 @@ type gate struct {
 	permitted map[string]*clusterv1.Permission
 	callers   *callers
 	audit     *audit
+	// running counts the calls; ending is what those are told that come too late, and shut why one is not answered now.
+	running *running
+	ending  func() error
+	shut    func(method string) error
 }
 
 func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (answer any, err error) {
+	end, ok := g.running.begin(answeredLast(info.FullMethod))
+	if !ok {
+		return nil, g.ending()
+	}
+	defer end()
 	who, refused := g.admit(ctx, info.FullMethod)
 	if g.permitted[info.FullMethod].GetAudited() {
 		entry := call{who: who, method: info.FullMethod, refused: refused != nil}
@@ -71,10 +80,18 @@ func (g *gate) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 	if refused != nil {
 		return nil, refused
 	}
+	if err := g.shut(info.FullMethod); err != nil {
+		return nil, err
+	}
 	return handler(context.WithValue(ctx, callerKey{}, who), request)
 }
 
 func (g *gate) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	end, ok := g.running.begin(answeredLast(info.FullMethod))
+	if !ok {
+		return g.ending()
+	}
+	defer end()
 	who, refused := g.admit(stream.Context(), info.FullMethod)
 	var entry *call
 	if g.permitted[info.FullMethod].GetAudited() {
@@ -83,6 +100,9 @@ func (g *gate) stream(server any, stream grpc.ServerStream, info *grpc.StreamSer
 	}
 	if refused != nil {
 		return refused
+	}
+	if err := g.shut(info.FullMethod); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(stream.Context(), callerKey{}, who))
 	defer cancel()

@@ -51,7 +51,7 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	case err == nil:
 		return nil
 	case s.stopping.Err() != nil:
-		return errStopping
+		return s.errEnding()
 	case stream.Context().Err() != nil:
 		return status.FromContextError(stream.Context().Err()).Err()
 	case errors.Is(err, fs.ErrNotExist):

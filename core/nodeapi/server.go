@@ -86,6 +86,13 @@ type Config struct {
 	// ReplaceOwner makes a key the cluster's owner key. The requester is who asked for it, such as "user 0".
 	ReplaceOwner func(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) error
 
+	// Storage handles the volume and its keys.
+	Storage Storage
+
+	// Locked, if it is not nil, says that the volume is not open: of the RPCs only those are answered that are for such a node, and all others with the error that
+	// it returns, which may be a status. Who may not call them is told so first.
+	Locked func() error
+
 	// Unary and Stream are called around everything else, for metrics of the calls.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
@@ -98,16 +105,19 @@ type Server struct {
 	callers *callers
 	audit   *audit
 	logs    logWatcher
+	running *running
 	// stopping ends when the server begins to stop, for the calls that would otherwise never end.
 	stopping context.Context
-	stop     context.CancelFunc
+	stop     context.CancelCauseFunc
 }
 
 // door is one way in.
 type door struct {
 	name     string
 	listener net.Listener
-	server   *grpc.Server
+	// conns are those that came by it.
+	conns  *conns
+	server *grpc.Server
 }
 
 // New listens; nothing is answered before Run. It fails if the socket or the port cannot be had, and if an RPC does not declare who may
@@ -129,9 +139,10 @@ func New(config Config) (*Server, error) {
 		config:  config,
 		callers: &callers{identity: config.Identity, operators: config.Operators, now: config.Now},
 		audit:   newAudit(config.Recorder),
+		running: newRunning(),
 	}
-	s.stopping, s.stop = context.WithCancel(context.Background())
-	local, err := s.newGRPC(peercred.Credentials(checkLocal))
+	s.stopping, s.stop = context.WithCancelCause(context.Background())
+	local, err := s.newGRPC(bare{peercred.Credentials(checkLocal)})
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +150,8 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.doors = append(s.doors, door{"socket", listener, local})
+	accepted := newConns(listener)
+	s.doors = append(s.doors, door{"socket", accepted, accepted, local})
 	if config.Listen == "" {
 		return s, nil
 	}
@@ -152,7 +164,8 @@ func New(config Config) (*Server, error) {
 		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", config.Listen, err)
 		return nil, errors.Join(err, s.Close())
 	}
-	s.doors = append(s.doors, door{"tcp", newCrowd(listener), remote})
+	accepted = newConns(listener)
+	s.doors = append(s.doors, door{"tcp", newCrowd(accepted), accepted, remote})
 	return s, nil
 }
 
@@ -168,7 +181,7 @@ func (s *Server) Address() string {
 
 // Close gives up what New made, for a server whose Run is never called.
 func (s *Server) Close() error {
-	s.stop()
+	s.stop(nil)
 	var problems []error
 	for _, d := range s.doors {
 		if err := d.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -178,8 +191,12 @@ func (s *Server) Close() error {
 	return errors.Join(problems...)
 }
 
+// Idle is closed when the server has been asked to end and no call uses anything of the node any more, but Seal, which waits.
+func (s *Server) Idle() <-chan struct{} { return s.running.idle }
+
 // Run serves until the context ends, and returns nil when every call has ended: calls that are on their way have a moment to finish, then
-// they are cut off. It returns an error if a listener fails, and may be called once.
+// they are cut off, and are told the cause of the context's end, if there is one. Seal is waited for as long as it takes, so that its caller has the answer.
+// Run returns an error if a listener fails, and may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	type end struct {
 		door string
@@ -197,7 +214,17 @@ func (s *Server) Run(ctx context.Context) error {
 		running--
 		failure = fmt.Errorf("nodeapi: the %s of the node's API failed: %w", e.door, e.err)
 	}
-	s.stop()
+	s.stop(context.Cause(ctx))
+	s.end()
+	for range running {
+		<-ended
+	}
+	return failure
+}
+
+// end ends the servers and returns when no call runs any more.
+func (s *Server) end() {
+	s.running.close()
 	var graceful sync.WaitGroup
 	for _, d := range s.doors {
 		if crowd, ok := d.listener.(*crowd); ok {
@@ -214,22 +241,40 @@ func (s *Server) Run(ctx context.Context) error {
 	defer grace.Stop()
 	select {
 	case <-stopped:
+		return
 	case <-grace.C:
+	}
+	select {
+	case <-s.running.idle:
+	default:
 		s.config.Log.Info("calls of the node's API did not end in time and are cut off", "grace", stopGrace)
-		for _, d := range s.doors {
-			d.server.Stop()
+	}
+	for _, d := range s.doors {
+		d.conns.cutOff()
+	}
+	select {
+	case <-stopped:
+		return
+	case <-s.running.answered:
+	}
+	if s.running.asked {
+		// The answer was just given, and is on its way.
+		grace.Reset(stopGrace)
+		select {
+		case <-stopped:
+			return
+		case <-grace.C:
 		}
-		<-stopped
 	}
-	for range running {
-		<-ended
+	for _, d := range s.doors {
+		d.server.Stop()
 	}
-	return failure
+	<-stopped
 }
 
 // newGRPC makes a server of the API for one way in.
 func (s *Server) newGRPC(transport credentials.TransportCredentials) (*grpc.Server, error) {
-	gate := gate{callers: s.callers, audit: s.audit}
+	gate := gate{callers: s.callers, audit: s.audit, running: s.running, ending: s.errEnding, shut: s.shut}
 	// Around the gate, and again within it, so that a call that panicked is recorded as one that failed.
 	recovered := recovery.WithRecoveryHandlerContext(s.recovered)
 	unary, stream := recovery.UnaryServerInterceptor(recovered), recovery.StreamServerInterceptor(recovered)

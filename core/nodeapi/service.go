@@ -36,7 +36,7 @@ func (s *service) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerSt
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-s.stopping.Done():
-			return errStopping
+			return s.errEnding()
 		case <-watcher.Changed():
 		}
 		newest, err := watcher.Next(stream.Context())

@@ -28,7 +28,7 @@ func (s *service) WatchEvents(request *nodev1.WatchEventsRequest, stream grpc.Se
 		case errors.Is(err, io.EOF):
 			return nil
 		case s.stopping.Err() != nil:
-			return errStopping
+			return s.errEnding()
 		case stream.Context().Err() != nil:
 			return status.FromContextError(stream.Context().Err()).Err()
 		case err != nil:

@@ -1,10 +1,6 @@
 package params_test
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,6 +76,8 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 			"version: reeve.node.v1\ndirectories: {system: /a, data: /b, run: /c}\nvolume: {plain: {}}\n", []string{"cluster:"},
 		},
 		"no volume kind": {strings.Replace(good, "{plain: {}}", "{}", 1), []string{"volume.kind:"}},
+		"only comments":  {"# nothing\n", []string{"nothing in it but comments"}},
+		"two documents":  {good + "---\n" + good, []string{"more than one YAML document"}},
 		"directories within each other": {
 			strings.Replace(good, "data: /d/data", "data: /d/system/data", 1), []string{"directories.data: lies within directories.system"},
 		},
@@ -100,31 +98,4 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 			}
 		})
 	}
-}
-
-func TestLoadMissing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "p.yaml")
-	_, err := params.Load(path)
-	var problem *params.Error
-	if !errors.As(err, &problem) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
-		t.Errorf("a missing file: %v", err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("#", 2<<20)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := params.Load(path); err == nil || !strings.Contains(err.Error(), "larger") {
-		t.Errorf("a huge file: %v", err)
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(good))
-	f.Add([]byte(`{"version":"reeve.node.v1"}`))
-	f.Add([]byte("&a [*a]"))
-	f.Fuzz(func(t *testing.T, document []byte) {
-		parameters, err := params.Parse("p", document)
-		if (err == nil) != (parameters != nil) {
-			t.Fatalf("parameters %v with error %v", parameters, err)
-		}
-	})
 }

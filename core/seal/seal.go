@@ -1,29 +1,29 @@
 package seal
 
 import (
-	"bytes"
+	"cmp"
+	"context"
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"slices"
 
+	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/storage"
+	names "github.com/reeveproject/reeve/proto/identity"
 )
-
-// version is the version of the format of the sealed configuration.
-const version = 1
-
-// maxSize bounds the file: it holds a few keys and names.
-const maxSize = 1 << 20
 
 // Phase is how far a node has come on the way to its cluster. It only grows.
 type Phase string
 
 // The phases of a node that makes a cluster.
 const (
-	// Forming: the cluster has an ID, and the store is being made. Nothing of the cluster can be lost yet.
+	// Made: the node has its keys, and nothing else is there. Nothing can be lost yet.
+	Made Phase = "made"
+	// Formatting: the volume is being made. Only before this phase has ended may it ever be formatted.
+	Formatting Phase = "formatting"
+	// Forming: the volume is there, and the store is being made. Nothing of the cluster can be lost yet.
 	Forming Phase = "forming"
 	// Formed: the store exists. From here on it is never made again.
 	Formed Phase = "formed"
@@ -31,38 +31,91 @@ const (
 	Member Phase = "member"
 )
 
+// phases are all phases, in their order.
+var phases = []Phase{Made, Formatting, Forming, Formed, Member}
+
+// Before says whether a node in this phase has still to come to the other one.
+func (p Phase) Before(other Phase) bool {
+	return cmp.Compare(slices.Index(phases, p), slices.Index(phases, other)) < 0
+}
+
 // Configuration is what the node must know to start.
 type Configuration struct {
 	ClusterID string
-	// NodeKey is the key that the node is known by.
-	NodeKey ed25519.PrivateKey
+	// NodeKey is the key that the node is known by; JoinKey proves a known node whose volume is still locked.
+	NodeKey, JoinKey ed25519.PrivateKey
 	// Owner is the public key of the cluster's owner, as far as the node knows it.
-	Owner      ed25519.PublicKey
-	VolumeKind storage.VolumeKind
-	Phase      Phase
+	Owner ed25519.PublicKey
+	// RecoveryRecipient is the age recipient of the owner's recovery key; empty: there is none.
+	RecoveryRecipient string
+	VolumeKind        storage.VolumeKind
+	// Location is where the volume is.
+	Location string
+	Phase    Phase
+	// CUKSources are the sources of the CUK that the cluster's policy allows, as last heard; none: all.
+	CUKSources []string
+	// NUK is the node's half of the key of an encrypted volume; NextNUK the one that takes its place, only while it is rotated.
+	NUK, NextNUK *keys.Secret
+	// CUK and Data are the cluster's half and the volume's key, only until the sources and the wrapped key have them, and while the CUK is rotated.
+	CUK, Data *keys.Secret
 }
 
-// Sealer protects the secrets of the configuration.
+// NodeID is the node's ID.
+func (c *Configuration) NodeID() string {
+	return names.NodeID(c.NodeKey.Public().(ed25519.PublicKey))
+}
+
+// Destroy zeroes the keys of the volume.
+func (c *Configuration) Destroy() {
+	for _, secret := range []*keys.Secret{c.NUK, c.NextNUK, c.CUK, c.Data} {
+		secret.Destroy()
+	}
+}
+
+// check says what is missing in a configuration.
+func (c *Configuration) check() error {
+	switch {
+	case c.ClusterID == "":
+		return errors.New("it names no cluster")
+	case len(c.NodeKey) != ed25519.PrivateKeySize:
+		return errors.New("it has no node key")
+	case len(c.JoinKey) != ed25519.PrivateKeySize:
+		return errors.New("it has no join key")
+	case len(c.Owner) != ed25519.PublicKeySize:
+		return errors.New("it has no owner key")
+	case c.VolumeKind == "":
+		return errors.New("it names no kind of volume")
+	case !slices.Contains(phases, c.Phase):
+		return fmt.Errorf("it is in the phase %q, which this reeved does not know", c.Phase)
+	case c.VolumeKind != storage.Plain && c.NUK == nil:
+		return errors.New("it has no key for its encrypted volume")
+	}
+	return nil
+}
+
+// Sealer protects the key of the configuration.
 type Sealer interface {
 	// Name is written beside what was sealed, so that another sealer never tries to open it.
 	Name() string
-	Seal(secret []byte) ([]byte, error)
-	Unseal(sealed []byte) ([]byte, error)
+	// Seal returns a JSON document.
+	Seal(ctx context.Context, secret *keys.Secret) (json.RawMessage, error)
+	Unseal(ctx context.Context, sealed json.RawMessage) (*keys.Secret, error)
 }
 
-// File is the Sealer that leaves secrets as they are: the file's permissions, 0400, are all that protects them.
-type File struct{}
+// Head is what of a configuration can be read without its sealer. Nothing proves it before the configuration is loaded: it is for people to see, not to act on.
+type Head struct {
+	Sealer            string
+	ClusterID, NodeID string
+	Owner             ed25519.PublicKey
+	RecoveryRecipient string
+	VolumeKind        storage.VolumeKind
+	Location          string
+	Phase             Phase
+	CUKSources        []string
+}
 
-// Name implements Sealer.
-func (File) Name() string { return "file" }
-
-// Seal implements Sealer.
-func (File) Seal(secret []byte) ([]byte, error) { return secret, nil }
-
-// Unseal implements Sealer.
-func (File) Unseal(sealed []byte) ([]byte, error) { return sealed, nil }
-
-// UnreadableError says that there is a sealed configuration and that it cannot be opened.
+// UnreadableError says that there is a sealed configuration and that it cannot be opened. It wraps why: *OtherSealerError, *storage.VersionError, the sealer's
+// error, or that the file is damaged.
 type UnreadableError struct {
 	// Path is the file.
 	Path string
@@ -71,106 +124,18 @@ type UnreadableError struct {
 }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("seal: the sealed configuration %s is there but cannot be opened (%v): restore the file from a backup of this node; the node is not set up again while it exists", e.Path, e.Err)
+	return fmt.Sprintf("seal: the sealed configuration %s is there but cannot be opened (%v): mend that, restore the file from a backup of this node, or open an encrypted volume by the owner's recovery key (`reeve node unlock`); the node is not set up again while the file exists", e.Path, e.Err)
 }
 
 // Unwrap returns why the configuration cannot be opened.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// document is the file.
-type document struct {
-	Version    int                `json:"version"`
-	Sealer     string             `json:"sealer"`
-	ClusterID  string             `json:"cluster_id"`
-	Owner      []byte             `json:"owner_public_key"`
-	VolumeKind storage.VolumeKind `json:"volume_kind"`
-	Phase      Phase              `json:"phase"`
-	// Sealed is the seed of the node key, sealed.
-	Sealed []byte `json:"sealed"`
+// OtherSealerError says that a configuration was sealed by another sealer than the one that the node's parameters name. There is no falling back.
+type OtherSealerError struct {
+	// Sealed is the sealer that sealed it, Wanted the one of the parameters.
+	Sealed, Wanted string
 }
 
-// Store is the sealed configuration on disk.
-type Store struct {
-	path   string
-	sealer Sealer
-}
-
-// NewStore returns the store of the configuration in the file at path.
-func NewStore(path string, sealer Sealer) *Store {
-	return &Store{path: path, sealer: sealer}
-}
-
-// Load returns the configuration, or nil if there is none. *UnreadableError if there is one that cannot be opened.
-func (s *Store) Load() (*Configuration, error) {
-	info, err := os.Lstat(s.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, &UnreadableError{Path: s.path, Err: err}
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxSize {
-		return nil, &UnreadableError{Path: s.path, Err: fmt.Errorf("it is not a small regular file (%s, %d bytes)", info.Mode(), info.Size())}
-	}
-	content, err := os.ReadFile(s.path)
-	if err != nil {
-		return nil, &UnreadableError{Path: s.path, Err: err}
-	}
-	configuration, err := s.parse(content)
-	if err != nil {
-		return nil, &UnreadableError{Path: s.path, Err: err}
-	}
-	return configuration, nil
-}
-
-func (s *Store) parse(content []byte) (*Configuration, error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(content, &head); err != nil {
-		return nil, errors.New("it is not a JSON document")
-	}
-	if head.Version != version {
-		return nil, fmt.Errorf("it has version %d, this reeved reads version %d: use the reeved that wrote it, or a newer one", head.Version, version)
-	}
-	var d document
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		// The decoder's text may quote what it read, and that may be a secret.
-		return nil, errors.New("its fields are not those of a sealed configuration")
-	}
-	if d.Sealer != s.sealer.Name() {
-		return nil, fmt.Errorf("it was sealed by %q, and this node is set up to use %q", d.Sealer, s.sealer.Name())
-	}
-	switch d.Phase {
-	case Forming, Formed, Member:
-	default:
-		return nil, fmt.Errorf("it is in the phase %q, which this reeved does not know", d.Phase)
-	}
-	seed, err := s.sealer.Unseal(d.Sealed)
-	if err != nil {
-		return nil, fmt.Errorf("its secrets cannot be unsealed: %w", err)
-	}
-	if len(seed) != ed25519.SeedSize || d.ClusterID == "" || len(d.Owner) != ed25519.PublicKeySize {
-		return nil, errors.New("it is incomplete")
-	}
-	return &Configuration{
-		ClusterID:  d.ClusterID,
-		NodeKey:    ed25519.NewKeyFromSeed(seed),
-		Owner:      d.Owner,
-		VolumeKind: d.VolumeKind,
-		Phase:      d.Phase,
-	}, nil
-}
-
-// Save replaces the configuration, atomically and durably.
-func (s *Store) Save(c *Configuration) error {
-	sealed, err := s.sealer.Seal(c.NodeKey.Seed())
-	if err != nil {
-		return fmt.Errorf("seal: sealing by %q: %w", s.sealer.Name(), err)
-	}
-	return storage.WriteJSON(s.path, document{
-		Version: version, Sealer: s.sealer.Name(), ClusterID: c.ClusterID, Owner: c.Owner, VolumeKind: c.VolumeKind, Phase: c.Phase, Sealed: sealed,
-	}, 0o400)
+func (e *OtherSealerError) Error() string {
+	return fmt.Sprintf("it was sealed by %q, and this node's parameters say %q: set `seal` in the parameters to what it was", e.Sealed, e.Wanted)
 }

@@ -1,19 +1,10 @@
 package storage
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
-
-// lockName is the file in each of the directories that the running core holds locked.
-const lockName = "lock"
 
 // Layout names the files and directories of a node.
 type Layout struct {
@@ -32,6 +23,24 @@ func NewLayout(directories *nodev1.Directories) Layout {
 
 // Configuration is the file of the sealed configuration.
 func (l Layout) Configuration() string { return filepath.Join(l.System, "configuration.json") }
+
+// VolumeKey is the file of the data key of the volume, wrapped by the two halves that open it.
+func (l Layout) VolumeKey() string { return filepath.Join(l.System, "volume-key.json") }
+
+// Recovery is the file of all that opens the volume, which only the owner's recovery key opens.
+func (l Layout) Recovery() string { return filepath.Join(l.System, "recovery.age") }
+
+// CUK is the file of the cluster's half of the key of the volume, sealed by the machine's TPM.
+func (l Layout) CUK() string { return filepath.Join(l.System, "cuk.json") }
+
+// Consumed is the file that says which parameters have made a node already.
+func (l Layout) Consumed() string { return filepath.Join(l.System, "consumed.json") }
+
+// Image is where the file system of the volume is, where it is in a file and the parameters do not say where.
+func (l Layout) Image() string { return filepath.Join(l.System, "volume.img") }
+
+// ImageMount is where the file system of the image is mounted, for the core only.
+func (l Layout) ImageMount() string { return filepath.Join(l.System, "volume") }
 
 // Volume is the file that says what volume Data is.
 func (l Layout) Volume() string { return filepath.Join(l.Data, "volume.json") }
@@ -74,120 +83,3 @@ func (l Layout) Users() string { return filepath.Join(l.Data, "uids.json") }
 
 // NodeSocket is the socket of the node's own API.
 func (l Layout) NodeSocket() string { return filepath.Join(l.Run, "node.sock") }
-
-// InUseError says that another core runs on the same directories.
-type InUseError struct {
-	// Lock is the file that the other core holds locked.
-	Lock string
-}
-
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("storage: another reeved runs on this directory (it holds %s): use that one, stop it first, or give this node other directories", e.Lock)
-}
-
-// Storage is the directories of a node, held by this core.
-type Storage struct {
-	Layout
-	locks []*os.File
-}
-
-// Open makes the node's directories and takes them for this core. *InUseError if another core has one of them; nothing is changed then.
-// Directories that exist keep their content. As root, where every role has a user ID of its own, the roles must be able to pass through data/ and run/:
-// *UnsearchableError if they cannot.
-func Open(layout Layout) (*Storage, error) {
-	// Where every role has the core's own user ID, nobody else has any business in there.
-	shared := os.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		shared = 0o711
-	}
-	directories := []struct {
-		path string
-		mode os.FileMode
-	}{
-		{layout.System, 0o700},
-		{layout.Data, shared},
-		{layout.Run, shared},
-	}
-	s := &Storage{Layout: layout}
-	// Each directory is locked by itself: whichever of them another node's parameters name by mistake, the second core is refused.
-	for _, directory := range directories {
-		if err := s.take(directory.path, directory.mode); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-	}
-	for _, directory := range directories {
-		if err := os.Chmod(directory.path, directory.mode); err != nil {
-			return nil, errors.Join(fmt.Errorf("storage: %w", err), s.Close())
-		}
-	}
-	if os.Geteuid() == 0 {
-		for _, path := range []string{layout.Data, layout.Run} {
-			if err := searchable(path); err != nil {
-				return nil, errors.Join(err, s.Close())
-			}
-		}
-	}
-	return s, nil
-}
-
-// take makes a directory, unless it is there, and locks it.
-func (s *Storage) take(path string, mode os.FileMode) error {
-	// Parents are everybody's way to the directory, so they are not as private as it is.
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("storage: %w", err)
-	}
-	switch err := os.Mkdir(path, mode); {
-	case err == nil:
-		if err := SyncDirectory(filepath.Dir(path)); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("storage: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("storage: %w", err)
-	}
-	s.locks = append(s.locks, lock)
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return &InUseError{Lock: lock.Name()}
-		}
-		return fmt.Errorf("storage: lock %s: %w", lock.Name(), err)
-	}
-	return nil
-}
-
-// UnsearchableError says that the roles' user IDs cannot reach a directory of the node.
-type UnsearchableError struct {
-	// Path is the node's directory, Parent the one on the way that is closed.
-	Path, Parent string
-}
-
-func (e *UnsearchableError) Error() string {
-	return fmt.Sprintf("storage: roles run under user IDs of their own, and those cannot pass through %s to %s: say `chmod o+x %s`, or put the directory elsewhere", e.Parent, e.Path, e.Parent)
-}
-
-func searchable(path string) error {
-	for parent := filepath.Dir(path); ; parent = filepath.Dir(parent) {
-		info, err := os.Stat(parent)
-		if err != nil {
-			return fmt.Errorf("storage: %w", err)
-		}
-		if info.Mode().Perm()&0o001 == 0 {
-			return &UnsearchableError{Path: path, Parent: parent}
-		}
-		if parent == filepath.Dir(parent) {
-			return nil
-		}
-	}
-}
-
-// Close gives the directories back.
-func (s *Storage) Close() error {
-	var problems []error
-	for _, lock := range s.locks {
-		problems = append(problems, lock.Close())
-	}
-	return errors.Join(problems...)
-}

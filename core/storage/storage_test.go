@@ -199,3 +199,79 @@ func format(t *testing.T, s *storage.Storage, v storage.Volume) {
 		t.Fatal(err)
 	}
 }
+
+// The data directory is held as it is seen: what a volume puts over it is another directory than what was there before.
+func TestHoldData(t *testing.T) {
+	l := layout(t)
+	s := open(t, l)
+	if entries, err := os.ReadDir(l.Data); err != nil || len(entries) > 0 {
+		t.Fatalf("holding the directory left something in it: %v, %v", entries, err)
+	}
+	held := func(want bool) {
+		t.Helper()
+		other := layout(t)
+		other.Data = l.Data
+		second, err := storage.Open(other)
+		var inUse *storage.InUseError
+		switch {
+		case want && (!errors.As(err, &inUse) || inUse.Lock != l.Data):
+			t.Fatalf("a second core on a directory that is held: %v", err)
+		case !want && err != nil:
+			t.Fatal(err)
+		case err == nil:
+			if err := second.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	held(true)
+	if err := s.HoldData(); err != nil {
+		t.Fatal(err)
+	}
+	held(true)
+	problem := errors.New("the volume is busy")
+	err := s.WithoutData(func() error {
+		held(false)
+		return problem
+	})
+	if !errors.Is(err, problem) {
+		t.Fatal(err)
+	}
+	held(true)
+	// Another directory takes the place, as a mount does.
+	if err := os.Rename(l.Data, l.Data+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(l.Data, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	held(false)
+	if err := s.HoldData(); err != nil {
+		t.Fatal(err)
+	}
+	held(true)
+	want := os.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		want = 0o711
+	}
+	if info, err := os.Stat(l.Data); err != nil || info.Mode().Perm() != want {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	// Somebody took it while it was given back.
+	var taken *storage.Storage
+	var inUse *storage.InUseError
+	err = s.WithoutData(func() error {
+		other := layout(t)
+		other.Data = l.Data
+		var err error
+		taken, err = storage.Open(other)
+		return err
+	})
+	if !errors.As(err, &inUse) {
+		t.Errorf("taken by two: %v", err)
+	}
+	if err := errors.Join(taken.Close(), s.HoldData()); err != nil {
+		t.Fatal(err)
+	}
+	held(true)
+}

@@ -17,8 +17,18 @@ const volumeVersion = 1
 // VolumeKind is how a volume keeps its data.
 type VolumeKind string
 
-// Plain is a directory without encryption.
-const Plain VolumeKind = "plain"
+// The kinds of volume.
+const (
+	// Plain is a directory without encryption.
+	Plain VolumeKind = "plain"
+	// Fscrypt is a directory that the file system encrypts.
+	Fscrypt VolumeKind = "fscrypt"
+	// LUKS is a LUKS2 container on a block device.
+	LUKS VolumeKind = "luks"
+)
+
+// VolumeDraft is how the names begin that the interrupted writing of a volume file may have left.
+const VolumeDraft = ".volume.json"
 
 // Volume is the volume file: it says what a volume is and whose.
 type Volume struct {
@@ -67,7 +77,7 @@ func (s *Storage) OpenVolume(want Volume, format bool) error {
 	return nil
 }
 
-// checkEmpty lets through the lock, what an interrupted write of the volume file may have left, and what a new file system has.
+// checkEmpty lets through what an interrupted write of the volume file may have left, and what a new file system has.
 func (s *Storage) checkEmpty() error {
 	entries, err := os.ReadDir(s.Data)
 	if err != nil {
@@ -75,7 +85,7 @@ func (s *Storage) checkEmpty() error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if name != lockName && name != "lost+found" && !strings.HasPrefix(name, "."+filepath.Base(s.Volume())) {
+		if name != "lost+found" && !strings.HasPrefix(name, VolumeDraft) {
 			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("it is not empty (there is %s), and only an empty directory is formatted: empty it, or choose another one", name)}
 		}
 	}

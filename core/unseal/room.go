@@ -2,11 +2,22 @@ package unseal
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/storage/volume"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -22,50 +33,241 @@ type Config struct {
 }
 
 // Room is the node's volume and its keys.
-type Room struct{ config Config }
+type Room struct {
+	config Config
+	parts  parts
+	// configurationForms and cukForms remember by which of its sealed forms a secret was opened; nil without a TPM.
+	configurationForms, cukForms *forms
+	store                        *seal.Store
+	wrapped                      *keys.Store
+	board                        board
+	// offers are what Unlock has for the Open that waits.
+	offers chan *offer
+
+	// mu is held while steps are taken, and never while the room waits for a key.
+	mu sync.Mutex
+	// configuration is nil until it is known.
+	configuration *seal.Configuration
+	// kind is the volume; nil until the node has an ID.
+	kind volume.Kind
+	// cuk is the cluster's half, as long as the volume is open; nil if it is not known, since the volume was open when the core started.
+	cuk *keys.Secret
+	// nodeID is what is known of it without the configuration.
+	nodeID string
+	// open says that Open has returned, mine that this room has opened the volume, and so closes it.
+	open, mine bool
+	// sealed says that only Unlock opens the volume.
+	sealed bool
+	// unkept says that the configuration is what a recovery file held and is not on disk, since the TPM does not answer.
+	unkept bool
+	// stale says that cuk.json does not give the CUK back in the present state of the machine.
+	stale bool
+}
 
 // New returns the room. It fails if what is in system/ can never be opened by these parameters, with or without the recovery key.
-func New(Config) (*Room, error) { panic("skeleton") }
+func New(config Config) (*Room, error) {
+	parts, err := partsOf(config)
+	if err != nil {
+		return nil, err
+	}
+	return newRoom(config, parts)
+}
+
+func newRoom(config Config, parts parts) (*Room, error) {
+	r := &Room{
+		config: config, parts: parts, wrapped: keys.NewStore(config.Storage.VolumeKey()), offers: make(chan *offer),
+		kind: parts.kind(""),
+	}
+	sealer := parts.sealer
+	if parts.tpm != nil {
+		r.configurationForms, r.cukForms = &forms{tpm: parts.tpm}, &forms{tpm: parts.tpm}
+		sealer = r.configurationForms
+	}
+	r.store = seal.NewStore(config.Storage.Configuration(), sealer)
+	if err := r.look(); err != nil {
+		return nil, err
+	}
+	r.board.begin(r.kind.Describe(), parts.sealer.Name(), r.fresh())
+	r.refresh()
+	return r, nil
+}
+
+// look reads what can be read without a key, and fails if nothing will ever open it.
+func (r *Room) look() error {
+	head, err := r.store.Head()
+	switch {
+	case err != nil:
+		return r.hopeless(err)
+	case head == nil && r.fresh():
+		return r.checkParameters()
+	case head == nil:
+		return r.hopeless(r.missing())
+	}
+	description := r.kind.Describe()
+	if head.Sealer != r.parts.sealer.Name() {
+		return &seal.UnreadableError{Path: r.config.Storage.Configuration(), Err: &seal.OtherSealerError{Sealed: head.Sealer, Wanted: r.parts.sealer.Name()}}
+	}
+	if head.VolumeKind != description.Kind {
+		return &OtherKindError{Path: r.config.Storage.Configuration(), Made: head.VolumeKind, Wanted: description.Kind}
+	}
+	r.nodeID = head.NodeID
+	r.kind = r.parts.kind(head.NodeID)
+	return nil
+}
+
+// fresh says whether there is nothing of a node in system/. A file that cannot be looked at is there.
+func (r *Room) fresh() bool {
+	for _, path := range []string{r.config.Storage.Configuration(), r.config.Storage.VolumeKey(), r.config.Storage.Recovery(), r.config.Storage.CUK()} {
+		if there(path) {
+			return false
+		}
+	}
+	return true
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// missing is the error that a node without its sealed configuration has.
+func (r *Room) missing() error {
+	return &seal.UnreadableError{Path: r.config.Storage.Configuration(), Err: errors.New("it is missing, though other files of the node are beside it")}
+}
+
+// hopeless returns the error if neither time nor the recovery key can mend what it says of the sealed configuration.
+func (r *Room) hopeless(err error) error {
+	var version *storage.VersionError
+	var sealer *seal.OtherSealerError
+	switch {
+	case errors.As(err, &version), errors.As(err, &sealer):
+		// The file is as good as ever: another reeved, or the parameters as they were, open it. To write another one over it would lose what it holds.
+		return err
+	case r.encrypted() && there(r.config.Storage.Recovery()):
+		return nil
+	}
+	return err
+}
+
+func (r *Room) encrypted() bool { return r.kind.Describe().KeySize > 0 }
+
+// OtherKindError says that the parameters name another kind of volume than the node was made with.
+type OtherKindError struct {
+	// Path is the sealed configuration.
+	Path string
+	// Made is the kind that the node has, Wanted the one of the parameters.
+	Made, Wanted storage.VolumeKind
+}
+
+func (e *OtherKindError) Error() string {
+	return fmt.Sprintf("unseal: this node's volume is of the kind %s (%s says so), and its parameters say %s: put `volume` in the parameters back to %s; a volume is never changed to another kind",
+		e.Made, e.Path, e.Wanted, e.Made)
+}
+
+// checkParameters refuses parameters that could make a node, but none that is safe to have.
+func (r *Room) checkParameters() error {
+	recipient := r.config.Parameters.GetBootstrap().GetRecoveryRecipient()
+	switch {
+	case !r.encrypted():
+		return nil
+	case recipient == "":
+		return errNoRecipient
+	}
+	if err := recovery.Recipient(recipient); err != nil {
+		return fmt.Errorf("unseal: bootstrap.recovery_recipient of the parameters: %w", err)
+	}
+	return nil
+}
+
+var errNoRecipient = errors.New("unseal: the parameters ask for an encrypted volume and name no recovery key: when the machine or its TPM changes, nothing would ever open it. " +
+	"Make a recovery key (`reeve recovery-key new FILE`), keep the file offline, and put what it prints into bootstrap.recovery_recipient of the parameters")
 
 // Status is what the node's status and its report to the cluster say of storage.
-func (r *Room) Status() *event.Value[*clusterv1.StorageStatus] { panic("skeleton") }
+func (r *Room) Status() *event.Value[*clusterv1.StorageStatus] { return &r.board.status }
 
 // NodeID is the node's ID; empty before the node has a key.
-func (r *Room) NodeID() string { panic("skeleton") }
-
-// Open takes the node to its open volume, and returns what it must know to go on. It makes a node that is new, and waits for a key as long as it takes. It
-// fails with the context's error, and with those that neither time nor the recovery key can mend.
-func (r *Room) Open(ctx context.Context) (*Opened, error) { panic("skeleton") }
+func (r *Room) NodeID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodeID
+}
 
 // Opened is an open volume.
 type Opened struct {
-	// Sealed keeps the configuration.
+	// Sealed keeps the configuration. It is changed by Room.Update only, since keys may have been rotated meanwhile.
 	Sealed *seal.Store
 	// Configuration is what the node must know to start.
 	Configuration *seal.Configuration
 }
 
-// Close forgets the keys, closes the volume and proves that it is closed. *volume.BusyError if it is in use: it may be called again. After Close with sealed,
-// Open waits for Unlock and asks no other source.
-func (r *Room) Close(ctx context.Context, sealed bool) error { panic("skeleton") }
+// opened is what Open returns. The keys of the volume stay with the room.
+func (r *Room) opened() *Opened {
+	c := *r.configuration
+	c.NextNUK, c.CUK, c.Data = nil, nil, nil
+	return &Opened{Sealed: r.store, Configuration: &c}
+}
+
+// Update changes the sealed configuration (the phase, the owner), as one step with whatever else the room does to it.
+func (r *Room) Update(ctx context.Context, change func(*seal.Configuration)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return errLocked
+	}
+	return r.save(ctx, change)
+}
+
+// save persists a changed configuration. If it cannot, the one in memory stays as it is on disk.
+func (r *Room) save(ctx context.Context, change func(*seal.Configuration)) error {
+	if err := r.keep(ctx); err != nil {
+		return err
+	}
+	next := *r.configuration
+	change(&next)
+	if err := r.store.Save(ctx, &next); err != nil {
+		return err
+	}
+	*r.configuration = next
+	return nil
+}
+
+// take takes a step. It is the only way to do anything that lasts.
+func (r *Room) take(step checkpoint.Step, do func() error) error {
+	r.board.update(func(s *clusterv1.StorageStatus) { s.Step = string(step) })
+	err := r.parts.at(step)
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
+		return fmt.Errorf("unseal: step %s: %w", step, err)
+	}
+	r.board.update(func(s *clusterv1.StorageStatus) { s.Step = "" })
+	return nil
+}
+
+// volume is which volume the data key is wrapped for.
+func (r *Room) volume() keys.Volume {
+	return keys.Volume{ClusterID: r.configuration.ClusterID, NodeID: r.configuration.NodeID(), Kind: string(r.configuration.VolumeKind)}
+}
+
+// known takes a configuration for the node's.
+func (r *Room) known(c *seal.Configuration) {
+	r.configuration, r.nodeID = c, c.NodeID()
+	r.kind = r.parts.kind(r.nodeID)
+}
 
 // RecoveryFile is what the RPC GetRecoveryFile answers.
-func (r *Room) RecoveryFile() (*nodev1.GetRecoveryFileResponse, error) { panic("skeleton") }
-
-// Unlock gives what a recovery file held to the Open that waits, and returns when the volume is open. The request is zeroed.
-func (r *Room) Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
-	panic("skeleton")
+func (r *Room) RecoveryFile() (*nodev1.GetRecoveryFileResponse, error) {
+	file, recipient, err := recovery.Read(r.config.Storage.Recovery())
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !r.parts.kind("").Describe().Encrypted:
+		return nil, status.Error(codes.NotFound, "there is no recovery file: the volume of this node is not encrypted")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, status.Errorf(codes.NotFound, "there is no recovery file %s: restore it from a copy; while the volume is open, `reeve node keys rotate` writes it anew", r.config.Storage.Recovery())
+	case err != nil:
+		return nil, status.Errorf(codes.DataLoss, "the recovery file %s cannot be used: %v: unlock with a copy of it; while the volume is open, `reeve node keys rotate` writes it anew", r.config.Storage.Recovery(), err)
+	}
+	return &nodev1.GetRecoveryFileResponse{File: file, Recipient: recipient}, nil
 }
 
-// RotateKeys is what the RPC of the name does.
-func (r *Room) RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error) {
-	panic("skeleton")
-}
-
-// Reseal is what the RPC of the name does.
-func (r *Room) Reseal(ctx context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
-	panic("skeleton")
-}
-
-// Allow takes the sources of the CUK that the cluster's policy allows; none: all. What is not allowed any more is removed from the node.
-func (r *Room) Allow(ctx context.Context, sources []string) error { panic("skeleton") }
+var errLocked = status.Error(codes.FailedPrecondition, "the volume of this node is locked: open it first, with `reeve node unlock`")

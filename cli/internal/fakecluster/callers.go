@@ -120,6 +120,9 @@ func (c *Cluster) unary(ctx context.Context, request any, info *grpc.UnaryServer
 	who, err := c.admit(ctx, info.FullMethod)
 	var response any
 	if err == nil {
+		err = c.unlocked(who, info.FullMethod)
+	}
+	if err == nil {
 		response, err = handler(context.WithValue(ctx, callerKey{}, who), request)
 	}
 	message, _ := request.(proto.Message)
@@ -129,6 +132,9 @@ func (c *Cluster) unary(ctx context.Context, request any, info *grpc.UnaryServer
 
 func (c *Cluster) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	who, err := c.admit(stream.Context(), info.FullMethod)
+	if err == nil {
+		err = c.unlocked(who, info.FullMethod)
+	}
 	c.record(stream.Context(), info.FullMethod, who, nil, err)
 	if err != nil {
 		return err

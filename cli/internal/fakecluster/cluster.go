@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,9 @@ type Cluster struct {
 	// outcomes is what becomes of a role on a node, state after state; absent: Starting, Ready.
 	outcomes map[string][]*clusterv1.InstanceStatus
 	side     nodeSide
+	volume   volume
+	// closed says that nothing is served any more.
+	closed bool
 }
 
 // New makes the cluster ClusterID for an owner, with a curator that serves.
@@ -137,8 +141,11 @@ func (c *Cluster) ServeLocal(socket string) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	served := c.volume.served
+	c.mu.Unlock()
 	local := c.serve(listener, insecure.NewCredentials(), func(server *grpc.Server) {
-		nodev1.RegisterNodeServiceServer(server, &node{cluster: c})
+		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, served: served})
 	})
 	c.Update(func() { c.side.socket, c.side.local = socket, local })
 	return nil
@@ -158,7 +165,12 @@ func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Serv
 func (c *Cluster) serve(listener net.Listener, transport credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
 	server := grpc.NewServer(grpc.Creds(transport), grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream))
 	register(server)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.servers = append(c.servers, server)
+	if c.closed {
+		server.Stop()
+	}
 	c.serving.Go(func() { _ = server.Serve(listener) })
 	return server
 }
@@ -168,7 +180,11 @@ func (c *Cluster) StopCurator() { c.curatorServer.Stop() }
 
 // Close ends all servers.
 func (c *Cluster) Close() {
-	for _, server := range c.servers {
+	c.mu.Lock()
+	c.closed = true
+	servers := slices.Clone(c.servers)
+	c.mu.Unlock()
+	for _, server := range servers {
 		server.Stop()
 	}
 	c.serving.Wait()
@@ -183,6 +199,9 @@ func (c *Cluster) CuratorOn(id string) { c.Update(func() { c.curatorOn = id }) }
 // seen is a node as its cluster shows it.
 func (c *Cluster) seen(node *clusterv1.Node) *clusterv1.Node {
 	shown := proto.CloneOf(node)
+	if shown != nil && c.volume.storage != nil && shown.GetRecord().GetId() == c.nodes[0].GetRecord().GetId() {
+		shown.Status.Volume, shown.Status.Storage = c.volume.storage.GetKind(), proto.CloneOf(c.volume.storage)
+	}
 	if shown != nil && shown.GetRecord().GetId() == c.curatorOn {
 		shown.Status.Instances = append(shown.Status.Instances, &clusterv1.InstanceStatus{
 			Role: "curator", State: hostv1.InstanceState_INSTANCE_STATE_READY,

@@ -180,7 +180,12 @@ func (m *management) SetPolicy(_ context.Context, request *clusterv1.SetPolicyRe
 			err = status.Errorf(codes.Aborted, "the policy has generation %d", present)
 			return
 		}
-		policy = &clusterv1.ClusterPolicy{Isolation: request.GetPolicy().GetIsolation(), Generation: present + 1}
+		if sources := request.GetPolicy().GetCukSources(); len(sources) > 0 && !slices.Contains(sources, "recovery") {
+			err = status.Error(codes.InvalidArgument, "recovery is always among the sources")
+			return
+		}
+		policy = proto.CloneOf(request.GetPolicy())
+		policy.Generation = present + 1
 		if !request.GetDryRun() {
 			m.cluster.policy = policy
 		}

@@ -62,6 +62,13 @@ func reeved(arguments []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR1)
+	go func() {
+		<-leave
+		// Roles and volume stay as they are.
+		os.Exit(0)
+	}()
 	return run(ctx, parameters, behaviour)
 }
 
@@ -78,6 +85,10 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 	if behaviour == "spoilt" {
 		cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "")
 	}
+	if err := cluster.openVolume(parameters); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(openMark(parameters)) }()
 	socket := filepath.Join(parameters.GetDirectories().GetRun(), "node.sock")
 	_ = os.Remove(socket)
 	if err := cluster.ServeLocal(socket); err != nil {
@@ -100,4 +111,34 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 		select {}
 	}
 	return nil
+}
+
+// openVolume gives the node the volume of its parameters: an encrypted one is locked, unless it is made now, or was left open by who ran before.
+func (c *Cluster) openVolume(parameters *nodev1.Parameters) error {
+	if parameters.GetVolume().GetFscrypt() == nil {
+		return c.SetVolume(Opened("plain", ""), "")
+	}
+	system := parameters.GetDirectories().GetSystem()
+	if err := os.MkdirAll(system, 0o700); err != nil {
+		return err
+	}
+	storage := Opened("fscrypt", "")
+	made := filepath.Join(system, "configuration.json")
+	if _, err := os.Stat(made); err == nil {
+		if _, err := os.Stat(openMark(parameters)); err != nil {
+			storage.State = locked
+		}
+	}
+	if err := os.WriteFile(made, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.WriteFile(openMark(parameters), nil, 0o600); err != nil {
+		return err
+	}
+	return c.SetVolume(storage, parameters.GetBootstrap().GetRecoveryRecipient())
+}
+
+// openMark is a file that is there while the volume is open: one who leaves does not take it away.
+func openMark(parameters *nodev1.Parameters) string {
+	return filepath.Join(parameters.GetDirectories().GetSystem(), "open")
 }

@@ -147,6 +147,8 @@ type node struct {
 	cluster *Cluster
 	// id is that of the node; empty: the first one.
 	id string
+	// served is the volume's when the local socket was served.
+	served int
 }
 
 func (n *node) status() *nodev1.Status {
@@ -162,6 +164,9 @@ func (n *node) status() *nodev1.Status {
 			s.NodeId = node.GetRecord().GetId()
 			s.Node = proto.CloneOf(node.GetStatus())
 			s.Store = proto.CloneOf(n.cluster.side.store)
+			if i == 0 {
+				n.cluster.volume.describe(s)
+			}
 		}
 	}
 	return s
@@ -175,6 +180,9 @@ func (n *node) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.Get
 
 func (n *node) WatchStatus(_ *nodev1.WatchStatusRequest, stream grpc.ServerStreamingServer[nodev1.WatchStatusResponse]) error {
 	return n.cluster.watch(stream.Context(), func() error {
+		if n.id == "" && n.served != n.cluster.volume.served {
+			return status.Error(codes.Unavailable, "the node's own API is served anew")
+		}
 		return stream.Send(&nodev1.WatchStatusResponse{Status: n.status()})
 	})
 }

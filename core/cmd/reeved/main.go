@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -18,15 +17,11 @@ import (
 
 	"github.com/reeveproject/reeve/core/logfile"
 	"github.com/reeveproject/reeve/core/node"
-	"github.com/reeveproject/reeve/core/params"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // version is set when the program is built.
 var version = "0.0.0-dev"
-
-// parametersInDirectory is where `reeve dev up` keeps the parameters of the node in a dev directory.
-const parametersInDirectory = "reeved.yaml"
 
 // The main goroutine keeps the process's first thread to itself: what the core does to a thread in order to launch a role in its sandbox must never be done
 // to that one, whose entry in /proc is that of the whole process.
@@ -56,30 +51,31 @@ func leaveOn(wanted os.Signal, leave context.CancelCauseFunc) {
 }
 
 func command() *cobra.Command {
-	var file string
+	var place place
 	root := &cobra.Command{
-		Use:   "reeved --parameters FILE",
+		Use:   "reeved [--parameters FILE]",
 		Short: "The core of a Reeve node",
 		Long: "reeved runs a node of a Reeve cluster: it opens the node's storage, takes the node to its cluster and runs its roles.\n" +
 			"SIGTERM and SIGINT stop the roles and then the core. SIGUSR1 stops the core alone: its roles run on, and the next reeved goes on with\n" +
-			"them, as it does after a crash. That is how reeved is upgraded.",
+			"them, as it does after a crash. That is how reeved is upgraded.\n" +
+			"Its parameters are those of --parameters; else those that qemu gives to the machine (opt/dev.reeve/parameters); else the file\n" +
+			"parameters.yaml, parameters.json or parameters.pb of the system directory.",
 		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
-				return errors.New("no parameters: say `reeved --parameters FILE`, or use `reeve dev up` to try a cluster on this machine")
-			}
-			parameters, err := params.Load(file)
+			found, err := place.find(cmd)
 			if err != nil {
 				return err
 			}
+			parameters := found.Parameters
 			terminal := besideLog(parameters.GetLog().GetFile())
 			log, done, err := logger(parameters.GetLog())
 			if err != nil {
 				return err
 			}
+			tell(log, found)
 			err = errors.Join(run(cmd.Context(), log, parameters), done())
 			if err != nil && terminal != nil {
 				_, _ = fmt.Fprintln(terminal, "reeved: "+err.Error())
@@ -87,42 +83,45 @@ func command() *cobra.Command {
 			return err
 		},
 	}
-	root.Flags().StringVar(&file, "parameters", "", "the parameters of the node, as YAML or JSON")
+	place.flags(root)
 	root.AddCommand(reap(), genesisCommand())
 	return root
 }
 
 func reap() *cobra.Command {
-	var file, directory string
+	var place place
 	cmd := &cobra.Command{
-		Use:   "reap (--parameters FILE | --dir D)",
+		Use:   "reap [--parameters FILE | --dir D]",
 		Short: "Stop the roles that a core which is gone for good left running",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if directory != "" {
-				file = filepath.Join(directory, parametersInDirectory)
-			}
-			parameters, err := params.Load(file)
+			found, err := place.find(cmd)
 			if err != nil {
 				return err
 			}
+			parameters := found.Parameters
 			// It is run by hand: what it says belongs onto the terminal, not into the log of the core.
 			log, _, err := logger(&nodev1.Log{Level: parameters.GetLog().GetLevel()})
 			if err != nil {
 				return err
 			}
+			tell(log, found)
 			return node.Reap(cmd.Context(), parameters, log)
 		},
 	}
-	cmd.Flags().StringVar(&file, "parameters", "", "the parameters of the node")
-	cmd.Flags().StringVar(&directory, "dir", "", "the dev directory of the node")
-	cmd.MarkFlagsOneRequired("parameters", "dir")
+	place.flags(cmd)
+	cmd.Flags().StringVar(&place.directory, "dir", "", "the dev directory of the node")
 	cmd.MarkFlagsMutuallyExclusive("parameters", "dir")
+	cmd.MarkFlagsMutuallyExclusive("system", "dir")
 	return cmd
 }
 
 // run runs the node. Why it ended is in the log too, which is not always what is read by whoever started it.
 func run(ctx context.Context, log hclog.Logger, parameters *nodev1.Parameters) error {
+	// What is in the memory of a node does not belong into a file that nobody guards. The roles inherit it.
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("core dumps cannot be turned off (RLIMIT_CORE), and one would hold the node's keys: %w", err)
+	}
 	err := node.Run(ctx, node.Config{Log: log, Parameters: parameters, Version: version})
 	if err != nil && parameters.GetLog().GetFile() != "" {
 		log.Error("reeved ends", "error", err)

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"errors"
 
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/storage"
@@ -49,35 +48,3 @@ const (
 	// Open: it is there and in use at the data directory, by an earlier core say.
 	Open
 )
-
-// The errors by which the node decides.
-var (
-	ErrWrongKey = errors.New("volume: the key is not that of this volume")
-	ErrFixedKey = errors.New("volume: the data key of this kind of volume cannot be changed without rewriting the data: rotate NUK and CUK, which protect it")
-)
-
-// NotEmptyError says that a volume is not formatted since something is there.
-type NotEmptyError struct {
-	// Location is where, Found what.
-	Location, Found string
-}
-
-func (e *NotEmptyError) Error() string {
-	return "volume: " + e.Location + " is not formatted, since it is not empty: there is " + e.Found + ": give the node another place, or empty this one by hand if nothing on it is needed"
-}
-
-// BusyError says that a volume cannot be closed since processes have files of it open.
-type BusyError struct {
-	Location string
-	// Users are the processes, as far as they could be found.
-	Users []User
-}
-
-// User is a process that has something of a volume open.
-type User struct {
-	PID int
-	// Command is its name, Path what it has open.
-	Command, Path string
-}
-
-func (e *BusyError) Error() string { return "volume: " + e.Location + " is busy" }

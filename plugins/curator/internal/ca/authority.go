@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// rootLifetime is long, since a cluster that was off for years must come back; the root is replaced by adding another one.
-	rootLifetime = 10 * 365 * 24 * time.Hour
 	// svidLifetime bounds for how long a stolen node or curator key is worth something to one who cannot reach the cluster.
 	svidLifetime = 24 * time.Hour
 	// clockSkew is by how much the clocks of the cluster's machines may differ.
@@ -30,6 +28,10 @@ const (
 	// such a certificate is worth an operator's powers.
 	sessionSkew = time.Minute
 )
+
+// noEnd is the end of a certificate that has none (RFC 5280, 4.1.2.5). The root is what nodes keep to know their cluster by: a cluster that was off for however
+// long must come back, and one with an end could not even tell its nodes another. It is replaced by adding another one.
+func noEnd() time.Time { return time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC) }
 
 // Authority signs for one cluster.
 type Authority struct {
@@ -47,7 +49,7 @@ func Create(trustDomain string, now time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "Reeve cluster CA " + trustDomain},
 		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.Add(rootLifetime),
+		NotAfter:              noEnd(),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -182,14 +184,29 @@ func (a *Authority) issueSVID(id *url.URL, subject pkix.Name, names []string, ke
 	}, key, now)
 }
 
+// ClockError says that the CA can sign nothing at the time that this machine's clock shows. It passes when the clock is set right.
+type ClockError struct {
+	// Now is what the clock says; From and End are when the CA's certificate is valid.
+	Now, From, End time.Time
+}
+
+func (e *ClockError) Error() string {
+	how := "before the certificate of the cluster CA is valid (from " + e.From.UTC().Format(time.RFC3339)
+	if e.Now.After(e.From) {
+		how = "after the certificate of the cluster CA ended (valid until " + e.End.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("cluster CA: nothing can be signed, since this machine's clock says %s, which is %s): set the clock right, and it goes on by itself",
+		e.Now.UTC().Format(time.RFC3339), how)
+}
+
 // issue signs a leaf.
 func (a *Authority) issue(leaf *x509.Certificate, key crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
+	if now.Before(a.certificate.NotBefore) || !now.Before(a.certificate.NotAfter) {
+		return nil, &ClockError{Now: now, From: a.certificate.NotBefore, End: a.certificate.NotAfter}
+	}
 	// A leaf that outlives its root would be refused without a word that helps.
 	if leaf.NotAfter.After(a.certificate.NotAfter) {
 		leaf.NotAfter = a.certificate.NotAfter
-		if !leaf.NotAfter.After(now) {
-			return nil, fmt.Errorf("cluster CA: its certificate ended at %s", a.certificate.NotAfter.Format(time.RFC3339))
-		}
 	}
 	if !leaf.NotAfter.After(now) {
 		return nil, fmt.Errorf("cluster CA: what was to be issued ended at %s", leaf.NotAfter.Format(time.RFC3339))

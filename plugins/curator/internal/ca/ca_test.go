@@ -77,8 +77,8 @@ func TestRoot(t *testing.T) {
 	if len(certificate.URIs) != 1 || certificate.URIs[0].String() != "spiffe://test.reeve" {
 		t.Errorf("URIs: %v", certificate.URIs)
 	}
-	if years := certificate.NotAfter.Sub(now).Hours() / 24 / 365; years < 9.9 || years > 10.1 {
-		t.Errorf("it lives for %.1f years", years)
+	if certificate.NotAfter.Year() != 9999 || !certificate.NotBefore.Before(now) {
+		t.Errorf("it lives from %s to %s", certificate.NotBefore, certificate.NotAfter)
 	}
 	if _, ok := certificate.PublicKey.(*ecdsa.PublicKey); !ok {
 		t.Errorf("its key is a %T", certificate.PublicKey)
@@ -259,5 +259,41 @@ func TestServingNeedsAFirst(t *testing.T) {
 	away := errors.New("away")
 	if _, err := ca.NewServing(t.Context(), &keys{err: away}, "reeve-01", "api", time.Now); !errors.Is(err, away) {
 		t.Errorf("NewServing: %v", err)
+	}
+}
+
+// A clock that is before the root keeps a curator from serving, not from being there when it is right.
+func TestServingBeforeTheRoot(t *testing.T) {
+	began := time.Now()
+	k := &keys{authority: create(t, began)}
+	now := time.Unix(60, 0)
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clock *ca.ClockError
+	if _, err := serving.GetCertificate(new(tls.ClientHelloInfo)); !errors.As(err, &clock) || !clock.Now.Equal(now) {
+		t.Errorf("error %v", err)
+	}
+	now = began
+	if _, err := handshake(t, serving, k.authority, now); err != nil {
+		t.Errorf("with the right time: %v", err)
+	}
+}
+
+// A cluster that was off for as long as anybody cares comes back, and what was issued while the clock was ahead is not shown when it is right.
+func TestServingAtAnyTime(t *testing.T) {
+	began := time.Now()
+	k := &keys{authority: create(t, began)}
+	now := began
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []time.Time{began.AddDate(100, 0, 0), began, began.Add(9 * time.Hour), began, began.AddDate(1, 0, 0), began.Add(-30 * time.Minute)} {
+		now = at
+		if _, err := handshake(t, serving, k.authority, now); err != nil {
+			t.Errorf("with the clock at %s: %v", now, err)
+		}
 	}
 }

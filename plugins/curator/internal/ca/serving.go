@@ -3,12 +3,14 @@ package ca
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"sync"
 	"time"
 )
 
 // Serving is the certificate with which this curator serves. It is renewed in place, by the first handshake after half of its life, so that
-// no handshake shows one near its end and no timer depends on the machine's clock staying as it is.
+// no handshake shows one near its end and no timer depends on the machine's clock staying as it is. A clock that was set back to before its life has
+// it renewed too: nobody would take one of to-morrow.
 type Serving struct {
 	keys   Keys
 	nodeID string
@@ -23,10 +25,12 @@ type Serving struct {
 }
 
 // NewServing returns the serving certificate of a role on a node, issued by the authority that keys holds at the time. It fails if the
-// first one cannot be issued.
+// first one cannot be issued, unless only the clock is in the way: a curator that ended of a wrong clock would not be there when the time is right. The
+// handshakes fail until then.
 func NewServing(ctx context.Context, keys Keys, nodeID, role string, now func() time.Time) (*Serving, error) {
 	s := &Serving{keys: keys, nodeID: nodeID, role: role, now: now}
-	if err := s.renew(ctx); err != nil {
+	var clock *ClockError
+	if err := s.renew(ctx); err != nil && !errors.As(err, &clock) {
 		return nil, err
 	}
 	return s, nil
@@ -37,28 +41,35 @@ func NewServing(ctx context.Context, keys Keys, nodeID, role string, now func() 
 func (s *Serving) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	now := s.now()
 	current, renewAt := s.get()
-	if now.Before(renewAt) {
-		return current, nil
+	if !valid(current, now) {
+		return s.another(hello.Context())
 	}
-	if now.Before(current.Leaf.NotAfter) {
-		// One handshake renews; the others need not wait for it.
-		if s.renewing.TryLock() {
-			defer s.renewing.Unlock()
-			_ = s.renew(hello.Context())
-		}
+	// One handshake renews; the others need not wait for it.
+	if !now.Before(renewAt) && s.renewing.TryLock() {
+		defer s.renewing.Unlock()
+		_ = s.renew(hello.Context())
 		current, _ = s.get()
-		return current, nil
 	}
+	return current, nil
+}
+
+// another returns a certificate in the place of one that is of no use.
+func (s *Serving) another(ctx context.Context) (*tls.Certificate, error) {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
-	if current, renewAt = s.get(); now.Before(renewAt) {
+	if current, _ := s.get(); valid(current, s.now()) { // somebody else was first
 		return current, nil
 	}
-	if err := s.renew(hello.Context()); err != nil {
+	if err := s.renew(ctx); err != nil {
 		return nil, err
 	}
-	current, _ = s.get()
+	current, _ := s.get()
 	return current, nil
+}
+
+// valid says whether a certificate is of any use at a time; nil is none.
+func valid(certificate *tls.Certificate, now time.Time) bool {
+	return certificate != nil && !now.Before(certificate.Leaf.NotBefore) && now.Before(certificate.Leaf.NotAfter)
 }
 
 func (s *Serving) get() (*tls.Certificate, time.Time) {

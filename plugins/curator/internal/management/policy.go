@@ -1,7 +1,9 @@
 package management
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -33,16 +35,19 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 			return nil, answer.Errorf(codes.Aborted, "the policy has generation %d, not %d: somebody changed it; read it again and decide anew",
 				before.GetGeneration(), expected)
 		}
-		if before.GetIsolation() == wanted.GetIsolation() {
+		sources := rules.CUKSources(wanted.GetCukSources())
+		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) {
 			return nil, nil
 		}
-		return &store.Change{Policy: &clusterv1.ClusterPolicy{Isolation: wanted.GetIsolation(), Generation: before.GetGeneration() + 1}}, nil
+		return &store.Change{Policy: &clusterv1.ClusterPolicy{
+			Isolation: wanted.GetIsolation(), CukSources: sources, Generation: before.GetGeneration() + 1,
+		}}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	policy := state.Demands()
 	isolation := strings.ToLower(strings.TrimPrefix(policy.GetIsolation().String(), "ISOLATION_POLICY_"))
-	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "generation", policy.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "cuk_sources", cmp.Or(strings.Join(policy.GetCukSources(), ","), "all"), "generation", policy.GetGeneration())
 	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
 }

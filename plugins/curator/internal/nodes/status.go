@@ -15,6 +15,9 @@ import (
 // mostMissing is how many parts of a sandbox a node may say that it cannot enforce: more than there are.
 const mostMissing = 64
 
+// mostOfStorage is how many sources of its CUK, and how many weaknesses, a node may name: more than there are.
+const mostOfStorage = 32
+
 // checkStatus returns what is wrong with a status. All of it is shown to every node of the cluster.
 func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Problems) {
 	add := func(field, format string, args ...any) {
@@ -54,6 +57,7 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 		}
 		bounded(fmt.Sprintf("%s.missing[%d].reason", field, i), missing.GetReason())
 	}
+	problems = append(problems, checkStorage(field+".storage", status.GetStorage())...)
 	if n := len(status.GetInstances()); n > limits.ReportedInstances {
 		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, limits.ReportedInstances)
 		return problems
@@ -100,6 +104,31 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 				add(at+".values", "a published value has %d bytes, at most %d fit", len(value), limits.Value)
 			}
 		}
+	}
+	return problems
+}
+
+// checkStorage checks what a node says of its volume. What of it this version does not know is kept for those that do.
+func checkStorage(field string, storage *clusterv1.StorageStatus) (problems rules.Problems) {
+	bounded := func(field, text string) {
+		if len(text) > limits.ReportedText {
+			problems = append(problems, rules.Problem{Field: field, Message: fmt.Sprintf("it has %d bytes, at most %d fit", len(text), limits.ReportedText)})
+		}
+	}
+	for _, given := range []struct{ name, text string }{
+		{"kind", storage.GetKind()}, {"location", storage.GetLocation()}, {"sealer", storage.GetSealer()}, {"step", storage.GetStep()}, {"problem", storage.GetProblem()},
+	} {
+		bounded(field+"."+given.name, given.text)
+	}
+	if most := max(len(storage.GetSources()), len(storage.GetWeaknesses())); most > mostOfStorage {
+		return append(problems, rules.Problem{Field: field, Message: fmt.Sprintf("there are %d sources or weaknesses, at most %d fit", most, mostOfStorage)})
+	}
+	for i, source := range storage.GetSources() {
+		bounded(fmt.Sprintf("%s.sources[%d].name", field, i), source.GetName())
+		bounded(fmt.Sprintf("%s.sources[%d].reason", field, i), source.GetReason())
+	}
+	for i, weakness := range storage.GetWeaknesses() {
+		bounded(fmt.Sprintf("%s.weaknesses[%d]", field, i), weakness)
 	}
 	return problems
 }

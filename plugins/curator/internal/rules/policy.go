@@ -1,6 +1,17 @@
 package rules
 
-import clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+import (
+	"slices"
+	"strings"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// CUKRecovery is the source that a policy cannot take away: what is left when all others are.
+const CUKRecovery = "recovery"
+
+// cukSources is from where a node may get the cluster's half of the key of its volume (CUK), sorted.
+var cukSources = []string{CUKRecovery, "tpm"}
 
 // Policy checks what is to be demanded of all nodes.
 func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
@@ -9,5 +20,25 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	default:
 		problems.add(field+".isolation", "the isolation of roles is best effort or required")
 	}
+	// Nobody can mean more than there are, and the answer to what is too long is to be short.
+	if named := len(policy.GetCukSources()); named > len(cukSources) {
+		problems.add(field+".cuk_sources", "it names %d sources, and there are %d: %s", named, len(cukSources), strings.Join(cukSources, ", "))
+		return problems
+	}
+	for _, source := range policy.GetCukSources() {
+		if !slices.Contains(cukSources, source) {
+			problems.add(field+".cuk_sources", "%s is not a source of a node's CUK: there are %s; none allows all of them", quote(source), strings.Join(cukSources, ", "))
+		}
+	}
 	return problems
+}
+
+// CUKSources is what a policy says that allows these sources of the CUK: sorted, each once, and with the one that is always allowed. None: all are.
+func CUKSources(wanted []string) []string {
+	if len(wanted) == 0 {
+		return nil
+	}
+	sources := append(slices.Clone(wanted), CUKRecovery)
+	slices.Sort(sources)
+	return slices.Compact(sources)
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,5 +175,58 @@ func TestPolicy(t *testing.T) {
 	for _, isolation := range []clusterv1.IsolationPolicy{0, 77} {
 		_, err = set(isolation, 0)
 		wantCode(t, err, codes.InvalidArgument, "policy.isolation")
+	}
+}
+
+func TestPolicyOfCUKSources(t *testing.T) {
+	c := newCluster(t)
+	owner, ctx := c.asOwner(), t.Context()
+	set := func(dryRun bool, sources ...string) (*clusterv1.ClusterPolicy, error) {
+		response, err := owner.SetPolicy(ctx, &clusterv1.SetPolicyRequest{DryRun: dryRun, Policy: &clusterv1.ClusterPolicy{
+			Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT, CukSources: sources,
+		}})
+		return response.GetPolicy(), err
+	}
+	w := watch(t, c.asNode())
+	w.await("all sources at first", func(r *clusterv1.WatchResponse) bool {
+		return r.GetPolicy() != nil && len(r.GetPolicy().GetCukSources()) == 0
+	})
+	told := uint64(1)
+	for n, step := range []struct {
+		dryRun       bool
+		wanted, want []string
+		generation   uint64
+	}{
+		{true, []string{"recovery"}, []string{"recovery"}, 2},
+		{false, []string{"recovery"}, []string{"recovery"}, 2},
+		{false, []string{"recovery", "recovery"}, []string{"recovery"}, 2},
+		{false, []string{"tpm"}, []string{"recovery", "tpm"}, 3},
+		{false, []string{"tpm", "recovery"}, []string{"recovery", "tpm"}, 3},
+		{true, nil, nil, 4},
+		{false, nil, nil, 4},
+	} {
+		policy, err := set(step.dryRun, step.wanted...)
+		if err != nil || !slices.Equal(policy.GetCukSources(), step.want) || policy.GetGeneration() != step.generation {
+			t.Errorf("%d: %v, %v", n, policy, err)
+		}
+		if step.dryRun {
+			continue
+		}
+		if got, err := owner.GetPolicy(ctx, &clusterv1.GetPolicyRequest{}); err != nil || !slices.Equal(got.GetPolicy().GetCukSources(), step.want) {
+			t.Errorf("%d: it is %v, %v", n, got, err)
+		}
+		if step.generation > told {
+			told = step.generation
+			w.await("the sources", func(r *clusterv1.WatchResponse) bool {
+				return r.GetPolicy().GetGeneration() == told && slices.Equal(r.GetPolicy().GetCukSources(), step.want)
+			})
+		}
+	}
+	for _, sources := range [][]string{{"cluster"}, {""}, {"recovery", "Tpm"}, make([]string, 10_000), {strings.Repeat("x", 10_000)}} {
+		_, err := set(false, sources...)
+		wantCode(t, err, codes.InvalidArgument, "policy.cuk_sources")
+		if len(err.Error()) > 1024 {
+			t.Errorf("the answer has %d bytes", len(err.Error()))
+		}
 	}
 }

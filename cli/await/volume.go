@@ -1,0 +1,34 @@
+package await
+
+import "github.com/reeveproject/reeve/cli/output"
+
+// Volume is the condition that the volume of a node is in a state.
+type Volume struct {
+	// State is its name, such as "Open".
+	State string
+
+	last Verdict
+}
+
+var _ Condition = (*Volume)(nil)
+
+// Wanted implements Condition.
+func (v *Volume) Wanted() string { return "the volume is " + v.State }
+
+// Unmet implements Condition.
+func (v *Volume) Unmet() string { return "the volume is not " + v.State }
+
+// See implements Condition.
+func (v *Volume) See(known Seen) Verdict {
+	verdict := Verdict{Outcome: Pending, Text: "the node has not said how its volume is"}
+	switch storage := output.NewStorage(known.Status.GetStorage()); {
+	case storage == nil:
+	case storage.State == v.State:
+		verdict.Outcome, verdict.Text = Done, v.Wanted()
+	case storage.Closed() != "":
+		verdict.Text = output.Clean(storage.Closed())
+	default:
+		verdict.Text = "the volume is " + storage.State
+	}
+	return news(&v.last, verdict)
+}

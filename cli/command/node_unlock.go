@@ -1,0 +1,203 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/cli/await"
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/recovery"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// The states of a volume on which commands decide.
+const (
+	volumeOpen   = clusterv1.StorageState_STORAGE_STATE_OPEN
+	volumeSealed = clusterv1.StorageState_STORAGE_STATE_SEALED
+	volumeMaking = clusterv1.StorageState_STORAGE_STATE_MAKING
+)
+
+// volumeTimeout is how long opening or closing a volume may take: roles are given their graces, and a file system may have to be checked.
+const volumeTimeout = 3 * time.Minute
+
+func (c *commands) nodeUnlock() *cobra.Command {
+	var keyFile string
+	var timeout time.Duration
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "unlock",
+		Short: "Open the volume of the local node with the recovery key",
+		Long: `unlock opens the volume of the node on this machine with the owner's recovery key, when nothing else does: after a restart where no TPM keeps the keys, when
+the TPM does not give them back, or after ` + "`reeve node seal`" + `. The recovery key does not go to the node: what the node keeps encrypted for it is decrypted
+by this command, and sent back over the node's local socket.
+
+The key is read from a file, from the standard input (-), or asked for on a terminal; never from the command line or the environment. With --dir D the
+file is D/recovery.key, if it is there.
+
+With --dry-run the recovery key is tried on the recovery file and nothing is sent: it shows that the key would open the volume, also while that is open.`,
+		Example: `  reeve node unlock --recovery-key /media/stick/recovery.key
+  age -d recovery.key.age | reeve node unlock --recovery-key -`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.options.Address != "" {
+				return notOnTheNode("--address leads to it over the network")
+			}
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				if !cluster.HasLocal() {
+					return notOnTheNode("context " + cluster.Context() + " leads to it over the network")
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+				defer cancel()
+				return c.unlock(ctx, cluster, keyFile, timeout, dryRun)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&keyFile, "recovery-key", "", "the `FILE` with the recovery key; - is the standard input")
+	cmd.Flags().DurationVar(&timeout, "timeout", volumeTimeout, "how long opening the volume may take")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "try the recovery key on the recovery file, and change nothing")
+	return cmd
+}
+
+func notOnTheNode(why string) error {
+	return fault.New(fault.Refused, "a node can only be unlocked on its own machine, where the kernel says who asks; "+why,
+		"Run it there as root: `reeve node unlock --socket "+target.HostSocket+" --recovery-key FILE`.")
+}
+
+func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile string, timeout time.Duration, dryRun bool) error {
+	self, err := cluster.LocalStatus(ctx)
+	if err != nil {
+		return err
+	}
+	id, storage := self.GetNodeId(), self.GetStorage()
+	switch {
+	case storage != nil && storage.GetKind() != "" && !storage.GetEncrypted():
+		return notEncrypted(id)
+	case storage.GetState() == volumeMaking:
+		return fault.New(fault.Refused, "the volume of "+output.Called(id)+" is being made", "`reeve status --watch` shows how far it is.")
+	case storage.GetState() == volumeOpen && !dryRun:
+		return c.print(output.NodeUnlocked{NodeID: id, WasOpen: true, Notes: []string{}})
+	}
+	node := target.Node{ID: id, Local: true}
+	api, err := cluster.NodeAPI(ctx, node)
+	if err != nil {
+		return err
+	}
+	// Whether there is anything to unlock with is known before somebody looks for the key.
+	file, err := recovery.Get(ctx, api, output.Called(id))
+	if err != nil {
+		return err
+	}
+	recovery.Guard()
+	key, from, err := c.recoveryKey(ctx, keyFile, cluster.Directory(), file.Recipient)
+	if err != nil {
+		return err
+	}
+	content, err := key.Open(file, output.Called(id), from)
+	if err != nil {
+		return err
+	}
+	defer clear(content)
+	document := output.NodeUnlocked{NodeID: id, DryRun: dryRun, Recipient: key.Recipient, Notes: []string{}}
+	if dryRun {
+		return c.print(document)
+	}
+	response, err := api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
+	switch status.Code(err) {
+	case codes.OK:
+		document.Notes = append(document.Notes, response.GetNotes()...)
+	case codes.Unavailable:
+		// The socket may have been served anew before the answer came.
+		if _, err := c.await(ctx, id, timeout, []await.Source{c.nodeSource(id)}, &await.Volume{State: output.State(volumeOpen)}); err != nil {
+			return err
+		}
+	case codes.InvalidArgument:
+		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "The recovery key is right and its recovery file is not of this volume: "+
+			"see whether system/recovery.age and the volume are of the same node.")
+	default:
+		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "Run `reeve status` to see what its volume needs.")
+	}
+	return c.print(document)
+}
+
+func notEncrypted(id string) error {
+	return fault.New(fault.Refused, "the volume of "+output.Called(id)+" is NOT ENCRYPTED: there is nothing to lock or unlock",
+		"To have one that is, set up a node with `reeve init --volume fscrypt` or `--volume luks:DEVICE`.")
+}
+
+// recoveryKey reads the recovery key from where the command line says, or from the dev directory, or asks for it. from is where it was, for people.
+func (c *commands) recoveryKey(ctx context.Context, file, directory, recipient string) (key *recovery.Key, from string, err error) {
+	if file == "" && directory != "" {
+		beside := filepath.Join(directory, dev.RecoveryKey)
+		if _, err := os.Stat(beside); !errors.Is(err, fs.ErrNotExist) {
+			file = beside
+		}
+	}
+	switch {
+	case file == "-":
+		key, err = c.readKey(ctx)
+		return key, "the standard input", err
+	case file != "":
+		key, err = recovery.ReadFile(file)
+		return key, file, err
+	case !c.Interactive:
+		return nil, "", fault.New(fault.Usage, "the recovery key is not given",
+			"Give the file of the one whose public half is "+recipient+" with --recovery-key, or - for the standard input.")
+	}
+	_, _ = c.Stderr.Write([]byte("The recovery key of " + output.Clean(recipient) + " (AGE-SECRET-KEY-1…, not shown): "))
+	key, err = c.readKey(ctx)
+	c.say("")
+	return key, "the answer", err
+}
+
+// readKey reads the recovery key from the standard input, of a terminal without showing it.
+func (c *commands) readKey(ctx context.Context) (*recovery.Key, error) {
+	type answer struct {
+		key *recovery.Key
+		err error
+	}
+	answers := make(chan answer, 1)
+	restore := func() {}
+	terminal, is := c.Stdin.(*os.File)
+	is = is && term.IsTerminal(int(terminal.Fd()))
+	if is {
+		if state, err := term.GetState(int(terminal.Fd())); err == nil {
+			restore = func() { _ = term.Restore(int(terminal.Fd()), state) }
+		}
+	}
+	// A terminal that nobody writes to cannot be taken away from who reads it: when this is interrupted the process ends.
+	go func() {
+		if !is {
+			key, err := recovery.Read(c.Stdin, "the standard input")
+			answers <- answer{key, err}
+			return
+		}
+		text, err := term.ReadPassword(int(terminal.Fd()))
+		defer clear(text)
+		if err != nil {
+			answers <- answer{nil, fault.Wrap(fault.Failed, err, "the recovery key cannot be read", "Give its file with --recovery-key.")}
+			return
+		}
+		key, err := recovery.Parse(text, "the answer")
+		answers <- answer{key, err}
+	}()
+	select {
+	case got := <-answers:
+		return got.key, got.err
+	case <-ctx.Done():
+		restore()
+		return nil, fault.New(fault.Failed, "interrupted before the recovery key was given: nothing was changed", "")
+	}
+}

@@ -1,0 +1,251 @@
+package fakecluster
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// recovered is what is in the recovery file of every node.
+const recovered = "the secrets of a node"
+
+// The states of a volume.
+const (
+	open   = clusterv1.StorageState_STORAGE_STATE_OPEN
+	locked = clusterv1.StorageState_STORAGE_STATE_LOCKED
+	sealed = clusterv1.StorageState_STORAGE_STATE_SEALED
+)
+
+// volume is that of the local node. It is guarded by the cluster's mutex.
+type volume struct {
+	storage *clusterv1.StorageStatus
+	// recovery is the recovery file, and recipient whom it is for.
+	recovery  []byte
+	recipient string
+	// served grows whenever the local socket is served anew.
+	served int
+}
+
+// SetVolume gives the local node a volume. recipient is the public half of its recovery key; empty: there is none.
+func (c *Cluster) SetVolume(storage *clusterv1.StorageStatus, recipient string) error {
+	file, err := recoveryFile(recipient)
+	if err != nil {
+		return err
+	}
+	c.Update(func() {
+		c.volume.storage, c.volume.recovery, c.volume.recipient = proto.CloneOf(storage), file, recipient
+		c.volume.storage.Recoverable = file != nil
+		c.sources()
+	})
+	return nil
+}
+
+func recoveryFile(recipient string) ([]byte, error) {
+	if recipient == "" {
+		return nil, nil
+	}
+	to, err := age.ParseX25519Recipient(recipient)
+	if err != nil {
+		return nil, err
+	}
+	var file bytes.Buffer
+	writer, err := age.Encrypt(&file, to)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := writer.Write([]byte(recovered)); err != nil {
+		return nil, err
+	}
+	if err := writer.Close(); err != nil {
+		return nil, err
+	}
+	return file.Bytes(), nil
+}
+
+// DamageRecovery flips the last bit of the recovery file.
+func (c *Cluster) DamageRecovery() {
+	c.Update(func() { c.volume.recovery[len(c.volume.recovery)-1] ^= 1 })
+}
+
+// sources says what the sources do in the present state.
+func (c *Cluster) sources() {
+	storage := c.volume.storage
+	storage.Sources = nil
+	if !storage.GetEncrypted() {
+		return
+	}
+	source := &clusterv1.CukSource{Name: "recovery", State: clusterv1.CukSourceState_CUK_SOURCE_STATE_IDLE}
+	if storage.GetState() != open {
+		source.State, source.Reason = clusterv1.CukSourceState_CUK_SOURCE_STATE_WAITING, "for the owner: `reeve node unlock`"
+	}
+	storage.Sources = append(storage.Sources, source)
+}
+
+// closed says whether nothing but the volume can be asked of the local node.
+func (v *volume) closed() bool { return v.storage != nil && v.storage.GetState() != open }
+
+// allowed are the calls of a node whose volume is closed.
+var allowed = []string{"GetStatus", "WatchStatus", "GetRecoveryFile", "Unlock", "GetMetrics"}
+
+// unlocked refuses what a node does not answer while its volume is closed.
+func (c *Cluster) unlocked(who caller, method string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if who.kind != clusterv1.Caller_CALLER_LOCAL || !c.volume.closed() || slices.Contains(allowed, rpcName(method)) {
+		return nil
+	}
+	return status.Error(codes.FailedPrecondition, "the volume of this node is locked: `reeve node unlock`")
+}
+
+// describe has a status say what the node knows while its volume is as it is.
+func (v *volume) describe(s *nodev1.Status) {
+	if v.storage == nil {
+		return
+	}
+	s.Storage = proto.CloneOf(v.storage)
+	s.Node.Volume, s.Node.Storage = v.storage.GetKind(), proto.CloneOf(v.storage)
+	if v.closed() {
+		s.Cluster.Curators, s.Cluster.CaCertificates, s.Node.Instances, s.Node.ApiAddress = nil, nil, nil, ""
+		s.Membership = &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, Reason: "the volume is locked"}
+	}
+}
+
+// change gives the volume another state, upon which the local socket is served anew, once what is being answered is.
+func (c *Cluster) change(state clusterv1.StorageState) {
+	c.Update(func() {
+		c.volume.storage.State = state
+		c.volume.served++
+		c.sources()
+	})
+	c.serving.Go(func() {
+		c.mu.Lock()
+		local, socket, closed := c.side.local, c.side.socket, c.closed
+		c.mu.Unlock()
+		if closed || local == nil {
+			return
+		}
+		local.GracefulStop()
+		_ = os.Remove(socket)
+		_ = c.ServeLocal(socket)
+	})
+}
+
+// GetRecoveryFile answers with the file.
+func (n *node) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) (*nodev1.GetRecoveryFileResponse, error) {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	if n.cluster.volume.recovery == nil {
+		return nil, status.Error(codes.NotFound, "there is no system/recovery.age")
+	}
+	return &nodev1.GetRecoveryFileResponse{File: n.cluster.volume.recovery, Recipient: n.cluster.volume.recipient}, nil
+}
+
+func (n *node) Unlock(_ context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
+	c := n.cluster
+	c.mu.Lock()
+	closed, sealer, problem := c.volume.closed(), c.volume.storage.GetSealer(), c.volume.storage.GetProblem()
+	c.mu.Unlock()
+	switch {
+	case !closed:
+		return nil, status.Error(codes.FailedPrecondition, "the volume is open")
+	case string(request.GetRecovered()) != recovered:
+		return nil, status.Error(codes.InvalidArgument, "that does not open this volume")
+	}
+	c.change(open)
+	response := &nodev1.UnlockResponse{}
+	if sealer == "tpm2" && problem != "" {
+		response.Notes = []string{"The TPM does not give the secrets back in the present state of the machine: run `reeve node reseal`."}
+	}
+	return response, nil
+}
+
+func (n *node) Seal(_ context.Context, request *nodev1.SealRequest) (*nodev1.SealResponse, error) {
+	if err := n.encrypted(); err != nil {
+		return nil, err
+	}
+	if !request.GetDryRun() {
+		n.cluster.change(sealed)
+	}
+	return &nodev1.SealResponse{}, nil
+}
+
+func (n *node) encrypted() error {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	if !n.cluster.volume.storage.GetEncrypted() {
+		return status.Error(codes.Unimplemented, "the volume is not encrypted")
+	}
+	return nil
+}
+
+func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error) {
+	if err := n.encrypted(); err != nil {
+		return nil, err
+	}
+	c := n.cluster
+	c.mu.Lock()
+	kind := c.volume.storage.GetKind()
+	c.mu.Unlock()
+	if request.GetDataKey() && kind != "luks" {
+		return nil, status.Errorf(codes.FailedPrecondition, "the data key of a volume of kind %s cannot be changed", kind)
+	}
+	if recipient := request.GetRecoveryRecipient(); recipient != "" && !request.GetDryRun() {
+		file, err := recoveryFile(recipient)
+		if err != nil {
+			return nil, status.Error(codes.InvalidArgument, "the recipient is none")
+		}
+		c.Update(func() { c.volume.recovery, c.volume.recipient = file, recipient })
+	}
+	return &nodev1.RotateKeysResponse{}, nil
+}
+
+func (n *node) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
+	n.cluster.mu.Lock()
+	defer n.cluster.mu.Unlock()
+	if n.cluster.volume.storage.GetSealer() != "tpm2" {
+		if len(request.GetPcrs()) > 0 {
+			return nil, status.Error(codes.FailedPrecondition, "the secrets are in a file, which knows no registers")
+		}
+		return &nodev1.ResealResponse{}, nil
+	}
+	pcrs := slices.Sorted(maps.Keys(request.GetPcrs()))
+	if !slices.Contains(pcrs, 7) {
+		pcrs = append(pcrs, 7)
+	}
+	slices.Sort(pcrs)
+	if !request.GetDryRun() {
+		n.cluster.volume.storage.Problem = ""
+	}
+	return &nodev1.ResealResponse{Pcrs: pcrs}, nil
+}
+
+// Opened is a volume that is open. The kind may be followed by "/" and the sealer.
+func Opened(kind, problem string) *clusterv1.StorageStatus {
+	kind, sealer, _ := strings.Cut(kind, "/")
+	if sealer == "" {
+		sealer = "file"
+	}
+	storage := &clusterv1.StorageStatus{
+		State: open, Kind: kind, Encrypted: kind != "plain", Location: "/var/lib/reeve/system/volume.img", Sealer: sealer, Problem: problem,
+	}
+	if sealer == "file" {
+		storage.Weaknesses = append(storage.Weaknesses, "The node's secrets are protected by the permissions of a file only.")
+	}
+	if kind == "plain" {
+		storage.Location = "/var/lib/reeve/data"
+		storage.Weaknesses = append(storage.Weaknesses, "The volume is not encrypted.")
+	}
+	return storage
+}

@@ -1,0 +1,55 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/storage"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only where the volume is open. *storage.InUseError
+// if a core runs.
+func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
+	layout := storage.NewLayout(parameters.GetDirectories())
+	head, err := seal.NewStore(layout.Configuration(), seal.File{}).Head()
+	if err != nil || head == nil {
+		// Where there is no node, there is nothing of it.
+		return err
+	}
+	held, err := storage.Open(layout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.Close()) }()
+	if err := held.OpenVolume(storage.Volume{Kind: head.VolumeKind, ClusterID: head.ClusterID, NodeID: head.NodeID}, false); err != nil {
+		if left, lookErr := anyRecords(layout); lookErr == nil && !left {
+			log.Info("nothing of this node is left running", "volume", "not open")
+			return nil
+		}
+		return fmt.Errorf("node: what is left running is not stopped, since the volume is not open: start reeved, open the volume (`reeve node unlock`), and stop reeved: %w", err)
+	}
+	p, err := openPlugins(&base{storage: held, sandbox: parameters.GetSandbox()}, head.NodeID, time.Now(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	return p.launcher.StopRecorded(ctx)
+}
+
+// anyRecords reports whether there are records of instances.
+func anyRecords(layout storage.Layout) (bool, error) {
+	entries, err := os.ReadDir(filepath.Join(layout.Run, "instances"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return len(entries) > 0, err
+}

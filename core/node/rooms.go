@@ -1,0 +1,194 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/reeveproject/reeve/core/events"
+	"github.com/reeveproject/reeve/core/footprint"
+	"github.com/reeveproject/reeve/core/membership"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// errEnded ends the group of rooms when all roles have been stopped, or left, as asked; errSeal is why they are if somebody has the node sealed.
+var (
+	errEnded = errors.New("node: the roles have ended")
+	errSeal  = errors.New("node: the node is sealed")
+)
+
+// idleTimeout is how long calls of the API may keep the volume in use after all rooms have ended: they are cut off before that.
+const idleTimeout = 10 * time.Second
+
+// run runs the rooms, and ends them in order: the roles, while everything that they may still need is there; the rooms; what the API reads on the volume; the
+// journal; and, if the node is sealed, the volume itself. Who asked for that has the answer only then, so the API is the last to end.
+func (w *whole) run(ctx context.Context, release func() error) (ended end, err error) {
+	group, groupCtx := errgroup.WithContext(context.WithoutCancel(ctx))
+	apiCtx, endAPI := context.WithCancelCause(context.Background())
+	apiEnded, apiErr := make(chan struct{}), error(nil)
+	go func() {
+		defer close(apiEnded)
+		apiErr = w.api.Run(apiCtx)
+	}()
+	group.Go(func() error {
+		select {
+		case <-groupCtx.Done():
+			return nil
+		case <-apiEnded:
+			return apiErr
+		}
+	})
+	w.begin(ctx, groupCtx, group)
+	left := false
+	group.Go(func() (err error) {
+		left, err = w.runRoles(ctx, groupCtx)
+		return err
+	})
+	if err = group.Wait(); errors.Is(err, errEnded) {
+		err = nil
+	}
+
+	why := errStopping
+	if w.sealing.by() != "" {
+		why = errSealed
+	}
+	endAPI(why)
+	select {
+	case <-w.api.Idle():
+	case <-time.After(idleTimeout):
+		w.log.Warn("calls of the node's API do not end, and may keep the volume in use")
+	}
+	// Who asks from now on comes too late.
+	by := w.sealing.by()
+	ended, result := rolesStopped, errNotSealed
+	switch {
+	case left:
+		ended = rolesRunOn
+	case by != "" && err == nil:
+		ended = wasSealed
+		w.recorder.Record(sealedBy(by))
+	case by != "":
+		result = err
+	}
+	err = errors.Join(err, release())
+	if ended == wasSealed && err == nil {
+		err = w.node.close(ctx, true)
+		result = err
+	}
+	w.sealing.answer(result)
+	<-apiEnded
+	if err == nil {
+		w.log.Info("stopped", "sealed", ended == wasSealed)
+	}
+	return ended, err
+}
+
+// runRoles runs the roles until they are to end, and reports whether they go on without the core. It always returns an error.
+func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
+	rolesCtx, cancel := context.WithCancelCause(groupCtx)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	defer context.AfterFunc(w.sealing.asked, func() { cancel(errSeal) })()
+	if err := w.reconciler.Run(rolesCtx); err != nil {
+		return false, err
+	}
+	if errors.Is(context.Cause(rolesCtx), ErrLeave) {
+		w.host.Leave()
+		w.log.Info("the roles run on without a core")
+		left = true
+	}
+	return left, errEnded
+}
+
+// begin begins all rooms but the roles and the API.
+func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
+	storage, configuration := w.base.storage, w.opened.Configuration
+	group.Go(func() error {
+		// That the core stops is recorded when it is asked to. To be sealed is not to stop, and to be opened again not to start.
+		asked, cancel := context.WithCancel(groupCtx)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		recorder := unless{w.recorder, func(e *nodev1.Event) bool {
+			return e.GetType() == events.CoreStarted && !w.first || e.GetType() == events.CoreStopping && ctx.Err() == nil && w.sealing.by() != ""
+		}}
+		return events.Follow(asked, recorder, events.Sources{
+			Version: w.node.config.Version, Membership: w.member.Status(), Store: w.doors.Store(), Addresses: w.net.Addresses(),
+		})
+	})
+	group.Go(func() error {
+		return w.measured.Run(groupCtx, w.reconciler.Instances(), w.reconciler.Capabilities())
+	})
+	group.Go(func() error { return operatorsOf(groupCtx, w.client.View(), &w.operators) })
+	group.Go(func() error { return followPolicy(groupCtx, w.log, w.client.View(), w.node.room.Allow) })
+	group.Go(func() error { return w.net.Run(groupCtx) })
+	group.Go(func() error { return w.ids.Run(groupCtx, w.member.Credentials(), w.client.Credentials()) })
+	group.Go(func() error { return w.member.Run(groupCtx) })
+	group.Go(func() error { return w.doors.Run(groupCtx) })
+	group.Go(func() error { return w.client.Run(groupCtx) })
+	group.Go(func() error {
+		return chooser{
+			log: w.log.Named("desired"), path: storage.Assignment(), known: w.known, phase: w.member.Phase(), membership: w.member.Status(),
+			problem: w.member.Problem(), view: w.client.View(), full: w.guard.Full(), imported: &w.plugins.imported, missing: w.plugins.missingOf, desired: &w.desired,
+		}.run(groupCtx)
+	})
+	group.Go(func() error { return w.guard.Run(groupCtx) })
+	group.Go(func() error {
+		return wiper{
+			log: w.log.Named("wiper"), layout: storage.Layout, view: w.client.View(), instances: w.reconciler.Instances(),
+			bar: w.reconciler.Bar, unbar: w.reconciler.Unbar, events: w.recorder,
+		}.run(groupCtx)
+	})
+	group.Go(func() error {
+		return collector{
+			log: w.log.Named("executables"), path: storage.Executables(), desired: &w.desired, instances: w.reconciler.Instances(), view: w.client.View(),
+			known: w.known.Plugins, genesis: w.bootstrap != nil, collect: w.plugins.store.Collect, now: time.Now,
+		}.run(groupCtx)
+	})
+	group.Go(func() error {
+		return reporter{
+			start: w.start, version: w.node.config.Version, volume: string(configuration.VolumeKind), isolation: w.plugins.isolation(), missing: w.plugins.missing(),
+			apiAddress: w.api.Address(), storage: w.node.room.Status(),
+			addresses: w.net.Addresses(), instances: w.reconciler.Instances(), membership: w.member.Status(), identity: w.ids.Identity(), curators: w.client.Curators(),
+			view: w.client.View(), store: w.doors.Store(), node: &w.nodeStatus, full: &w.fullStatus, directory: &w.directory,
+		}.run(groupCtx)
+	})
+	group.Go(func() error {
+		rest(groupCtx, w.member.Status(), w.log)
+		return nil
+	})
+}
+
+// run runs a room that never fails until the function that it returns is called.
+func run(room func(context.Context) error) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = room(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// restAfter is how long after its first contact to the cluster a node has come to rest: its roles are started and all is reported.
+const restAfter = 10 * time.Second
+
+// rest gives back, once, the memory that only the start needed.
+func rest(ctx context.Context, status *event.Value[membership.Status], log hclog.Logger) {
+	if _, err := membership.GetHome(ctx, status); err != nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(restAfter):
+		if err := footprint.GiveBack(); err != nil {
+			log.Warn("memory that only the start needed cannot be given back", "error", err)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+
+	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/diskguard"
+	"github.com/reeveproject/reeve/core/events"
+	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/metrics"
+	"github.com/reeveproject/reeve/core/network"
+	"github.com/reeveproject/reeve/core/nodeapi"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/unseal"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// end is how a whole node has ended.
+type end int
+
+const (
+	// rolesStopped: nothing runs on the volume any more, which is open.
+	rolesStopped end = iota
+	// rolesRunOn: there are roles that run on it without the core.
+	rolesRunOn
+	// wasSealed: the roles are stopped, and the volume is closed, unless there is an error.
+	wasSealed
+)
+
+// whole is a node with its volume open: the rooms and the values between them. It is made anew each time the volume is opened.
+type whole struct {
+	node   *node
+	log    hclog.Logger
+	start  time.Time
+	opened *unseal.Opened
+	// first says that the core has just started: this is the first time that it has the volume open.
+	first bool
+
+	base      *base
+	plugins   *plugins
+	adopted   adopted
+	known     *assignment
+	bootstrap *clusterv1.BootstrapRequest
+	sealing   *sealing
+	// recorder takes events, and counts them.
+	recorder events.Recorder
+
+	net        *network.Room
+	ids        *identity.Room
+	reconciler *roles.Reconciler
+	client     *cluster.Client
+	member     *membership.Room
+	doors      *access.Room
+	guard      *diskguard.Guard
+	measured   *metrics.Metrics
+	host       *hostapi.Server
+	api        *nodeapi.Server
+
+	// The values that this package writes itself.
+	desired    event.Value[roles.Desired]
+	nodeStatus event.Value[*clusterv1.NodeStatus]
+	fullStatus event.Value[*nodev1.Status]
+	directory  event.Value[*hostv1.Directory]
+	operators  event.Value[[]*clusterv1.Operator]
+}
+
+// operate runs the whole node on its open volume, until the context ends, somebody has it sealed, or it cannot go on.
+func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (end, error) {
+	w := &whole{node: n, log: n.log, start: n.start, opened: opened, first: first, sealing: newSealing()}
+	if !first {
+		w.start = time.Now()
+	}
+	configuration := opened.Configuration
+	w.base = &base{storage: n.storage, sealed: configuration, sandbox: n.config.Parameters.GetSandbox()}
+	n.log.Info("node", "node", configuration.NodeID(), "cluster", configuration.ClusterID, "phase", configuration.Phase, "version", n.config.Version)
+
+	order, err := nextStart(n.storage.Start(), w.start)
+	if err != nil {
+		n.log.Warn("the order of the core's starts cannot be kept: after a clock that was set back, the store may not listen to the next core", "error", err)
+	}
+	journal, err := events.Open(events.Config{Log: n.log.Named("events"), Path: n.storage.Events()})
+	if err != nil {
+		return rolesRunOn, err
+	}
+	// The journal ends last, so that what the others record at their end is kept.
+	endJournal := run(journal.Run)
+	n.events.open(journal)
+	release := func() error {
+		n.events.close()
+		endJournal()
+		return w.plugins.close()
+	}
+	if event := opening(storageOf(n.room)); event != nil {
+		n.events.Record(event)
+	}
+	if err := w.assemble(ctx, order, journal); err != nil {
+		left := w.adopted.letGo(ctx)
+		return left, errors.Join(unlessStopped(ctx, err), release())
+	}
+	return w.run(ctx, release)
+}
+
+// storageOf is the present state of the volume.
+func storageOf(room storageRoom) *clusterv1.StorageStatus {
+	now, _ := room.Status().Get()
+	return now
+}
+
+// assemble makes the rooms, none of which runs yet. It takes over what an earlier core left running.
+func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.Journal) (err error) {
+	parameters, configuration := w.node.config.Parameters, w.opened.Configuration
+	if w.plugins, err = openPlugins(w.base, configuration.NodeID(), w.start, w.log); err != nil {
+		return err
+	}
+	// What an earlier core left running is adopted or ended before anything else runs: there is one instance of a role at a time.
+	if w.adopted, err = adopt(ctx, w.plugins.launcher); err != nil {
+		return err
+	}
+	if w.known, w.bootstrap, err = prepare(ctx, parameters, w.base, w.plugins); err != nil {
+		return err
+	}
+	supervision := parameters.GetSupervision()
+	if w.measured, err = metrics.New(metrics.Config{
+		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.fullStatus, Budget: budgets(supervision),
+	}); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.measured.Close())
+		}
+	}()
+	// Whatever records an event is counted on its way.
+	w.recorder = w.measured.Recorder(w.node.events)
+	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses()})
+	if w.ids, err = identity.New(identity.Config{
+		Log: w.log.Named("identity"), Directory: w.base.storage.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
+		Member: configuration.Phase == seal.Member,
+	}); err != nil {
+		return err
+	}
+	hosts := &hostSockets{}
+	w.reconciler = roles.New(roles.Config{
+		Adopted: w.adopted.running(),
+		Log:     w.log.Named("roles"), Launcher: roles.FromPlugin(w.plugins.launcher), Hosts: hosts, Desired: &w.desired,
+		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: w.base.storage.Failures(), Shortage: w.base.storage.Shortage,
+		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
+	})
+	w.client = cluster.New(cluster.Config{
+		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.nodeStatus,
+	})
+	w.member = membership.New(membership.Config{
+		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),
+		Contact: w.client.Contact(), ClusterUser: w.known.clusterUser(), Bootstrap: w.bootstrap,
+	})
+	w.doors = access.New(access.Config{
+		Log: w.log, RunDir: w.base.storage.Run, CoreStart: order, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(),
+		Membership: w.member.Status(),
+	})
+	w.guard = diskguard.New(diskguard.Config{
+		Log: w.log.Named("diskguard"), Data: w.base.storage.Data, Roles: w.base.storage.Roles(), Reserve: w.base.storage.Reserve(), Kept: w.base.storage.Full(),
+		Instances: w.reconciler.Instances(), Exempt: trusted(&w.desired), Events: w.recorder,
+	})
+	hostUnary, hostStream := w.measured.Interceptors("host")
+	if w.host, err = hostapi.New(hostapi.Config{
+		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.directory, Network: w.net.Addresses(), Access: w.doors.States(),
+		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
+	}); err != nil {
+		return err
+	}
+	hosts.HostSockets = w.host
+	// From here on the socket is the whole node's.
+	w.node.unlocked(errOpened)
+	w.api, err = w.newAPI(journal)
+	return err
+}
+
+// newAPI makes the node's own API.
+func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
+	operate := operations{
+		capabilities: w.reconciler.Capabilities(), store: w.doors.Store(), restart: w.reconciler.Restart, release: w.guard.Release,
+	}
+	teller := roleTeller{desired: &w.desired, instances: w.reconciler.Instances(), store: w.doors.Store()}
+	unary, stream := w.measured.Interceptors("node")
+	return nodeapi.New(nodeapi.Config{
+		Log: w.log.Named("nodeapi"), Socket: w.base.storage.NodeSocket(), Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.fullStatus,
+		Identity: w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.base.logPath,
+		Operators: &w.operators, Restart: operate.restartRole, Role: teller.role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
+		RecoverStore: operate.recoverStore, ReplaceOwner: operate.replaceOwner,
+		Storage: &volumeCalls{room: w.node.room, events: w.recorder, sealing: w.sealing},
+		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},
+	})
+}
+
+// hostSockets breaks the circle between the reconciler, which opens host sockets, and their server, which watches what the reconciler
+// publishes. It is set before either runs.
+type hostSockets struct{ roles.HostSockets }

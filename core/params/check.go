@@ -1,0 +1,175 @@
+package params
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/core/seal/recovery"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// rules is all that parameters must fulfil: what the message itself says, and what goes across its fields. The problems of both come at once, and each
+// with its field, whose place in a text protoyaml finds.
+type rules struct{}
+
+// Validate has the form that protoyaml expects.
+func (rules) Validate(message proto.Message) error {
+	validator, err := protovalidate.New(protovalidate.WithMessages(&nodev1.Parameters{}), protovalidate.WithDisableLazy())
+	if err != nil {
+		return fmt.Errorf("the rules of the parameters do not compile: %w", err)
+	}
+	err = validator.Validate(message)
+	var found *protovalidate.ValidationError
+	if err != nil && !errors.As(err, &found) {
+		return err
+	}
+	all := &protovalidate.ValidationError{}
+	if found != nil {
+		all.Violations = found.Violations
+	}
+	if parameters, ok := message.(*nodev1.Parameters); ok {
+		all.Violations = append(all.Violations, check(parameters)...)
+	}
+	if len(all.Violations) == 0 {
+		return nil
+	}
+	return all
+}
+
+// The rules that go across fields, as a problem names them.
+const (
+	ruleDirectories   = "directories.apart"
+	ruleConfiguration = "role.configuration"
+	ruleVolume        = "volume.place"
+	ruleRecovery      = "volume.recovery"
+	ruleLog           = "log.place"
+	ruleSeal          = "seal.place"
+)
+
+func check(parameters *nodev1.Parameters) []*protovalidate.Violation {
+	var c checker
+	c.directories(parameters.GetDirectories())
+	c.configurations(parameters.GetBootstrap())
+	c.volume(parameters)
+	c.recovery(parameters)
+	return c.found
+}
+
+// checker gathers problems.
+type checker struct{ found []*protovalidate.Violation }
+
+// problem notes one. The place is the names of fields from the outside in; a number after the name of a list is an index.
+func (c *checker) problem(rule, message string, place ...any) {
+	path := &validate.FieldPath{}
+	for _, part := range place {
+		switch part := part.(type) {
+		case string:
+			path.Elements = append(path.Elements, &validate.FieldPathElement{FieldName: proto.String(part)})
+		case int:
+			path.Elements[len(path.Elements)-1].Subscript = &validate.FieldPathElement_Index{Index: uint64(part)} //nolint:gosec // an index
+		}
+	}
+	c.found = append(c.found, &protovalidate.Violation{
+		Proto: &validate.Violation{Field: path, RuleId: proto.String(rule), Message: proto.String(message)},
+	})
+}
+
+// directories refuses directories that lie within each other: one of them is small, one may be sealed, one is a tmpfs.
+func (c *checker) directories(d *nodev1.Directories) {
+	named := []struct{ name, path string }{
+		{"system", d.GetSystem()}, {"data", d.GetData()}, {"run", d.GetRun()},
+	}
+	for i, a := range named {
+		for j, b := range named {
+			switch {
+			case i == j || a.path == "" || b.path == "":
+			case filepath.Clean(a.path) == filepath.Clean(b.path):
+				if i < j {
+					c.problem(ruleDirectories, "is the same as directories."+a.name, "directories", b.name)
+				}
+			case within(a.path, b.path):
+				c.problem(ruleDirectories, "lies within directories."+b.name, "directories", a.name)
+			}
+		}
+	}
+}
+
+// configurations refuses configurations that no role could read.
+func (c *checker) configurations(bootstrap *nodev1.Bootstrap) {
+	for i, role := range bootstrap.GetRoles() {
+		if text := role.GetConfiguration(); text != "" && !json.Valid([]byte(text)) {
+			c.problem(ruleConfiguration, "is not a JSON document", "bootstrap", "roles", i, "configuration")
+		}
+	}
+}
+
+// volume refuses places that cannot be used while the volume is closed, or are in the way of it.
+func (c *checker) volume(parameters *nodev1.Parameters) {
+	d, volume := parameters.GetDirectories(), parameters.GetVolume()
+	if image := volume.GetFscrypt().GetImage(); image.GetPath() != "" {
+		path := image.GetPath()
+		place := []any{"volume", "fscrypt", "image", "path"}
+		switch {
+		case strings.HasSuffix(path, "/"):
+			c.problem(ruleVolume, "names a directory; the image is a file", place...)
+		case within(path, d.GetData()):
+			c.problem(ruleVolume, "lies within directories.data, which is what the image is mounted at", place...)
+		case within(path, d.GetRun()):
+			c.problem(ruleVolume, "lies within directories.run, which is empty after a reboot", place...)
+		case within(d.GetSystem(), path) || within(d.GetData(), path) || within(d.GetRun(), path):
+			c.problem(ruleVolume, "is a directory of the node, or one above it; the image is a file", place...)
+		case within(path, d.GetSystem()) && filepath.Ext(path) != ".img":
+			c.problem(ruleVolume, `must end in ".img" within directories.system, where the node keeps files of its own`, place...)
+		}
+	}
+	if device := volume.GetLuks().GetDevice(); device != "" {
+		for _, directory := range []struct{ name, path string }{{"system", d.GetSystem()}, {"data", d.GetData()}, {"run", d.GetRun()}} {
+			if within(device, directory.path) {
+				c.problem(ruleVolume, "lies within directories."+directory.name+"; it is a block device, such as /dev/disk/by-id/…", "volume", "luks", "device")
+			}
+		}
+	}
+	if device := parameters.GetSeal().GetTpm2().GetDevice(); within(device, d.GetData()) {
+		c.problem(ruleSeal, "lies within directories.data, which is closed until the TPM has been asked", "seal", "tpm2", "device")
+	}
+	if file := parameters.GetLog().GetFile(); encrypted(volume) && within(file, d.GetData()) {
+		c.problem(ruleLog, "lies within directories.data: the log is written before the volume is open, and would not be encrypted", "log", "file")
+	}
+}
+
+// recovery refuses a volume that nothing could open any more once the machine's own key is lost.
+func (c *checker) recovery(parameters *nodev1.Parameters) {
+	bootstrap := parameters.GetBootstrap()
+	recipient := bootstrap.GetRecoveryRecipient()
+	switch {
+	case bootstrap == nil:
+	case recipient == "" && encrypted(parameters.GetVolume()):
+		c.problem(ruleRecovery, "is needed for a volume that is encrypted: `reeve recovery-key new` makes a recovery key and prints its recipient (age1…)",
+			"bootstrap", "recovery_recipient")
+	case recipient != "":
+		if err := recovery.Recipient(recipient); err != nil {
+			c.problem(ruleRecovery, strings.TrimPrefix(err.Error(), "recovery: "), "bootstrap", "recovery_recipient")
+		}
+	}
+}
+
+// encrypted says whether the volume is of a kind that is.
+func encrypted(volume *nodev1.Volume) bool {
+	return volume.GetFscrypt() != nil || volume.GetLuks() != nil
+}
+
+// within says whether a path is a directory or lies in it. What is not an absolute path lies nowhere: that is a problem of its own.
+func within(path, directory string) bool {
+	if !filepath.IsAbs(path) || !filepath.IsAbs(directory) {
+		return false
+	}
+	path, directory = filepath.Clean(path), filepath.Clean(directory)
+	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
+}

@@ -1,0 +1,210 @@
+package seal
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
+)
+
+// version is the version of the format of the sealed configuration.
+const version = 2
+
+// document is the content of the file.
+type document struct {
+	Open open `json:"open"`
+	// Key is the configuration key, sealed.
+	Key json.RawMessage `json:"key"`
+	// Secrets are the secret fields, encrypted by the configuration key together with the open ones, which are therefore as they were when they were written.
+	Secrets []byte `json:"secrets"`
+}
+
+// open are the fields that are no secret.
+type open struct {
+	Sealer            string             `json:"sealer"`
+	ClusterID         string             `json:"cluster_id"`
+	NodeID            string             `json:"node_id"`
+	Owner             []byte             `json:"owner_public_key"`
+	RecoveryRecipient string             `json:"recovery_recipient,omitempty"`
+	VolumeKind        storage.VolumeKind `json:"volume_kind"`
+	Location          string             `json:"volume_location,omitempty"`
+	Phase             Phase              `json:"phase"`
+	CUKSources        []string           `json:"cuk_sources,omitempty"`
+}
+
+// errOtherKey says that a configuration does not open although its sealer gave a key back.
+var errOtherKey = errors.New("it is damaged: its secrets do not open by its own key")
+
+// read returns the document in a file. fs.ErrNotExist if there is none, *UnreadableError if it cannot be read.
+func read(path string) (document, error) {
+	var d document
+	err := storage.ReadDocument(path, version, &d)
+	var other *storage.VersionError
+	switch {
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return d, err
+	case errors.As(err, &other) && other.Found < version:
+		err = fmt.Errorf("%w; version %d was of reeved before its first release: make the node anew with empty directories", err, other.Found)
+	}
+	return document{}, &UnreadableError{Path: path, Err: err}
+}
+
+// encrypt returns the document of a configuration.
+func encrypt(c *Configuration, sealer string, key *keys.Secret, sealed json.RawMessage) (document, error) {
+	d := document{
+		Open: open{
+			Sealer: sealer, ClusterID: c.ClusterID, NodeID: c.NodeID(), Owner: c.Owner, RecoveryRecipient: c.RecoveryRecipient,
+			VolumeKind: c.VolumeKind, Location: c.Location, Phase: c.Phase, CUKSources: c.CUKSources,
+		},
+		Key: sealed,
+	}
+	associated, err := d.associated()
+	if err != nil {
+		return document{}, err
+	}
+	plain, err := encodeSecrets(c)
+	if err != nil {
+		return document{}, err
+	}
+	defer plain.Destroy()
+	d.Secrets, err = keys.Encrypt(key, plain, associated)
+	return d, err
+}
+
+// decrypt returns the configuration in a document.
+func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
+	associated, err := d.associated()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := keys.Decrypt(key, d.Secrets, associated)
+	if errors.Is(err, keys.ErrDamaged) {
+		return nil, errOtherKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer plain.Destroy()
+	c := &Configuration{
+		ClusterID: d.Open.ClusterID, Owner: d.Open.Owner, RecoveryRecipient: d.Open.RecoveryRecipient,
+		VolumeKind: d.Open.VolumeKind, Location: d.Open.Location, Phase: d.Open.Phase, CUKSources: d.Open.CUKSources,
+	}
+	err = plain.Use(func(content []byte) error { return decodeSecrets(content, c) })
+	if err == nil {
+		err = c.check()
+	}
+	if err == nil && c.NodeID() != d.Open.NodeID {
+		err = errors.New("its node key is not that of the node that it names")
+	}
+	if err != nil {
+		c.Destroy()
+		return nil, err
+	}
+	return c, nil
+}
+
+// associated is what the secrets are encrypted together with.
+func (d document) associated() ([]byte, error) {
+	encoded, err := json.Marshal(d.Open)
+	return append(fmt.Appendf(nil, "reeve configuration v%d\n", version), encoded...), err
+}
+
+// The secret fields, by the number that each has in the file. They are no JSON: that would leave copies of them in memory.
+const (
+	fieldNodeKey = iota + 1
+	fieldJoinKey
+	fieldNUK
+	fieldNextNUK
+	fieldCUK
+	fieldData
+	lastField = fieldData
+)
+
+// fieldHead is the number of a field and its length.
+const fieldHead = 1 + 2
+
+// secrets are the fields in the order of their numbers. A secret of none is not written.
+func (c *Configuration) secrets() [lastField + 1]**keys.Secret {
+	return [...]**keys.Secret{fieldNUK: &c.NUK, fieldNextNUK: &c.NextNUK, fieldCUK: &c.CUK, fieldData: &c.Data}
+}
+
+// encodeSecrets writes the secret fields one after the other, each with its number and its length.
+func encodeSecrets(c *Configuration) (*keys.Secret, error) {
+	size := 2 * (fieldHead + ed25519.SeedSize)
+	for _, secret := range c.secrets() {
+		if secret != nil && *secret != nil {
+			size += fieldHead + (*secret).Len()
+		}
+	}
+	return keys.Fill(size, func(content []byte) error {
+		rest := content
+		put := func(field int, value []byte) error {
+			if len(value) == 0 || len(value) > 1<<16-1 || len(rest) < fieldHead+len(value) {
+				return fmt.Errorf("field %d of %d bytes does not fit", field, len(value))
+			}
+			rest[0] = byte(field)
+			binary.BigEndian.PutUint16(rest[1:], uint16(len(value)))
+			rest = rest[fieldHead+copy(rest[fieldHead:], value):]
+			return nil
+		}
+		// The first half of a private key is its seed, and Seed would be a copy of it.
+		if err := errors.Join(put(fieldNodeKey, c.NodeKey[:ed25519.SeedSize]), put(fieldJoinKey, c.JoinKey[:ed25519.SeedSize])); err != nil {
+			return err
+		}
+		for field, secret := range c.secrets() {
+			if secret == nil || *secret == nil {
+				continue
+			}
+			if err := (*secret).Use(func(value []byte) error { return put(field, value) }); err != nil {
+				return err
+			}
+		}
+		if len(rest) != 0 {
+			return keys.ErrDestroyed
+		}
+		return nil
+	})
+}
+
+// decodeSecrets reads what encodeSecrets has written. It has been decrypted, so that only another reeved could have written anything else.
+func decodeSecrets(content []byte, c *Configuration) error {
+	wrong := errors.New("its secret fields are not those that this reeved knows")
+	for last := 0; len(content) > 0; {
+		if len(content) < fieldHead {
+			return wrong
+		}
+		field, size := int(content[0]), int(binary.BigEndian.Uint16(content[1:]))
+		content = content[fieldHead:]
+		if field <= last || field > lastField || size == 0 || size > len(content) {
+			return wrong
+		}
+		value := content[:size]
+		last, content = field, content[size:]
+		switch field {
+		case fieldNodeKey, fieldJoinKey:
+			if size != ed25519.SeedSize {
+				return wrong
+			}
+			key := &c.NodeKey
+			if field == fieldJoinKey {
+				key = &c.JoinKey
+			}
+			*key = ed25519.NewKeyFromSeed(value)
+		default:
+			if field != fieldData && size != keys.Size {
+				return wrong
+			}
+			secret, err := keys.Fill(size, func(next []byte) error { copy(next, value); return nil })
+			if err != nil {
+				return err
+			}
+			*c.secrets()[field] = secret
+		}
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package tpm2
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingering is how long a command that was given up is waited for. What waits for an answer ends at once; only a write that the kernel carries out does not.
+const lingering = 100 * time.Millisecond
+
+// errHungUp says that the device is gone.
+var errHungUp = errors.New("it was taken away")
+
+// deviceLine is the character device of a TPM. It is kept out of the runtime's poller on purpose: the kernel answers a poll of a TPM that works only when the
+// work is done, and would hold up every connection of the process for as long. The kernel carries a command out in write, which cannot be interrupted.
+type deviceLine struct {
+	descriptor int
+	// wake ends the wait for an answer.
+	wake int
+	// stuck is set if a command was given up while the kernel had it, and is closed when the kernel gives it back.
+	stuck <-chan struct{}
+}
+
+func openDevice(ctx context.Context, path string) (line, error) {
+	descriptor, err := openFree(ctx, path)
+	if err != nil {
+		return nil, &lineError{"it cannot be opened", err}
+	}
+	// It was opened so that opening does not wait; reading and writing do.
+	if err := unix.SetNonblock(descriptor, false); err != nil {
+		_ = unix.Close(descriptor)
+		return nil, &lineError{"it cannot be used", err}
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		_ = unix.Close(descriptor)
+		return nil, &ownError{err}
+	}
+	return &deviceLine{descriptor: descriptor, wake: wake}, nil
+}
+
+// openFree opens a device, and waits while another program has one that takes only one at a time.
+func openFree(ctx context.Context, path string) (int, error) {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		descriptor, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+		switch {
+		case err == nil:
+			return descriptor, nil
+		case !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EINTR):
+			return -1, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return -1, err
+		}
+	}
+}
+
+func (l *deviceLine) exchange(ctx context.Context, command []byte) ([]byte, error) {
+	var answer []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer, err = l.blocking(command)
+	}()
+	select {
+	case <-done:
+		return answer, err
+	case <-ctx.Done():
+	}
+	if _, err := unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		l.stuck = done
+		return nil, err
+	}
+	timer := time.NewTimer(lingering)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return answer, err
+	case <-timer.C:
+		l.stuck = done
+		return nil, ctx.Err()
+	}
+}
+
+// blocking writes a command and reads its answer, until wake is written to.
+func (l *deviceLine) blocking(command []byte) ([]byte, error) {
+	if err := retried(func() error {
+		n, err := unix.Write(l.descriptor, command)
+		if err == nil && n != len(command) {
+			err = errors.New("it took a part of a command")
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	answer, size, have := make([]byte, maxAnswer), maxAnswer, 0
+	for have < size {
+		if err := l.wait(); err != nil {
+			return nil, err
+		}
+		n := 0
+		if err := retried(func() (err error) {
+			n, err = unix.Read(l.descriptor, answer[have:])
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, errHungUp
+		}
+		if have += n; have < headerSize {
+			continue
+		}
+		var err error
+		if size, err = answerSize(answer); err != nil {
+			return nil, err
+		}
+	}
+	if have > size {
+		return nil, &strangeError{"an answer that is longer than it says of itself"}
+	}
+	return answer[:size], nil
+}
+
+// wait returns when there is something to read.
+func (l *deviceLine) wait() error {
+	both := []unix.PollFd{{Fd: int32(l.descriptor), Events: unix.POLLIN}, {Fd: int32(l.wake), Events: unix.POLLIN}}
+	if err := retried(func() error {
+		_, err := unix.Poll(both, -1)
+		return err
+	}); err != nil {
+		return err
+	}
+	switch {
+	case both[1].Revents != 0:
+		return context.Canceled
+	case both[0].Revents&unix.POLLIN != 0:
+		return nil
+	}
+	return errHungUp
+}
+
+func (l *deviceLine) close(released func()) {
+	shut := func() {
+		_ = unix.Close(l.descriptor)
+		_ = unix.Close(l.wake)
+		released()
+	}
+	if l.stuck == nil {
+		shut()
+		return
+	}
+	// A descriptor that the kernel is busy with is not closed under it: its number could be another file's by then. There is at most one of these, as nobody
+	// else gets a turn before it has ended.
+	go func() {
+		<-l.stuck
+		shut()
+	}()
+}
+
+// retried does a system call again when a signal interrupted it.
+func retried(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package tpm2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-tpm/tpm2"
+
+	"github.com/reeveproject/reeve/core/keys"
+)
+
+const (
+	// nonceSize is that of the nonces of sessions.
+	nonceSize = 16
+	// encryption is the strength of AES in sessions, in bits.
+	encryption = 128
+	// attempts is how often something is done again because a register was extended in between. A kernel that measures files does that all the time.
+	attempts = 32
+)
+
+// sealedTemplate is the public part of a sealed object: the policy is the only way to it (UserWithAuth is not set), and it cannot be taken to another TPM.
+func sealedTemplate(policy []byte) tpm2.TPMTPublic {
+	return tpm2.TPMTPublic{
+		Type:    tpm2.TPMAlgKeyedHash,
+		NameAlg: tpm2.TPMAlgSHA256,
+		ObjectAttributes: tpm2.TPMAObject{
+			FixedTPM:    true,
+			FixedParent: true,
+			// Whoever may not have the secret may not change how it is protected either.
+			AdminWithPolicy: true,
+			// Wrong tries are not counted: there is nothing to guess, and others' wrong tries must not lock the node out.
+			NoDA: true,
+		},
+		AuthPolicy: tpm2.TPM2BDigest{Buffer: policy},
+		Parameters: tpm2.NewTPMUPublicParms(tpm2.TPMAlgKeyedHash, &tpm2.TPMSKeyedHashParms{}),
+	}
+}
+
+// parent is the storage key while it is loaded.
+type parent struct {
+	handle tpm2.TPMHandle
+	name   tpm2.TPM2BName
+	public tpm2.TPMTPublic
+}
+
+// auth authorizes the use of the storage key, which has no password: it protects what is under it by not leaving the TPM.
+func (p *parent) auth(session tpm2.Session) tpm2.AuthHandle {
+	return tpm2.AuthHandle{Handle: p.handle, Name: p.name, Auth: session}
+}
+
+// session are the options of a session whose key only the TPM that has the storage key can know.
+func (p *parent) session(direction func() tpm2.AuthOption) []tpm2.AuthOption {
+	return []tpm2.AuthOption{tpm2.Salted(p.handle, p.public), direction()}
+}
+
+func encryptIn() tpm2.AuthOption  { return tpm2.AESEncryption(encryption, tpm2.EncryptIn) }
+func encryptOut() tpm2.AuthOption { return tpm2.AESEncryption(encryption, tpm2.EncryptOut) }
+
+// primary makes the storage key. The same TPM makes the same one until it is cleared.
+func (c *connection) primary() (*parent, error) {
+	answer, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(c)
+	if err != nil {
+		return nil, in("TPM2_CreatePrimary", err)
+	}
+	p, err := parentOf(answer)
+	if err != nil {
+		c.flush(answer.ObjectHandle)
+		return nil, in("TPM2_CreatePrimary", err)
+	}
+	return p, nil
+}
+
+// parentOf checks that the answer is a storage key. Nothing authenticates this answer: that the key is the right one shows by its name.
+func parentOf(answer *tpm2.CreatePrimaryResponse) (*parent, error) {
+	public, err := answer.OutPublic.Contents()
+	if err != nil || public.Type != tpm2.TPMAlgECC {
+		return nil, &strangeError{"a storage key that cannot be read"}
+	}
+	expected := tpm2.ECCSRKTemplate
+	expected.Unique = public.Unique
+	if !bytes.Equal(tpm2.Marshal(*public), tpm2.Marshal(expected)) {
+		return nil, &strangeError{"a storage key that was not asked for"}
+	}
+	name, err := tpm2.ObjectName(public)
+	if err != nil || !bytes.Equal(name.Buffer, answer.Name.Buffer) {
+		return nil, &strangeError{"a storage key whose name is another's"}
+	}
+	return &parent{handle: answer.ObjectHandle, name: *name, public: *public}, nil
+}
+
+// seal seals a secret to values of registers.
+func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error) {
+	sealed := &blob{Version: version, Bank: bank, PCRs: wanted}
+	pcrs, values, err := sealed.wanted()
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyOf(pcrs, values)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.primary()
+	if err != nil {
+		return nil, err
+	}
+	defer c.flush(p.handle)
+	inner, _, err := tpm2.HMACSession(c, tpm2.TPMAlgSHA256, nonceSize, p.session(encryptIn)...)
+	if err != nil {
+		return nil, in("TPM2_StartAuthSession", err)
+	}
+	defer c.flush(inner.Handle())
+	session := &sealing{Session: inner, secret: secret}
+	answer, err := tpm2.Create{
+		ParentHandle: p.auth(session),
+		InSensitive: tpm2.TPM2BSensitiveCreate{Sensitive: &tpm2.TPMSSensitiveCreate{
+			Data: tpm2.NewTPMUSensitiveCreate(&tpm2.TPM2BSensitiveData{Buffer: make([]byte, secret.Len())}),
+		}},
+		InPublic: tpm2.New2B(sealedTemplate(policy)),
+	}.Execute(c)
+	if session.err != nil {
+		return nil, &ownError{session.err}
+	}
+	if err != nil {
+		return nil, in("TPM2_Create", err)
+	}
+	sealed.Parent, sealed.Public, sealed.Private = p.name.Buffer, answer.OutPublic.Bytes(), answer.OutPrivate.Buffer
+	return sealed, nil
+}
+
+// unseal returns what was sealed.
+func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
+	pcrs, values, err := sealed.wanted()
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.primary()
+	if err != nil {
+		return nil, err
+	}
+	defer c.flush(p.handle)
+	// The salt of the session is encrypted for this key: had somebody put another one in its place, it would end here.
+	if !bytes.Equal(p.name.Buffer, sealed.Parent) {
+		return nil, fmt.Errorf("%w: its storage key is %x, the secret's is %x: put the disk back into its machine, or %s", ErrOtherTPM, p.name.Buffer, sealed.Parent, wayOut)
+	}
+	object, err := c.load(p, sealed)
+	if err != nil {
+		return nil, err
+	}
+	defer c.flush(object.Handle)
+	for range attempts {
+		secret, err := c.unsealOnce(p, object, policyPCR(pcrs, values))
+		if !changed(err) {
+			return secret, err
+		}
+		// Some register was extended between two commands, or one of these has another value.
+		if err := c.compare(pcrs, values); err != nil {
+			return nil, err
+		}
+	}
+	return nil, in("TPM2_Unseal", &lineError{"the registers change all the time", nil})
+}
+
+// load loads the sealed object.
+func (c *connection) load(p *parent, sealed *blob) (*tpm2.NamedHandle, error) {
+	public := tpm2.BytesAs2B[tpm2.TPMTPublic](sealed.Public)
+	contents, err := public.Contents()
+	if err != nil {
+		return nil, damaged("its object is none of a TPM")
+	}
+	name, err := tpm2.ObjectName(contents)
+	if err != nil {
+		return nil, damaged("its object is none of a TPM")
+	}
+	answer, err := tpm2.Load{ParentHandle: p.auth(tpm2.PasswordAuth(nil)), InPrivate: tpm2.TPM2BPrivate{Buffer: sealed.Private}, InPublic: public}.Execute(c)
+	for _, code := range []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCSize, tpm2.TPMRCInsufficient, tpm2.TPMRCBinding, tpm2.TPMRCValue, tpm2.TPMRCSensitive} {
+		if errors.Is(err, code) {
+			return nil, damaged("this TPM sealed it and does not know it again")
+		}
+	}
+	if err != nil {
+		return nil, in("TPM2_Load", err)
+	}
+	// Authorizations are made over this name and not over the one of the answer, which nothing authenticates.
+	return &tpm2.NamedHandle{Handle: answer.ObjectHandle, Name: *name}, nil
+}
+
+// unsealOnce gets the secret in a session of its own. *policyError if the registers do not permit it.
+func (c *connection) unsealOnce(p *parent, object *tpm2.NamedHandle, policy tpm2.PolicyPCR) (*keys.Secret, error) {
+	inner, _, err := tpm2.PolicySession(c, tpm2.TPMAlgSHA256, nonceSize, p.session(encryptOut)...)
+	if err != nil {
+		return nil, in("TPM2_StartAuthSession", err)
+	}
+	defer c.flush(inner.Handle())
+	policy.PolicySession = inner.Handle()
+	if _, err := policy.Execute(c); errors.Is(err, tpm2.TPMRCValue) || errors.Is(err, tpm2.TPMRCPCRChanged) {
+		return nil, &policyError{err}
+	} else if err != nil {
+		return nil, in("TPM2_PolicyPCR", err)
+	}
+	session := &unsealing{Session: inner}
+	_, err = tpm2.Unseal{ItemHandle: tpm2.AuthHandle{Handle: object.Handle, Name: object.Name, Auth: session}}.Execute(c)
+	switch {
+	case session.err != nil:
+		return nil, &ownError{session.err}
+	case errors.Is(err, tpm2.TPMRCPolicyFail), errors.Is(err, tpm2.TPMRCPCRChanged):
+		return nil, &policyError{err}
+	case err != nil:
+		session.secret.Destroy()
+		return nil, in("TPM2_Unseal", err)
+	case session.secret == nil:
+		return nil, in("TPM2_Unseal", &strangeError{"an answer without a secret"})
+	}
+	return session.secret, nil
+}

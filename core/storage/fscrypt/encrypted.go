@@ -1,0 +1,176 @@
+package fscrypt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/storage/volume"
+)
+
+// encrypted is the encrypted directory, wherever it is.
+type encrypted struct {
+	path string
+	step func(string)
+}
+
+// beside is the directory of the same file system by which the kernel is asked for keys: one that is open to ask would keep its own key.
+func (e encrypted) beside() string { return filepath.Dir(e.path) }
+
+// probe is the name that is looked for to prove that names cannot be made without the key.
+const probe = ".reeve-probe"
+
+// format has the directory, which is empty, encrypted with the key, and takes the key back from the kernel.
+func (e encrypted) format(key *keys.Secret) error {
+	e.step("add-key")
+	id, err := addKey(e.beside(), key)
+	if err != nil {
+		return err
+	}
+	e.step("set-policy")
+	if err := setPolicy(e.path, id); err != nil {
+		_, undo := removeKey(e.beside(), id)
+		return errors.Join(err, undo)
+	}
+	if err := storage.SyncDirectory(e.path); err != nil {
+		return err
+	}
+	e.step("remove-key")
+	if _, err := removeKey(e.beside(), id); err != nil {
+		return err
+	}
+	return nil
+}
+
+// unlock gives the kernel the key of the directory. volume.ErrWrongKey if it is another one, which the kernel does not keep.
+func (e encrypted) unlock(key *keys.Secret) error {
+	want, found, err := policyOf(e.path)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return &volume.DamagedError{Location: e.path, Problem: "it is not encrypted: point the node to the right directory, or restore it"}
+	}
+	status, err := keyStatus(e.beside(), want)
+	if err != nil {
+		return err
+	}
+	e.step("add-key")
+	id, err := addKey(e.beside(), key)
+	if err != nil {
+		return err
+	}
+	if id == want {
+		return nil
+	}
+	if _, err := removeKey(e.beside(), id); err != nil {
+		return errors.Join(volume.ErrWrongKey, err)
+	}
+	if status == unix.FSCRYPT_KEY_STATUS_PRESENT {
+		return fmt.Errorf("%w, which is open", volume.ErrWrongKey)
+	}
+	return volume.ErrWrongKey
+}
+
+// unlocked reports whether the kernel has the key.
+func (e encrypted) unlocked() (bool, error) {
+	id, found, err := policyOf(e.path)
+	if err != nil || !found {
+		return false, err
+	}
+	status, err := keyStatus(e.beside(), id)
+	return status == unix.FSCRYPT_KEY_STATUS_PRESENT, err
+}
+
+// lock takes the key from the kernel and proves that nothing can be read any more. *volume.BusyError if something at the place is open: nothing is changed then,
+// unless it was opened in the very moment, or is of a kind that is not found; files that are open can then be used on and no others.
+func (e encrypted) lock(ctx context.Context, place volume.Place) error {
+	id, found, err := policyOf(e.path)
+	if err != nil || !found {
+		return err
+	}
+	status, err := keyStatus(e.beside(), id)
+	if err != nil {
+		return err
+	}
+	if status == unix.FSCRYPT_KEY_STATUS_ABSENT {
+		return e.proveLocked(id, nil)
+	}
+	users, err := volume.Users(place)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return &volume.BusyError{Location: e.path, Users: users}
+	}
+	names, err := readNames(e.path)
+	if err != nil {
+		return err
+	}
+	e.step("remove-key")
+	for until := time.Now().Add(volume.Patience); ; {
+		busy, err := removeKey(e.beside(), id)
+		if err != nil {
+			return err
+		}
+		if !busy {
+			return e.proveLocked(id, names)
+		}
+		if users, err = volume.Users(place); err != nil {
+			return err
+		}
+		if len(users) > 0 || !time.Now().Before(until) {
+			return &volume.BusyError{Location: e.path, Users: users}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// readNames returns the names in the directory; a few of them prove as much as all.
+func readNames(path string) ([]string, error) {
+	directory, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("fscrypt: %w", err)
+	}
+	// The error at the end of an empty directory says nothing.
+	names, _ := directory.Readdirnames(1000)
+	if err := directory.Close(); err != nil {
+		return nil, fmt.Errorf("fscrypt: %w", err)
+	}
+	return names, nil
+}
+
+// proveLocked fails unless the kernel has no key, none of the names that were there can be found, and none can be made.
+func (e encrypted) proveLocked(id keyID, names []string) error {
+	status, err := keyStatus(e.beside(), id)
+	if err != nil {
+		return err
+	}
+	if status != unix.FSCRYPT_KEY_STATUS_ABSENT {
+		return fmt.Errorf("fscrypt: the kernel still has the key of %s (status %d), though it was removed: somebody gave it again: stop that, and close the volume again", e.path, status)
+	}
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(e.path, name)); err == nil {
+			return fmt.Errorf("fscrypt: %s can still be read, though its key was removed: restart the machine to be sure that it is closed", filepath.Join(e.path, name))
+		}
+	}
+	made := filepath.Join(e.path, probe)
+	if err := os.Mkdir(made, 0o700); !errors.Is(err, unix.ENOKEY) {
+		if err == nil {
+			err = os.Remove(made)
+		}
+		return fmt.Errorf("fscrypt: %s could still be written to, though its key was removed (%w): restart the machine to be sure that it is closed", e.path, err)
+	}
+	return nil
+}

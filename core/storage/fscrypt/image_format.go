@@ -1,0 +1,184 @@
+package fscrypt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/storage/volume"
+)
+
+func (i *image) Format(ctx context.Context, key *keys.Secret) error {
+	if err := needRoot("make and mount " + i.Image); err != nil {
+		return err
+	}
+	exists, err := i.exists()
+	if err != nil {
+		return err
+	}
+	if exists {
+		return i.formatted(ctx, key)
+	}
+	seen, err := i.look()
+	if err != nil {
+		return err
+	}
+	// An earlier try may have left it mounted.
+	if err := i.unmount(ctx, seen); err != nil {
+		return err
+	}
+	found, err := volume.Content(i.Data)
+	if err != nil {
+		return err
+	}
+	if found != "" {
+		return &volume.NotEmptyError{Location: i.Data, Found: found}
+	}
+	if err := i.make(ctx, key); err != nil {
+		return errors.Join(err, i.discard(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// formatted returns if the image is the one that an earlier try with the same key has completed: no other volume has that key.
+func (i *image) formatted(ctx context.Context, key *keys.Secret) error {
+	state, err := i.State(ctx)
+	var damaged *volume.DamagedError
+	if errors.As(err, &damaged) {
+		return &volume.NotEmptyError{Location: i.Image, Found: "a file that is not the volume of this node (" + damaged.Problem + ")"}
+	}
+	if err != nil {
+		return err
+	}
+	if state == volume.Open {
+		err = i.inner().unlock(key)
+	} else if err = i.Open(ctx, key); err == nil {
+		return i.Close(ctx)
+	}
+	if errors.Is(err, volume.ErrWrongKey) {
+		return &volume.NotEmptyError{Location: i.Image, Found: "the volume of another node, or of an earlier life of this one"}
+	}
+	return err
+}
+
+// discard removes what a failed try has made.
+func (i *image) discard(ctx context.Context) error {
+	seen, err := i.look()
+	if err != nil {
+		return err
+	}
+	if err := i.unmount(ctx, seen); err != nil {
+		return err
+	}
+	if err := os.Remove(i.draft()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	return nil
+}
+
+// make makes the image under another name and gives it its own when it is complete.
+func (i *image) make(ctx context.Context, key *keys.Secret) error {
+	if err := i.checkSize(); err != nil {
+		return err
+	}
+	i.Step("draft")
+	if err := os.Remove(i.draft()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	file, err := os.OpenFile(i.draft(), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("fscrypt: make the image: %w", err)
+	}
+	if err := errors.Join(file.Truncate(i.Size), file.Close()); err != nil {
+		return fmt.Errorf("fscrypt: make the image: %w", err)
+	}
+	i.Step("mkfs")
+	if err := i.mkfs(ctx); err != nil {
+		return err
+	}
+	if file, err = takeImage(i.draft()); err != nil {
+		return err
+	}
+	if err := i.mount(file); err != nil {
+		return err
+	}
+	if err := i.fill(key); err != nil {
+		return err
+	}
+	seen, err := i.look()
+	if err != nil {
+		return err
+	}
+	if err := i.unmount(ctx, seen); err != nil {
+		return err
+	}
+	if err := syncFile(i.draft()); err != nil {
+		return err
+	}
+	i.Step("rename")
+	if err := os.Rename(i.draft(), i.Image); err != nil {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	return storage.SyncDirectory(filepath.Dir(i.Image))
+}
+
+// checkSize fails if the image would be too small to be of use. *SizeError.
+func (i *image) checkSize() error {
+	if i.Size < MinSize {
+		return &SizeError{Image: i.Image, Size: i.Size, Least: MinSize, Left: -1}
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(i.Image), &disk); err != nil {
+		return fmt.Errorf("fscrypt: %s: %w", filepath.Dir(i.Image), err)
+	}
+	left := int64(min(disk.Bavail, 1<<40)) * int64(disk.Frsize)
+	if left < MinSize {
+		return &SizeError{Image: i.Image, Size: i.Size, Least: MinSize, Left: left}
+	}
+	if left < i.Size {
+		i.Log.Warn("the image may grow to more than its disk has left: writes on the volume fail when that is full", "image", i.Image, "size", i.Size, "left", left)
+	}
+	return nil
+}
+
+func (i *image) mkfs(ctx context.Context) error {
+	_, err := volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs", Args: []string{
+		// The file is all zeros: nothing needs to be written to be empty. An error must not lead to more writes on a damaged file system.
+		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
+	}}.Run(ctx)
+	if err != nil {
+		return fmt.Errorf("fscrypt: make a file system in %s: %w", i.draft(), err)
+	}
+	return nil
+}
+
+// fill makes the encrypted directory in the mounted image.
+func (i *image) fill(key *keys.Secret) error {
+	if err := os.Chmod(i.Mount, 0o700); err != nil {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	inner := i.inner()
+	i.Step("directory")
+	if err := volume.MakeDirectory(inner.path, 0o700); err != nil {
+		return err
+	}
+	return inner.format(key)
+}
+
+func syncFile(path string) error {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
+	return nil
+}

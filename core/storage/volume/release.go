@@ -1,0 +1,59 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Patience is how long a use is waited for of which no process can be found, such as that of one that is just ending.
+const Patience = 2 * time.Second
+
+// Release unmounts what is at a directory. *BusyError if the place, which is what is mounted there, is in use; a use that nobody can be found for is waited
+// for a little.
+func Release(ctx context.Context, target, location string, place Place) error {
+	for until := time.Now().Add(Patience); ; {
+		err := Unmount(target)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		users, err := Users(place)
+		if err != nil {
+			return err
+		}
+		nested, err := nested(target)
+		if err != nil {
+			return err
+		}
+		if users = append(users, nested...); len(users) > 0 || !time.Now().Before(until) {
+			return &BusyError{Location: location, Users: users}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// nested returns the mounts below a directory, which keep it from being unmounted. They are nobody's in particular, so the core stands for them.
+func nested(target string) ([]User, error) {
+	real, err := resolve(target)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := Mounts()
+	if err != nil {
+		return nil, err
+	}
+	var users []User
+	for _, mount := range mounts {
+		if mount.Target != real && inside(mount.Target, real) {
+			users = append(users, User{PID: os.Getpid(), Command: "a mount", Path: mount.Target, Use: "mount"})
+		}
+	}
+	return users, nil
+}

@@ -1,0 +1,59 @@
+package unseal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/storage/volume"
+)
+
+// Close forgets the keys, closes the volume and proves that it is closed. *volume.BusyError if it is in use: it may be called again. After Close with sealed,
+// Open waits for Unlock and asks no other source. A volume that this room has not opened stays as it is: roles of an earlier core may run on it.
+func (r *Room) Close(ctx context.Context, asked bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.board.state(closing, "")
+	r.forget()
+	if r.mine {
+		if err := r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) }); err != nil {
+			r.board.problem(err)
+			return err
+		}
+	}
+	r.open, r.mine, r.unkept, r.configuration = false, false, false, nil
+	r.refresh()
+	if r.sealed = asked && r.encrypted(); r.sealed {
+		r.board.state(sealed, "the volume was sealed: only its owner opens it (`reeve node unlock`), or a new start of reeved")
+	} else {
+		r.board.state(locked, "")
+	}
+	return nil
+}
+
+// forget zeroes the keys.
+func (r *Room) forget() {
+	r.store.Forget()
+	r.cuk.Destroy()
+	r.cuk = nil
+	if r.configuration != nil {
+		r.configuration.Destroy()
+	}
+}
+
+// closeKind closes the volume, of which the core itself has nothing open meanwhile, and proves it.
+func (r *Room) closeKind(ctx context.Context) error {
+	err := r.config.Storage.WithoutData(func() error { return r.kind.Close(ctx) })
+	if err != nil || !r.kind.Describe().Encrypted {
+		return err
+	}
+	state, err := r.kind.State(ctx)
+	if err != nil {
+		return fmt.Errorf("that the volume is closed cannot be proven: %w", err)
+	}
+	if state != volume.Closed {
+		return errors.New("the volume can be read after it was closed: end what uses it, and try again")
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package unseal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/seal/recovery"
+	"github.com/reeveproject/reeve/core/seal/tpm2"
+	"github.com/reeveproject/reeve/core/storage/volume"
+)
+
+// try opens the volume by what a source has found. It leaves everything as it was if that is not the key.
+func (r *Room) try(ctx context.Context, f *found, reading *reading) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, _ := r.board.status.Get()
+	r.board.state(opening, "")
+	var err error
+	if f.recovered != nil {
+		f.notes, err = r.recover(ctx, f.recovered, reading.result.err)
+	} else {
+		err = r.openBy(ctx, f.cuk)
+	}
+	if err != nil {
+		r.board.state(before.GetState(), before.GetProblem())
+	}
+	return err
+}
+
+// openBy opens the volume by its key as NUK and a CUK unwrap it.
+func (r *Room) openBy(ctx context.Context, cuk *keys.Secret) error {
+	var candidates []*keys.Secret
+	defer func() { destroyAll(candidates) }()
+	err := r.take(checkpoint.OpenDataKey, func() (err error) {
+		candidates, err = r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK}, cuk)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	data, err := r.openByOne(ctx, candidates)
+	if err != nil {
+		return err
+	}
+	if r.cuk, err = cuk.Clone(); err != nil {
+		return err
+	}
+	return r.finish(ctx, sourceTPM, data)
+}
+
+// unwrap returns the data keys that any of the NUKs and the CUK unwrap. While keys are rotated there may be two. It fails if there is none.
+func (r *Room) unwrap(nuks []*keys.Secret, cuk *keys.Secret) ([]*keys.Secret, error) {
+	var unwrapped []*keys.Secret
+	var problem error
+	for _, nuk := range nuks {
+		if nuk == nil {
+			continue
+		}
+		data, err := r.wrapped.Open(r.volume(), keys.Halves{NUK: nuk, CUK: cuk})
+		if err != nil {
+			problem = err
+			continue
+		}
+		unwrapped = append(unwrapped, data)
+	}
+	if len(unwrapped) > 0 {
+		return unwrapped, nil
+	}
+	return nil, problem
+}
+
+func destroyAll(secrets []*keys.Secret) {
+	for _, secret := range secrets {
+		secret.Destroy()
+	}
+}
+
+// openByOne opens the volume by the first of some keys that is its own, and returns that one. volume.ErrWrongKey if none is.
+func (r *Room) openByOne(ctx context.Context, candidates []*keys.Secret) (*keys.Secret, error) {
+	for _, key := range candidates {
+		err := r.take(checkpoint.OpenVolume, func() error { return r.openMine(ctx, key) })
+		if !errors.Is(err, volume.ErrWrongKey) {
+			return key, err
+		}
+	}
+	return nil, volume.ErrWrongKey
+}
+
+// openMine opens the volume and verifies whose it is.
+func (r *Room) openMine(ctx context.Context, key *keys.Secret) error {
+	if err := r.openKind(ctx, key); err != nil {
+		if errors.Is(err, volume.ErrWrongKey) {
+			return err
+		}
+		return r.passing(err)
+	}
+	if err := r.config.Storage.OpenVolume(r.mark(), false); err != nil {
+		// It is not to lie open, unless it did so before.
+		if key != nil {
+			err = errors.Join(err, r.closeKind(ctx))
+		}
+		return &fatalError{err}
+	}
+	r.mine = true
+	return nil
+}
+
+// passing marks an error of an encrypted volume as one that may pass: loop devices that are all in use, memory that is short.
+func (r *Room) passing(err error) error {
+	if !r.encrypted() {
+		return &fatalError{err}
+	}
+	return stateError(err)
+}
+
+// The errors of keys that do not open this volume.
+var (
+	errOtherNode = status.Error(codes.InvalidArgument, "this recovery file is of another node: get the one of this node (`reeve node unlock` takes it from the node itself)")
+	errNotOpened = status.Error(codes.InvalidArgument, "this recovery file is of this node and does not open its volume: it is older than the last rotation of the node's keys; use the newest one, which is recovery.age in the node's system directory")
+)
+
+// recover opens the volume by what its recovery file held. The configuration may be unknown for a reason; what cannot be read of the node's files is written anew.
+func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reason error) (notes []string, err error) {
+	unknown := r.configuration == nil
+	if unknown {
+		c, err := r.fromRecovered(recovered)
+		if err != nil {
+			return nil, err
+		}
+		nodeID := r.nodeID
+		r.known(c)
+		defer func() {
+			if err != nil {
+				c.Destroy()
+				r.configuration, r.nodeID = nil, nodeID
+			}
+		}()
+	} else if !recovered.NodeKey.Equal(r.configuration.NodeKey) || recovered.ClusterID != r.configuration.ClusterID {
+		return nil, errOtherNode
+	}
+	state, err := r.kind.State(ctx)
+	if err != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "the volume cannot be opened by any key yet: %v", err)
+	}
+	var data *keys.Secret
+	switch state {
+	case volume.Absent:
+		return nil, status.Error(codes.FailedPrecondition, r.gone().Error())
+	case volume.Open:
+		// Roles run on it. It must be this node's.
+		if err := r.take(checkpoint.OpenVolume, func() error { return r.openMine(ctx, nil) }); err != nil {
+			return nil, err
+		}
+	default:
+		candidates, _ := r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK, recovered.NUK}, recovered.CUK)
+		defer func() { destroyAll(candidates) }()
+		data, err = r.openByOne(ctx, append(slices.Clone(candidates), recovered.Data))
+		if errors.Is(err, volume.ErrWrongKey) {
+			return nil, errNotOpened
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if r.cuk, err = recovered.CUK.Clone(); err != nil {
+		return nil, err
+	}
+	if unknown {
+		notes = append(notes, r.keepRecovered(ctx, reason)...)
+	}
+	if r.stale && r.wantsCUK() && !r.unkept {
+		notes = append(notes, "the TPM did not give the node's keys; they are sealed anew to the present state of this machine")
+	}
+	return append(notes, r.finishNotes(ctx, data)...), nil
+}
+
+// fromRecovered makes a configuration of what a recovery file held. Its phase is the last one: what was recovered is never formatted.
+func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration, error) {
+	description := r.kind.Describe()
+	if recovered.Kind != description.Kind {
+		return nil, status.Errorf(codes.InvalidArgument, "this recovery file is of a %s volume, and the node's parameters say %s: put them right, or get the file of this node", recovered.Kind, description.Kind)
+	}
+	nuk, err := recovered.NUK.Clone()
+	if err != nil {
+		return nil, err
+	}
+	c := &seal.Configuration{
+		ClusterID: recovered.ClusterID, NodeKey: slices.Clone(recovered.NodeKey), JoinKey: slices.Clone(recovered.JoinKey), Owner: slices.Clone(recovered.Owner),
+		RecoveryRecipient: r.recipient(), VolumeKind: recovered.Kind, Location: description.Location, Phase: seal.Member, NUK: nuk,
+		// Which sources the cluster's policy allows is not known before it is heard again.
+		CUKSources: []string{sourceRecovery},
+	}
+	head, err := r.store.Head()
+	if err == nil && head != nil {
+		if head.NodeID != c.NodeID() || head.ClusterID != c.ClusterID {
+			c.Destroy()
+			return nil, errOtherNode
+		}
+		// What the owner has opened by hand is the owner's word for the machine. Nothing else proves the head of a file that cannot be opened.
+		c.CUKSources = head.CUKSources
+	}
+	return c, nil
+}
+
+// recipient is for whom the next recovery file is, where the configuration does not say it.
+func (r *Room) recipient() string {
+	if _, recipient, err := recovery.Read(r.config.Storage.Recovery()); err == nil {
+		return recipient
+	}
+	if head, err := r.store.Head(); err == nil && head != nil {
+		return head.RecoveryRecipient
+	}
+	return r.config.Parameters.GetBootstrap().GetRecoveryRecipient()
+}
+
+// keepRecovered seals what was recovered in the place of the configuration that cannot be opened.
+func (r *Room) keepRecovered(ctx context.Context, reason error) []string {
+	var unreadable *seal.UnreadableError
+	if errors.As(reason, &unreadable) {
+		reason = unreadable.Err
+	}
+	if errors.Is(reason, tpm2.ErrUnavailable) || errors.Is(reason, context.Canceled) {
+		r.unkept = true
+	} else if err := r.take(checkpoint.ReplaceConfiguration, func() error { return r.store.Replace(ctx, r.configuration) }); err != nil {
+		r.unkept = true
+		reason = err
+	} else {
+		r.stale = true
+		return []string{fmt.Sprintf("the sealed configuration could not be opened, and was written anew from the recovery file, sealed to the present state of this machine (it was: %v)", reason)}
+	}
+	return []string{fmt.Sprintf("the node runs, and its sealed configuration is as it was: %v: after a restart the recovery key is needed again, unless that has passed; `reeve node reseal` tries it now", reason)}
+}
+
+// keep has the configuration on disk be that of the room, where a recovery could not see to it.
+func (r *Room) keep(ctx context.Context) error {
+	if !r.unkept {
+		return nil
+	}
+	c, err := r.store.Load(ctx)
+	switch {
+	case err == nil && c != nil:
+		// It is as good as ever, and newer than any recovery file.
+		r.configuration.Destroy()
+		*r.configuration = *c
+	case errors.Is(err, tpm2.ErrUnavailable):
+		return fmt.Errorf("unseal: the sealed configuration is not changed while the TPM does not answer: %w", err)
+	default:
+		if err := r.hopeless(err); err != nil {
+			return err
+		}
+		if err := r.take(checkpoint.ReplaceConfiguration, func() error { return r.store.Replace(ctx, r.configuration) }); err != nil {
+			return err
+		}
+		r.stale = true
+	}
+	r.unkept = false
+	return nil
+}
