@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
@@ -33,7 +32,7 @@ while the machine is off. reeved goes on running and waits for ` + "`reeve node 
 			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
-				return c.seal(ctx, api, node, sealOptions{timeout: timeout, yes: yes, dryRun: dryRun})
+				return c.seal(ctx, api, node, sealOptions{yes: yes, dryRun: dryRun})
 			})
 		},
 	}
@@ -45,7 +44,6 @@ while the machine is off. reeved goes on running and waits for ` + "`reeve node 
 }
 
 type sealOptions struct {
-	timeout     time.Duration
 	yes, dryRun bool
 }
 
@@ -81,7 +79,7 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 	switch {
 	case status.Code(err) == codes.Unavailable && node.Local:
 		// The socket may have been served anew before the answer came.
-		if _, err := c.await(ctx, node.ID, options.timeout, []await.Source{c.nodeSource(node.ID)}, &await.Volume{State: output.State(volumeSealed)}); err != nil {
+		if err := untilVolume(ctx, api, node.ID, volumeSealed); err != nil {
 			return err
 		}
 	case err != nil:

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -61,7 +61,7 @@ With --dry-run the recovery key is tried on the recovery file and nothing is sen
 				}
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
-				return c.unlock(ctx, cluster, keyFile, timeout, dryRun)
+				return c.unlock(ctx, cluster, keyFile, dryRun)
 			})
 		},
 	}
@@ -76,7 +76,7 @@ func notOnTheNode(why string) error {
 		"Run it there as root: `reeve node unlock --socket "+target.HostSocket+" --recovery-key FILE`.")
 }
 
-func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile string, timeout time.Duration, dryRun bool) error {
+func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile string, dryRun bool) error {
 	self, err := cluster.LocalStatus(ctx)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 		document.Notes = append(document.Notes, response.GetNotes()...)
 	case codes.Unavailable:
 		// The socket may have been served anew before the answer came.
-		if _, err := c.await(ctx, id, timeout, []await.Source{c.nodeSource(id)}, &await.Volume{State: output.State(volumeOpen)}); err != nil {
+		if err := untilVolume(ctx, api, id, volumeOpen); err != nil {
 			return err
 		}
 	case codes.InvalidArgument:
@@ -130,6 +130,28 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "Run `reeve status` to see what its volume needs.")
 	}
 	return c.print(document)
+}
+
+// untilVolume waits until the volume of the local node is in a state, while its API is served anew.
+func untilVolume(ctx context.Context, api nodev1.NodeServiceClient, id string, state clusterv1.StorageState) error {
+	what := "whether the volume of " + output.Called(id) + " is " + output.State(state) + " cannot be seen"
+	for {
+		stream, err := api.WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
+		for err == nil {
+			var response *nodev1.WatchStatusResponse
+			if response, err = stream.Recv(); response.GetStatus().GetStorage().GetState() == state {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return fault.Wrap(fault.Failed, ctx.Err(), what, "Run `reeve status` to see how it is.")
+		}
+		switch status.Code(err) {
+		case codes.Unavailable, codes.Canceled, codes.Unknown:
+		default:
+			return fault.FromRPC(err, what, "Run `reeve status` to see how it is.")
+		}
+	}
 }
 
 func notEncrypted(id string) error {

@@ -62,7 +62,8 @@ const (
 )
 
 // All are all steps: of a first start in their order, then of a later one, then those of what is done to the keys. They do not have those of files in them, of
-// which there is one before and one after each replacement: whoever wants those too lets a node go its way with a log of the steps.
+// which there is one before and one after each replacement, and those that a kind of volume has by itself: whoever wants those too lets a node go its way with a
+// log of the steps.
 func All() []Step {
 	return []Step{
 		MakeConfiguration, WrapDataKey, WriteRecovery, SealCUK, BeginFormat, FormatVolume, OpenVolume, MarkVolume, ForgetKeys, ConsumeParameters,
@@ -72,11 +73,15 @@ func All() []Step {
 	}
 }
 
-// What the steps of files begin with, before the name of the file without its directory.
+// What the steps of files begin with, before the name of the file without its directory, and those of volumes, before what is done to the machine.
 const (
 	writePrefix   = "write:"
 	writtenPrefix = "written:"
+	volumePrefix  = "volume:"
 )
+
+// Volume is the step before a kind of volume changes something of the machine: "volume:mount".
+func Volume(name string) Step { return Step(volumePrefix + name) }
 
 // Write is the step before a file takes the place of an older one: its draft is there already.
 func Write(path string) Step { return Step(writePrefix + filepath.Base(path)) }

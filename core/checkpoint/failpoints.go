@@ -47,7 +47,7 @@ func parse(text string) (*failpoints, error) {
 		}
 	}
 	if !known(p.step) {
-		return nil, fmt.Errorf("checkpoint: REEVE_FAILPOINT=%s: there is no step of that name: %v, %s<file> and %s<file>", text, All(), writePrefix, writtenPrefix)
+		return nil, fmt.Errorf("checkpoint: REEVE_FAILPOINT=%s: there is no step of that name: %v, %s<file>, %s<file> and %s<step>", text, All(), writePrefix, writtenPrefix, volumePrefix)
 	}
 	return p, nil
 }
@@ -56,7 +56,7 @@ func known(step Step) bool {
 	if slices.Contains(All(), step) {
 		return true
 	}
-	for _, prefix := range []string{writePrefix, writtenPrefix} {
+	for _, prefix := range []string{writePrefix, writtenPrefix, volumePrefix} {
 		if name, ok := strings.CutPrefix(string(step), prefix); ok && name != "" && name == filepath.Base(name) {
 			return true
 		}

@@ -1,6 +1,14 @@
-// Package node wires the rooms of the core together. Read Run and you have read the whole flow:
+// Package node wires the rooms of the core together. Read node.run (node.go) and you have read the life of a node:
 //
-//	params ──► storage ──► seal            plain calls, in this order, before anything runs
+//	Run ──► directories ──► open the volume ──► the whole node ──┬─► stopped: close the volume, end
+//	                         ▲                                   ├─► left: the roles run on, on the open volume
+//	                         │                                   └─► sealed: close the volume, prove it ─┐
+//	                         └───────────────────────────────────────────────────────────────────────────┘
+//
+// The API that answers while the volume is not open is in locked.go. Read assemble (whole.go) and run (rooms.go) and you have read the whole node, and in which
+// order it ends: roles, rooms, what the API reads on the volume, the journal, the volume, and then the call that asked for it.
+//
+//	params ──► storage ──► unseal ◄──────── cluster (the policy: which sources of the CUK are allowed)
 //	                         │
 //	   network               ▼
 //	      │        membership (Unknown … Home) ◄──► cluster (directory, my node, contact)

@@ -130,6 +130,13 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error { return w.doors.Run(groupCtx) })
 	group.Go(func() error { return w.client.Run(groupCtx) })
 	group.Go(func() error {
+		if err := w.clock.Run(groupCtx); err != nil {
+			// What depends on the time of day is looked at in time all the same.
+			w.log.Warn("that the clock was set is noticed a minute later at most", "error", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
 		return chooser{
 			log: w.log.Named("desired"), path: storage.Assignment(), known: w.known, phase: w.member.Phase(), membership: w.member.Status(),
 			problem: w.member.Problem(), view: w.client.View(), full: w.guard.Full(), imported: &w.plugins.imported, missing: w.plugins.missingOf, desired: &w.desired,

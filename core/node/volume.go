@@ -163,7 +163,7 @@ func opening(now *clusterv1.StorageStatus) *nodev1.Event {
 	if !now.GetEncrypted() {
 		return nil
 	}
-	source, from := "none", "it was open already"
+	source, from := "none", "no source had to be asked for its key"
 	at := slices.IndexFunc(now.GetSources(), func(s *clusterv1.CukSource) bool {
 		return s.GetState() == clusterv1.CukSourceState_CUK_SOURCE_STATE_USED
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/unseal"
+	"github.com/reeveproject/reeve/core/wallclock"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -58,6 +59,7 @@ type whole struct {
 	recorder events.Recorder
 
 	net        *network.Room
+	clock      *wallclock.Room
 	ids        *identity.Room
 	reconciler *roles.Reconciler
 	client     *cluster.Client
@@ -144,6 +146,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	}()
 	// Whatever records an event is counted on its way.
 	w.recorder = w.measured.Recorder(w.node.events)
+	w.clock = wallclock.New()
 	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses()})
 	if w.ids, err = identity.New(identity.Config{
 		Log: w.log.Named("identity"), Directory: w.base.storage.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
@@ -159,7 +162,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
 	w.client = cluster.New(cluster.Config{
-		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.nodeStatus,
+		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.nodeStatus, ClockSet: w.clock.Set(),
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),

@@ -1,6 +1,9 @@
 package nodeapi
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // running counts the calls that are being answered, so that a server that ends knows when nothing of what they used is used any more. Calls that are answered
 // last are counted by themselves: they wait for what happens after all others have ended.
@@ -64,4 +67,54 @@ func closeOnce(c chan struct{}) {
 	default:
 		close(c)
 	}
+}
+
+// end ends the servers and returns when no call runs any more.
+func (s *Server) end() {
+	s.running.close()
+	var graceful sync.WaitGroup
+	for _, d := range s.doors {
+		if crowd, ok := d.listener.(*crowd); ok {
+			crowd.close()
+		}
+		graceful.Go(d.server.GracefulStop)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		graceful.Wait()
+	}()
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	select {
+	case <-stopped:
+		return
+	case <-grace.C:
+	}
+	select {
+	case <-s.running.idle:
+	default:
+		s.config.Log.Info("calls of the node's API did not end in time and are cut off", "grace", stopGrace)
+	}
+	for _, d := range s.doors {
+		d.conns.cutOff()
+	}
+	select {
+	case <-stopped:
+		return
+	case <-s.running.answered:
+	}
+	if s.running.asked {
+		// The answer was just given, and is on its way.
+		grace.Reset(stopGrace)
+		select {
+		case <-stopped:
+			return
+		case <-grace.C:
+		}
+	}
+	for _, d := range s.doors {
+		d.server.Stop()
+	}
+	<-stopped
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -220,56 +219,6 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ended
 	}
 	return failure
-}
-
-// end ends the servers and returns when no call runs any more.
-func (s *Server) end() {
-	s.running.close()
-	var graceful sync.WaitGroup
-	for _, d := range s.doors {
-		if crowd, ok := d.listener.(*crowd); ok {
-			crowd.close()
-		}
-		graceful.Go(d.server.GracefulStop)
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		graceful.Wait()
-	}()
-	grace := time.NewTimer(stopGrace)
-	defer grace.Stop()
-	select {
-	case <-stopped:
-		return
-	case <-grace.C:
-	}
-	select {
-	case <-s.running.idle:
-	default:
-		s.config.Log.Info("calls of the node's API did not end in time and are cut off", "grace", stopGrace)
-	}
-	for _, d := range s.doors {
-		d.conns.cutOff()
-	}
-	select {
-	case <-stopped:
-		return
-	case <-s.running.answered:
-	}
-	if s.running.asked {
-		// The answer was just given, and is on its way.
-		grace.Reset(stopGrace)
-		select {
-		case <-stopped:
-			return
-		case <-grace.C:
-		}
-	}
-	for _, d := range s.doors {
-		d.server.Stop()
-	}
-	<-stopped
 }
 
 // newGRPC makes a server of the API for one way in.

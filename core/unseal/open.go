@@ -201,7 +201,11 @@ func (r *Room) load(ctx context.Context, patient bool) loaded {
 			return &fatalError{&OtherKindError{Path: r.config.Storage.Configuration(), Made: l.configuration.VolumeKind, Wanted: found}}
 		}
 		var err error
-		if l.state, err = kind.State(ctx); err != nil {
+		if l.state, err = kind.State(ctx); err == nil && l.state == volume.Closed {
+			// A core that was killed while it opened or closed the volume may have left the key with the kernel.
+			err = kind.Close(ctx)
+		}
+		if err != nil {
 			return stateError(err)
 		}
 		return nil

@@ -65,11 +65,12 @@ func partsOf(config Config) (parts, error) {
 // kindOf returns the kind of volume that the parameters ask for.
 func kindOf(config Config) (func(nodeID string) volume.Kind, error) {
 	layout, log := config.Storage.Layout, config.Log
+	step := func(name string) { checkpoint.At(checkpoint.Volume(name)) }
 	switch wanted := config.Parameters.GetVolume().GetKind().(type) {
 	case *nodev1.Volume_Plain:
 		return func(string) volume.Kind { return volume.NewPlain(layout.Data) }, nil
 	case *nodev1.Volume_Fscrypt:
-		c := fscrypt.Config{Log: log.Named("fscrypt"), Data: layout.Data}
+		c := fscrypt.Config{Log: log.Named("fscrypt"), Data: layout.Data, Step: step}
 		if image := wanted.Fscrypt.GetImage(); image != nil {
 			c.Image, c.Size, c.Mount = image.GetPath(), image.GetSizeBytes(), layout.ImageMount()
 			if c.Image == "" {
@@ -82,7 +83,7 @@ func kindOf(config Config) (func(nodeID string) volume.Kind, error) {
 		return func(string) volume.Kind { return fscrypt.New(c) }, nil
 	case *nodev1.Volume_Luks:
 		return func(nodeID string) volume.Kind {
-			return luks.New(luks.Config{Log: log.Named("luks"), Device: wanted.Luks.GetDevice(), Data: layout.Data, NodeID: nodeID})
+			return luks.New(luks.Config{Log: log.Named("luks"), Device: wanted.Luks.GetDevice(), Data: layout.Data, NodeID: nodeID, Step: step})
 		}, nil
 	}
 	return nil, errors.New("unseal: the parameters name no kind of volume: set `volume` to plain, fscrypt or luks")

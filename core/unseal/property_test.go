@@ -1,6 +1,7 @@
 package unseal_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -131,6 +133,14 @@ func TestNothingIsLost(t *testing.T) {
 		end()
 		b.reboot(t)
 		if !begin() {
+			if _, err := os.Stat(b.layout.Recovery()); made == "" && err != nil {
+				// The machine has changed before there was a recovery file, or anything else to lose.
+				var unreadable *seal.UnreadableError
+				if err := running.wait(t); !errors.As(err, &unreadable) || b.disk.formats != 0 {
+					t.Fatalf("open of a node that was never made: %v; formatted %d times", err, b.disk.formats)
+				}
+				return
+			}
 			if _, err := b.unlock(t, b.recovered(t)); err != nil && status.Code(err) != codes.FailedPrecondition {
 				t.Fatalf("unlock: %v", err)
 			}

@@ -84,6 +84,12 @@ func newRoom(config Config, parts parts) (*Room, error) {
 		sealer = r.configurationForms
 	}
 	r.store = seal.NewStore(config.Storage.Configuration(), sealer)
+	// What was being written when an earlier core was stopped may hold keys that were to come, or those that went.
+	files := config.Storage
+	written := append(recovery.Files(files.Recovery()), files.Configuration(), files.VolumeKey(), files.CUK(), files.Consumed())
+	if err := storage.RemoveDrafts(written...); err != nil {
+		return nil, err
+	}
 	if err := r.look(); err != nil {
 		return nil, err
 	}

@@ -172,6 +172,9 @@ func TestStopped(t *testing.T) {
 					b.stopAt = ""
 					b.reboot(t)
 					goOn(t, b)
+					if s, _ := b.room.Status().Get(); len(s.GetWeaknesses()) != 0 {
+						t.Errorf("started after %d %s: %v", n, reference.taken[n], s.GetWeaknesses())
+					}
 					if _, err := b.room.RotateKeys(t.Context(), request); err != nil {
 						t.Fatalf("again after %d %s: %v", n, reference.taken[n], err)
 					}

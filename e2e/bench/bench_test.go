@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,6 +102,8 @@ func TestVerdicts(t *testing.T) {
 		"p50":                {bench.OfSamples(bench.Result{}, bench.P50, bench.AtMost(50), upTo(100)), 50, bench.Met},
 		"largest":            {bench.OfSamples(bench.Result{}, bench.Largest, bench.AtMost(30), []float64{29, 31, 30}), 31, bench.Missed},
 		"no samples":         {bench.OfSamples(bench.Result{}, bench.P99, bench.AtMost(98), nil), 0, bench.Failed},
+		"only reported":      {bench.OfPairs(bench.Result{}, bench.MedianRatio, bench.Any(), pairs(11, 12, 13, 14, 15, 16, 17)), 1.4, bench.Reported},
+		"not for this user":  {bench.OfError(bench.Result{}, fmt.Errorf("%w: not root", bench.ErrCannotRun)), 0, bench.Skipped},
 		"could not be had":   {bench.OfError(bench.Result{}, errors.New("why")), 0, bench.Failed},
 		"exactly the reach":  {bench.OfPairs(bench.Result{}, bench.MedianRatio, bench.AtMost(1.4), pairs(11, 12, 13, 14, 15, 16, 17)), 1.4, bench.Met},
 		"a difference below": {bench.OfPairs(bench.Result{}, bench.MedianDifference, bench.AtMost(4), pairs(1, 2, 3, 4, 5, 6, 7)), -6, bench.Met},
@@ -133,17 +136,19 @@ func TestSelect(t *testing.T) {
 func TestRunGoesOnAfterAFailure(t *testing.T) {
 	figure := bench.OfSamples(bench.Result{Name: "f"}, bench.P50, bench.AtMost(1), []float64{1})
 	say := func(string, ...any) {}
+	notHere := fmt.Errorf("%w: there is no TPM", bench.ErrCannotRun)
 	measure := func(name string, results []bench.Result, err error) bench.Measure {
 		return bench.Measure{Name: name, Run: func(context.Context, func(string, ...any)) ([]bench.Result, error) { return results, err }}
 	}
 	results := bench.Run(t.Context(), []bench.Measure{
 		measure("half", []bench.Result{figure}, errors.New("the disk is full")), measure("empty", nil, nil), measure("whole", []bench.Result{figure}, nil),
+		measure("elsewhere", nil, notHere),
 	}, say)
 	var got []string
 	for _, result := range results {
 		got = append(got, result.Measure+" "+string(result.Verdict))
 	}
-	if want := []string{"half met", "half failed", "empty failed", "whole met"}; !slices.Equal(got, want) {
+	if want := []string{"half met", "half failed", "empty failed", "whole met", "elsewhere not measured"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if !(&bench.Report{Results: results}).Failed() || !(&bench.Report{}).Failed() || (&bench.Report{Results: results[3:]}).Failed() {

@@ -52,8 +52,9 @@ func Run(ctx context.Context, measures []Measure, say func(format string, argume
 		}
 		results = append(results, found...)
 		if err != nil {
-			say("  failed: %v", err)
-			results = append(results, OfError(Result{Measure: measure.Name, Name: "-", What: measure.What}, err))
+			missing := OfError(Result{Measure: measure.Name, Name: "-", What: measure.What}, err)
+			say("  %s: %v", missing.Verdict, err)
+			results = append(results, missing)
 		}
 		say("  %.0f s", time.Since(begun).Seconds())
 	}

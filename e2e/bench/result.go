@@ -72,11 +72,14 @@ const (
 // Reach is what a figure is to be.
 type Reach struct {
 	// Bound says which end of the figure is compared: "value" or "low", the low end of its interval.
-	Bound string `json:"bound"`
-	// AtMost and AtLeast are the limit; one of them is set.
+	Bound string `json:"bound,omitempty"`
+	// AtMost and AtLeast are the limit; one of them is set, or none where the figure is only reported.
 	AtMost  *float64 `json:"at_most,omitempty"`
 	AtLeast *float64 `json:"at_least,omitempty"`
 }
+
+// Any is the reach of a figure that is only reported.
+func Any() Reach { return Reach{} }
 
 // AtMost is the reach of a figure that is not to be larger.
 func AtMost(limit float64) Reach { return Reach{Bound: "value", AtMost: &limit} }
@@ -91,11 +94,21 @@ type Verdict string
 const (
 	Met    Verdict = "met"
 	Missed Verdict = "missed"
+	// Reported: there is nothing that it is to be.
+	Reported Verdict = "reported"
 	// Failed: it could not be measured.
 	Failed Verdict = "failed"
+	// Skipped: this machine or user cannot measure it.
+	Skipped Verdict = "not measured"
 )
 
+// ErrCannotRun is wrapped by the error of a measure that needs what this machine or user does not have.
+var ErrCannotRun = errors.New("cannot run")
+
 func (r Reach) judge(value float64, interval *Interval) Verdict {
+	if r.AtMost == nil && r.AtLeast == nil {
+		return Reported
+	}
 	if r.Bound == "low" {
 		if interval == nil {
 			return Failed
@@ -147,6 +160,9 @@ func OfSamples(r Result, statistic Statistic, reach Reach, samples []float64) Re
 	default:
 		r.Value = slices.Max(samples)
 	}
+	if interval, coverage, err := MedianInterval(samples); err == nil && statistic == P50 {
+		r.Interval, r.Coverage = &interval, coverage
+	}
 	r.Verdict = reach.judge(r.Value, nil)
 	return r
 }
@@ -154,10 +170,13 @@ func OfSamples(r Result, statistic Statistic, reach Reach, samples []float64) Re
 // OfError fills in a result that could not be had.
 func OfError(r Result, err error) Result {
 	r.Verdict, r.Error = Failed, err.Error()
+	if errors.Is(err, ErrCannotRun) {
+		r.Verdict = Skipped
+	}
 	return r
 }
 
-// Failed says whether a measure could not be run. A reach that was missed is no failure of the run.
+// Failed says whether a measure has failed. A reach that was missed is no failure of the run, nor is what this machine or user cannot measure.
 func (r *Report) Failed() bool {
 	for _, result := range r.Results {
 		if result.Verdict == Failed {

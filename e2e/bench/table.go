@@ -17,8 +17,8 @@ func (r *Report) Table(w io.Writer) error {
 	say("%s on %s, %s, %s user, load before %s, commit %s\n\n", m.Filesystem, m.Device, m.Go, m.User, m.Load, m.Commit)
 	_, _ = fmt.Fprintln(columns, "MEASURE\tFIGURE\tN\tREEVE\tBARE\tSTATISTIC\tVALUE\t95 % INTERVAL\tREACH\tVERDICT")
 	for _, result := range r.Results {
-		if result.Verdict == Failed {
-			say("%s\t%s\t\t\t\t\t\t\t\t%s\n", result.Measure, result.Name, Failed)
+		if result.Verdict == Failed || result.Verdict == Skipped {
+			say("%s\t%s\t\t\t\t\t\t\t\t%s\n", result.Measure, result.Name, result.Verdict)
 			continue
 		}
 		a, b, interval := "", "", ""

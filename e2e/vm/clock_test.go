@@ -73,19 +73,16 @@ func (m *sealedMachine) clocks(t *testing.T) {
 		g.isWrong(t)
 		g.heals(t, time.Now())
 	})
-	step(t, "an hour behind", func(t *testing.T) {
-		g.setClock(t, time.Now().Add(-time.Hour))
-		g.start(t)
-		g.isWrong(t)
-		g.heals(t, time.Now())
-	})
-	step(t, "an hour ahead", func(t *testing.T) {
-		g.setClock(t, time.Now().Add(time.Hour))
-		g.start(t)
-		// Nothing is wrong with that as far as the node can tell; everything that it gets then is of the future when the time is set right.
-		g.awaitHome(t, "an hour ahead")
-		g.heals(t, time.Now())
-	})
+	for name, off := range map[string]time.Duration{"an hour behind": -time.Hour, "an hour ahead": time.Hour} {
+		step(t, name, func(t *testing.T) {
+			g.setClock(t, time.Now().Add(off))
+			g.start(t)
+			// Certificates are valid an hour before they were made: it is Home, or says why not. What it gets then must do when the time is set right.
+			s := g.await(t, "Home, or a state that names the clock", func(s status) bool { return s.home() || namesClock(s) })
+			t.Logf("%s: %s: %s", name, s.Membership.State, s.Membership.Reason)
+			g.heals(t, time.Now())
+		})
+	}
 	step(t, "off for years", func(t *testing.T) {
 		g.setClock(t, time.Now().AddDate(3, 0, 0))
 		g.start(t)
@@ -102,26 +99,40 @@ func (g *guest) setClock(t *testing.T, now time.Time) {
 	}
 }
 
+// namesClock says whether the reason of the membership's state is the clock.
+func namesClock(s status) bool {
+	return strings.Contains(s.Membership.Reason, "this machine's clock says")
+}
+
 // isWrong waits until the node says that its clock is.
 func (g *guest) isWrong(t *testing.T) {
 	t.Helper()
-	s := g.await(t, "a state that names the clock", func(s status) bool { return strings.Contains(s.Membership.Reason, "this machine's clock says") })
+	s := g.await(t, "a state that names the clock", namesClock)
 	if s.Membership.State != "Split" || s.Storage.State != "Open" {
 		t.Errorf("with a wrong clock: %s", s.text)
 	}
 	t.Logf("with a wrong clock: %s: %s", s.Membership.State, s.Membership.Reason)
 }
 
+// steady is how long a node must stay Home for what was wrong to be over: several heartbeats.
+const steady = 15 * time.Second
+
 // heals sets the time right, waits until the node has taken note of it and is Home, and stops it.
 func (g *guest) heals(t *testing.T, now time.Time) {
 	t.Helper()
 	g.setClock(t, now)
 	g.awaitHome(t, "the time is right")
-	// It is Home for good, and not until it asks the next time.
-	for range 3 {
-		g.must(t, "reeve", "node", "list")
-	}
-	g.awaitHome(t, "and stays so")
+	// For good, and not until it asks the cluster the next time.
+	var since time.Time
+	g.await(t, "Home for "+steady.String(), func(s status) bool {
+		switch {
+		case !s.home():
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		return !since.IsZero() && time.Since(since) > steady
+	})
 	g.stop(t)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -137,9 +138,14 @@ func (c *Cluster) AddNode(id, certified string) error {
 
 // ServeLocal serves the own API of the first node on a socket.
 func (c *Cluster) ServeLocal(socket string) error {
-	listener, err := net.Listen("unix", socket)
+	// Renamed to its place, so that there is a node at any time while it is served anew.
+	listener, err := net.Listen("unix", socket+".new")
 	if err != nil {
 		return err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := os.Rename(socket+".new", socket); err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	c.mu.Lock()
 	served := c.volume.served

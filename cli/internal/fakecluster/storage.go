@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -136,9 +135,8 @@ func (c *Cluster) change(state clusterv1.StorageState) {
 		if closed || local == nil {
 			return
 		}
-		local.GracefulStop()
-		_ = os.Remove(socket)
 		_ = c.ServeLocal(socket)
+		local.GracefulStop()
 	})
 }
 

@@ -147,6 +147,9 @@ func Check(path string) error {
 // digestSuffix is what the name of the file of the digest has more than that of the recovery file.
 const digestSuffix = ".sha256"
 
+// Files are the files that Write writes for a recovery file at path.
+func Files(path string) []string { return []string{path, path + digestSuffix} }
+
 // digest is a line of sha256sum, so that `sha256sum -c` checks a copy.
 func digest(path string, file []byte) []byte {
 	sum := sha256.Sum256(file)

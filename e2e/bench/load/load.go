@@ -12,11 +12,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reeveproject/reeve/e2e/bench"
 )
 
 // Operation is what is done to the store.
@@ -43,6 +45,9 @@ type Request struct {
 type Answer struct {
 	Operations int64         `json:"operations"`
 	Elapsed    time.Duration `json:"elapsed"`
+	// P50 and P99 are how long half and 99 % of the operations took at most.
+	P50 time.Duration `json:"p50"`
+	P99 time.Duration `json:"p99"`
 }
 
 // Rate is how many operations there were in a second.
@@ -91,30 +96,38 @@ func Do(ctx context.Context, store clientv3.KV, request Request) (Answer, error)
 	if request.InFlight < 1 || request.InFlight > maxWorkers || request.Duration <= 0 {
 		return Answer{}, fmt.Errorf("%d in flight for %s", request.InFlight, request.Duration)
 	}
-	var done atomic.Int64
 	var workers sync.WaitGroup
+	took := make([][]float64, request.InFlight)
 	failures := make(chan error, request.InFlight)
 	begun := time.Now()
-	for range request.InFlight {
+	for worker := range request.InFlight {
 		workers.Go(func() {
-			for time.Since(begun) < request.Duration {
+			for from := time.Now(); from.Sub(begun) < request.Duration; {
 				if err := operation(rand.IntN(Keys)); err != nil {
 					failures <- err
 					return
 				}
-				done.Add(1)
+				to := time.Now()
+				took[worker] = append(took[worker], float64(to.Sub(from)))
+				from = to
 			}
 		})
 	}
 	workers.Wait()
 	// Until the last operation has ended, so that none is counted for nothing.
-	answer := Answer{Operations: done.Load(), Elapsed: time.Since(begun)}
+	elapsed := time.Since(begun)
 	select {
 	case err := <-failures:
 		return Answer{}, err
 	default:
-		return answer, nil
 	}
+	all := slices.Concat(took...)
+	if len(all) == 0 {
+		return Answer{}, errors.New("not one operation was done")
+	}
+	return Answer{
+		Operations: int64(len(all)), Elapsed: elapsed, P50: time.Duration(bench.Quantile(all, 0.5)), P99: time.Duration(bench.Quantile(all, 0.99)),
+	}, nil
 }
 
 // Handler serves Do.

@@ -91,6 +91,9 @@ func TestAsk(t *testing.T) {
 		if answer.Elapsed < 50*time.Millisecond || answer.Rate() <= 0 {
 			t.Errorf("%s: %s, %v in a second", operation, answer.Elapsed, answer.Rate())
 		}
+		if answer.P50 < s.pause || answer.P99 < answer.P50 || answer.P99 > answer.Elapsed {
+			t.Errorf("%s: p50 %s, p99 %s, each takes %s at least", operation, answer.P50, answer.P99, s.pause)
+		}
 	}
 	if len(s.content) != load.Keys {
 		t.Errorf("puts made keys: there are %d", len(s.content))

@@ -7,11 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/e2e/bench"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // adopted is how many roles run when the core is replaced.
@@ -21,15 +18,11 @@ const adopted = 20
 func (b *Bed) adopt(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	_, count := b.count(0, adopted)
 	_, rounds := b.count(0, 15)
-	at, err := b.place()
+	reeve, err := b.newLauncher(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, at.remove()) }()
-	reeve, err := b.newLauncher(ctx, at)
-	if err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, reeve.at.remove()) }()
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
 	var running []*plugin.Instance
@@ -40,11 +33,11 @@ func (b *Bed) adopt(ctx context.Context, say func(string, ...any)) (results []be
 		}
 	}()
 	for n := range count {
-		instance, err := reeve.launch(ctx, fmt.Sprintf("hello-%d", n))
+		role, err := reeve.start(ctx, reeve.as(fmt.Sprintf("hello-%d", n)), reeve.unserved)
 		if err != nil {
 			return nil, err
 		}
-		running = append(running, instance)
+		running = append(running, role.Instance)
 	}
 	say("%d roles, adopted %d times", count, rounds)
 	var samples []float64
@@ -74,20 +67,7 @@ func (b *Bed) adopt(ctx context.Context, say func(string, ...any)) (results []be
 	}, bench.Largest, bench.AtMost(150), samples)}, nil
 }
 
-// launch launches hello under another role's name. Nobody serves its host socket: it does without.
-func (l *launcher) launch(ctx context.Context, name string) (*plugin.Instance, error) {
-	spec := l.spec
-	record := proto.CloneOf(spec.Plugin)
-	record.Grants[0].Role, spec.Role = name, name
-	spec.Plugin = record
-	remit, err := l.launcher.Prepare(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	instance, err := l.launcher.Launch(ctx, remit, spec, filepath.Join(l.run, "host", name+".sock"))
-	if err != nil {
-		return nil, err
-	}
-	_, err = instance.Status().Wait(ctx, func(status *rolev1.WatchResponse) bool { return status.GetState() == rolev1.RoleState_ROLE_STATE_READY })
-	return instance, err
+// unserved is a host socket that nobody serves: hello does without.
+func (l *launcher) unserved(remit *plugin.Remit) (string, func(), error) {
+	return filepath.Join(l.run, "host", remit.Role+".sock"), func() {}, nil
 }

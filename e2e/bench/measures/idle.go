@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/e2e/bench"
 )
 
@@ -18,7 +19,7 @@ const tick = 10 * time.Millisecond
 // idle measures a node that has a cluster and runs the built-in roles, and to which nobody speaks.
 func (b *Bed) idle(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	settle, duration, every := b.lasting(10*time.Second), b.lasting(60*time.Second), b.lasting(5*time.Second)
-	n, err := b.runningNode(ctx)
+	n, err := b.runningNode(ctx, storage.Plain)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,10 @@ func cpu(pid int) (time.Duration, error) {
 }
 
 // memory is what a process uses, in 10^6 bytes.
-type memory struct{ resident, proportional float64 }
+type memory struct {
+	// private is what it shares with no other.
+	resident, proportional, private float64
+}
 
 func rollup(pid int) (memory, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -114,7 +118,7 @@ func rollup(pid int) (memory, error) {
 	var m memory
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
-		into := map[string]*float64{"Rss": &m.resident, "Pss": &m.proportional}[name]
+		into := map[string]*float64{"Rss": &m.resident, "Pss": &m.proportional, "Private_Clean": &m.private, "Private_Dirty": &m.private}[name]
 		if into == nil {
 			continue
 		}
@@ -122,10 +126,10 @@ func rollup(pid int) (memory, error) {
 		if _, err := fmt.Sscan(value, &kib); err != nil {
 			return memory{}, fmt.Errorf("/proc/%d/smaps_rollup: %q: %w", pid, line, err)
 		}
-		*into = kib * 1024 / 1e6
+		*into += kib * 1024 / 1e6
 	}
-	if m.resident == 0 || m.proportional == 0 {
-		return memory{}, fmt.Errorf("/proc/%d/smaps_rollup names no Rss or Pss", pid)
+	if m.resident == 0 || m.proportional == 0 || m.private == 0 {
+		return memory{}, fmt.Errorf("/proc/%d/smaps_rollup names no Rss, Pss or private memory", pid)
 	}
 	return m, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/cgroup"
@@ -31,17 +32,13 @@ import (
 // log, the check of who listens), with go-plugin's own way from exec to the first answer. The executables are of one kind and nearly one size.
 func (b *Bed) launch(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	warm, count := b.count(5, 120)
-	at, err := b.place()
+	reeve, err := b.newLauncher(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, at.remove()) }()
-	reeve, err := b.newLauncher(ctx, at)
-	if err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, reeve.at.remove()) }()
 	say("%d pairs", count)
-	pairs, err := bench.Interleave(ctx, warm, count, reeve.once, func(ctx context.Context) (float64, error) { return b.bareLaunch(ctx, at) })
+	pairs, err := bench.Interleave(ctx, warm, count, reeve.once, func(ctx context.Context) (float64, error) { return b.bareLaunch(ctx, reeve.at) })
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +51,8 @@ func (b *Bed) launch(ctx context.Context, say func(string, ...any)) (results []b
 
 // launcher launches hello as the core does.
 type launcher struct {
+	// at is its own place, which whoever made the launcher removes.
+	at       place
 	launcher *plugin.Launcher
 	hosts    *hostapi.Server
 	spec     plugin.Spec
@@ -82,7 +81,17 @@ func (l *launcher) successor() (*plugin.Launcher, error) {
 	})
 }
 
-func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
+// newLauncher makes a launcher in a place of its own.
+func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
+	at, err := b.place()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, at.remove())
+		}
+	}()
 	data, run := filepath.Join(at.work, "data"), filepath.Join(at.run, "n")
 	for _, directory := range []string{data, run} {
 		if err := os.Mkdir(directory, 0o711); err != nil {
@@ -100,7 +109,7 @@ func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &launcher{data: data, run: run, store: store, users: users}
+	l = &launcher{at: at, data: data, run: run, store: store, users: users}
 	if l.launcher, err = l.successor(); err != nil {
 		return nil, err
 	}
@@ -124,60 +133,102 @@ func (b *Bed) newLauncher(ctx context.Context, at place) (*launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.spec = plugin.Spec{Role: "hello", Generation: 1, Plugin: &clusterv1.PluginRecord{
+	l.spec = plugin.Spec{Generation: 1, Plugin: &clusterv1.PluginRecord{
 		Name: manifest.GetName(), Version: manifest.GetVersion(), Digests: map[string]string{plugin.Platform: digest}, Manifest: manifest, Generation: 1,
-		Grants: []*clusterv1.RoleGrants{{Role: "hello"}},
 	}}
+	l.spec = l.as("hello")
 	return l, nil
 }
 
-func (l *launcher) once(ctx context.Context) (float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	begun := time.Now()
-	remit, err := l.launcher.Prepare(ctx, l.spec)
-	if err != nil {
-		return 0, err
-	}
-	socket, closeSocket, err := l.hosts.Open(remit)
-	if err != nil {
-		return 0, errors.Join(err, l.launcher.Discard(remit))
-	}
-	defer closeSocket()
-	instance, err := l.launcher.Launch(ctx, remit, l.spec, socket)
-	if err != nil {
-		return 0, err
-	}
-	_, err = instance.Status().Wait(ctx, func(status *rolev1.WatchResponse) bool { return status.GetState() == rolev1.RoleState_ROLE_STATE_READY })
-	took := time.Since(begun)
-	return milliseconds(took), errors.Join(err, instance.Stop(ctx, plugin.DefaultGrace))
+// as is what is launched under a name of the plugin's roles, with what it was granted.
+func (l *launcher) as(role string, grants ...*rolev1.Grant) plugin.Spec {
+	spec := l.spec
+	spec.Role, spec.Plugin = role, proto.CloneOf(l.spec.Plugin)
+	spec.Plugin.Grants = []*clusterv1.RoleGrants{{Role: role, Grants: grants}}
+	return spec
 }
 
-// bareLaunch is what the documentation of go-plugin shows, with the settings of the core: a Unix socket, gRPC, no TLS, nothing of the environment.
-func (b *Bed) bareLaunch(ctx context.Context, at place) (float64, error) {
+// instance is a role that is Ready.
+type instance struct {
+	*plugin.Instance
+	closeSocket func()
+}
+
+// stop stops the role, and its host socket.
+func (i *instance) stop(ctx context.Context) error {
+	defer i.closeSocket()
+	return i.Stop(context.WithoutCancel(ctx), plugin.DefaultGrace)
+}
+
+// start launches a role and returns when it is Ready. open makes its host socket.
+func (l *launcher) start(ctx context.Context, spec plugin.Spec, open func(*plugin.Remit) (string, func(), error)) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	remit, err := l.launcher.Prepare(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	socket, closeSocket, err := open(remit)
+	if err != nil {
+		return nil, errors.Join(err, l.launcher.Discard(remit))
+	}
+	launched, err := l.launcher.Launch(ctx, remit, spec, socket)
+	if err != nil {
+		closeSocket()
+		return nil, err
+	}
+	i := &instance{launched, closeSocket}
+	if _, err = i.Status().Wait(ctx, func(status *rolev1.WatchResponse) bool { return status.GetState() == rolev1.RoleState_ROLE_STATE_READY }); err != nil {
+		return nil, errors.Join(err, i.stop(ctx))
+	}
+	return i, nil
+}
+
+// once launches a role and stops it: how long the first took.
+func (l *launcher) once(ctx context.Context) (float64, error) { return l.onceAs(ctx, l.spec) }
+
+func (l *launcher) onceAs(ctx context.Context, spec plugin.Spec) (float64, error) {
 	begun := time.Now()
-	client := goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig: role.Handshake, Plugins: goplugin.PluginSet{role.PluginName: &describer{}},
-		Cmd: exec.Command(b.Programs.bench("barehello")), SkipHostEnv: true, AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
-		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: at.run}, Logger: hclog.NewNullLogger(),
-	})
-	defer client.Kill()
-	protocol, err := client.Client()
+	launched, err := l.start(ctx, spec, l.hosts.Open)
 	if err != nil {
 		return 0, err
+	}
+	return milliseconds(time.Since(begun)), launched.stop(ctx)
+}
+
+// bareLaunch is one of bareHello.
+func (b *Bed) bareLaunch(ctx context.Context, at place) (float64, error) {
+	begun := time.Now()
+	_, end, err := b.bareHello(ctx, at)
+	took := time.Since(begun)
+	end()
+	return milliseconds(took), err
+}
+
+// bareHello is what the documentation of go-plugin shows, with the settings of the core: a Unix socket, gRPC, no TLS, nothing of the environment. It returns
+// the process that has answered, and what ends it, whatever the error is.
+func (b *Bed) bareHello(ctx context.Context, at place) (pid int, end func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	command := exec.Command(b.Programs.bench("barehello"))
+	client := goplugin.NewClient(&goplugin.ClientConfig{
+		HandshakeConfig: role.Handshake, Plugins: goplugin.PluginSet{role.PluginName: &describer{}}, Cmd: command, SkipHostEnv: true,
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: at.run}, Logger: hclog.NewNullLogger(),
+	})
+	protocol, err := client.Client()
+	if err != nil {
+		return 0, client.Kill, err
 	}
 	served, err := protocol.Dispense(role.PluginName)
 	if err != nil {
-		return 0, err
+		return 0, client.Kill, err
 	}
 	hello, ok := served.(rolev1.RoleServiceClient)
 	if !ok {
-		return 0, fmt.Errorf("dispensed a %T", served)
+		return 0, client.Kill, fmt.Errorf("dispensed a %T", served)
 	}
 	_, err = hello.Describe(ctx, &rolev1.DescribeRequest{})
-	return milliseconds(time.Since(begun)), err
+	return command.Process.Pid, client.Kill, err
 }
 
 // describer is the host's half of the bare plugin.

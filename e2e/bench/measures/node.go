@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"filippo.io/age"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -36,19 +38,35 @@ const patience = time.Minute
 
 // node is a cluster of one node, which may run or not.
 type node struct {
-	bed    *Bed
-	at     place
-	owner  ed25519.PrivateKey
-	core   *process
-	local  *grpc.ClientConn
-	watch  grpc.ServerStreamingClient[nodev1.WatchStatusResponse]
-	cancel context.CancelFunc
+	bed   *Bed
+	at    place
+	owner ed25519.PrivateKey
+	// recovery is the owner's recovery key; nil: the volume is plain.
+	recovery *age.X25519Identity
+	core     *process
+	local    *grpc.ClientConn
+	watch    grpc.ServerStreamingClient[nodev1.WatchStatusResponse]
+	// rewatch makes another stream in the place of watch.
+	rewatch func() error
+	cancel  context.CancelFunc
+	// unlocked says that the volume was given its recovery key since the start.
+	unlocked bool
 	// last is the newest status that was read.
 	last *nodev1.Status
 }
 
-// newNode makes the files of a node. close stops what runs and removes them.
-func (b *Bed) newNode() (*node, error) {
+// newNode makes the files of a node with a kind of volume. close stops what runs and removes them.
+func (b *Bed) newNode(kind storage.VolumeKind) (*node, error) {
+	var recovery *age.X25519Identity
+	if kind == storage.Fscrypt {
+		if err := needsRoot(); err != nil {
+			return nil, err
+		}
+		var err error
+		if recovery, err = age.GenerateX25519Identity(); err != nil {
+			return nil, err
+		}
+	}
 	at, err := b.place()
 	if err != nil {
 		return nil, err
@@ -57,7 +75,7 @@ func (b *Bed) newNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{bed: b, at: at, owner: private}
+	n := &node{bed: b, at: at, owner: private, recovery: recovery}
 	document, err := protojson.Marshal(n.parameters(public))
 	if err != nil {
 		return nil, err
@@ -80,7 +98,7 @@ func (n *node) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 		{Name: "replace-file", Parameters: map[string]string{"path": filepath.Join(n.at.work, "hosts")}},
 		{Name: "connect", Parameters: map[string]string{"port": "53"}},
 	}}}
-	return &nodev1.Parameters{
+	parameters := &nodev1.Parameters{
 		Version: "reeve.node.v1",
 		Directories: &nodev1.Directories{
 			System: filepath.Join(n.at.work, "system"), Data: filepath.Join(n.at.work, "data"), Run: filepath.Join(n.at.run, "n"),
@@ -95,7 +113,15 @@ func (n *node) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 			},
 		}},
 	}
+	if n.recovery != nil {
+		parameters.Volume.Kind = &nodev1.Volume_Fscrypt{Fscrypt: &nodev1.FscryptVolume{Image: &nodev1.LoopImage{SizeBytes: new(int64(imageSize))}}}
+		parameters.GetBootstrap().RecoveryRecipient = n.recovery.Recipient().String()
+	}
+	return parameters
 }
+
+// layout is where the node keeps what.
+func (n *node) layout() storage.Layout { return storage.NewLayout(n.parameters(nil).GetDirectories()) }
 
 // start executes reeved and follows its status.
 func (n *node) start(ctx context.Context) error {
@@ -111,7 +137,7 @@ func (n *node) follow(ctx context.Context) error {
 	var err error
 	n.local, err = grpc.NewClient("passthrough:///node.sock", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.at.run, "n", "node.sock"))
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.layout().NodeSocket())
 		}),
 		// To look costs next to nothing, and what is measured must not wait for the measure.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -130,14 +156,18 @@ func (n *node) follow(ctx context.Context) error {
 		}
 	}(n.cancel, n.core)
 	defer time.AfterFunc(patience, n.cancel).Stop()
-	n.watch, err = nodev1.NewNodeServiceClient(n.local).WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
-	if err != nil {
+	n.rewatch = func() error {
+		stream, err := nodev1.NewNodeServiceClient(n.local).WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
+		n.watch = stream
+		return err
+	}
+	if err := n.rewatch(); err != nil {
 		return fmt.Errorf("the node does not answer: %w\n%s", err, n.core.lastLines())
 	}
 	return nil
 }
 
-// await reads the node's status until it is as it should be.
+// await reads the node's status until it is as it should be. A volume that waits for its owner gets the recovery key.
 func (n *node) await(ctx context.Context, what string, ok func(*nodev1.Status) bool) error {
 	deadline := time.Now().Add(patience)
 	for n.last == nil || !ok(n.last) {
@@ -146,6 +176,9 @@ func (n *node) await(ctx context.Context, what string, ok func(*nodev1.Status) b
 			return fmt.Errorf("%s: %w\nlast seen: %v\n%s", what, err, n.last, n.core.lastLines())
 		}
 		n.last = response.GetStatus()
+		if err := n.unlock(ctx); err != nil {
+			return fmt.Errorf("%s: %w\n%s", what, err, n.core.lastLines())
+		}
 	}
 	return nil
 }
@@ -155,14 +188,27 @@ func (n *node) next(ctx context.Context, deadline time.Time) (*nodev1.WatchStatu
 	timer := time.AfterFunc(time.Until(deadline), n.cancel)
 	defer timer.Stop()
 	defer context.AfterFunc(ctx, n.cancel)()
-	response, err := n.watch.Recv()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	for {
+		response, err := n.watch.Recv()
+		if err == nil {
+			return response, nil
+		}
+		// The API of a node whose volume is not open ends when it is opened, and the whole node's comes in its place. A plain one has it too, if it is slow.
+		if status.Code(err) == codes.Unavailable && !n.core.hasEnded() {
+			if err = n.rewatch(); err == nil {
+				continue
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case n.core.hasEnded():
+			return nil, fmt.Errorf("reeved has ended by itself: %w", err)
+		case status.Code(err) == codes.Canceled:
+			return nil, fmt.Errorf("not within %s", patience)
+		}
+		return nil, err
 	}
-	if status.Code(err) == codes.Canceled {
-		return nil, fmt.Errorf("not within %s", patience)
-	}
-	return response, err
 }
 
 // instanceOf returns the instance of a role in a status; nil if there is none.
@@ -209,16 +255,22 @@ func (n *node) stop() error {
 		// A core that did not stop may have left roles.
 		err = errors.Join(err, exec.Command(n.bed.Programs.reeved(), "reap", "--parameters", n.parametersFile()).Run())
 	}
-	n.core, n.local, n.watch, n.cancel, n.last = nil, nil, nil, nil, nil
+	n.core, n.local, n.watch, n.rewatch, n.cancel, n.last, n.unlocked = nil, nil, nil, nil, nil, nil, false
 	return err
 }
 
 // close stops the node and removes its files.
-func (n *node) close() error { return errors.Join(n.stop(), n.at.remove()) }
+func (n *node) close() error {
+	err := n.stop()
+	if n.recovery != nil {
+		unmountLeft(n.layout())
+	}
+	return errors.Join(err, n.at.remove())
+}
 
 // runningNode is newNode, start and up.
-func (b *Bed) runningNode(ctx context.Context) (*node, error) {
-	n, err := b.newNode()
+func (b *Bed) runningNode(ctx context.Context, kind storage.VolumeKind) (*node, error) {
+	n, err := b.newNode(kind)
 	if err != nil {
 		return nil, err
 	}

@@ -66,12 +66,20 @@ func startProcess(log string, lines chan<- string, executable string, arguments 
 
 func (p *process) pid() int { return p.command.Process.Pid }
 
-// stop ends the process and returns when it has ended.
-func (p *process) stop() error {
+// hasEnded says whether it has ended, by itself or since it was stopped.
+func (p *process) hasEnded() bool {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s has ended by itself: %v\n%s", filepath.Base(p.command.Path), p.err, p.lastLines())
+		return true
 	default:
+		return false
+	}
+}
+
+// stop ends the process and returns when it has ended.
+func (p *process) stop() error {
+	if p.hasEnded() {
+		return fmt.Errorf("%s has ended by itself: %v\n%s", filepath.Base(p.command.Path), p.err, p.lastLines())
 	}
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

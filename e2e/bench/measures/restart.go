@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/e2e/bench"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -13,7 +14,7 @@ import (
 // random.
 func (b *Bed) restart(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	warm, count := b.count(1, 60)
-	n, err := b.runningNode(ctx)
+	n, err := b.runningNode(ctx, storage.Plain)
 	if err != nil {
 		return nil, err
 	}
@@ -37,15 +38,7 @@ func (b *Bed) restart(ctx context.Context, say func(string, ...any)) (results []
 		took := time.Since(begun)
 		return milliseconds(took), store.stop()
 	}
-	reeve := func(ctx context.Context) (float64, error) {
-		begun := time.Now()
-		if err := n.start(ctx); err != nil {
-			return 0, err
-		}
-		err := n.await(ctx, "Home, with consensus and curator Ready", func(s *nodev1.Status) bool { return home(s) && ready(s, "consensus", "curator") })
-		took := time.Since(begun)
-		return milliseconds(took), errors.Join(err, n.stop())
-	}
+	reeve := n.restarts("Home, with consensus and curator Ready", func(s *nodev1.Status) bool { return home(s) && ready(s, "consensus", "curator") })
 	// The first start of the bare part makes its member.
 	if _, err := bare(ctx); err != nil {
 		return nil, err
@@ -59,6 +52,19 @@ func (b *Bed) restart(ctx context.Context, say func(string, ...any)) (results []
 		Name: "start", What: "exec of reeved to Home, consensus and curator Ready", Against: "bare embedded etcd, exec to first write", Unit: "ms",
 		Notes: []string{"restart of a formed cluster; etcd's timing is 100/1000 ms on both sides"},
 	}, bench.MedianDifference, bench.AtMost(250), pairs)}, nil
+}
+
+// restarts measures from exec of reeved until the node, which does not run, is as it should be, and stops it again.
+func (n *node) restarts(what string, ok func(*nodev1.Status) bool) bench.Side {
+	return func(ctx context.Context) (float64, error) {
+		begun := time.Now()
+		if err := n.start(ctx); err != nil {
+			return 0, err
+		}
+		err := n.await(ctx, what, ok)
+		took := time.Since(begun)
+		return milliseconds(took), errors.Join(err, n.stop())
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/e2e/bench"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -18,7 +19,7 @@ import (
 // the role: lighthouse, a third party's, which first opens the store.
 func (b *Bed) roleAdd(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	warm, count := b.count(5, 120)
-	n, err := b.runningNode(ctx)
+	n, err := b.runningNode(ctx, storage.Plain)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (b *Bed) death(ctx context.Context, say func(string, ...any)) (results []be
 	warm, count := b.count(3, 120)
 	// A role dies while it runs: the node is not to be busy with its start any more.
 	calm := b.lasting(200 * time.Millisecond)
-	n, err := b.runningNode(ctx)
+	n, err := b.runningNode(ctx, storage.Plain)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/e2e/bench"
 	"github.com/reeveproject/reeve/e2e/bench/load"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -19,19 +20,15 @@ func (b *Bed) store(ctx context.Context, say func(string, ...any)) (results []be
 	warm, count := b.count(3, 120)
 	// Short, so that what disturbs the machine for longer meets both sides of a pair.
 	slice := b.lasting(250 * time.Millisecond)
-	n, err := b.runningNode(ctx)
+	n, err := b.runningNode(ctx, storage.Plain)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	if err := errors.Join(n.addPlugin(ctx, b.Programs.bench("store")), n.addRole(ctx, "benchstore")); err != nil {
+	confined, err := n.addStoreClient(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if err := n.await(ctx, "benchstore Ready", func(s *nodev1.Status) bool { return ready(s, "benchstore") }); err != nil {
-		return nil, err
-	}
-	confined := endpoint(n.last, "benchstore")
-
 	at, err := b.place()
 	if err != nil {
 		return nil, err
@@ -63,8 +60,8 @@ func (b *Bed) store(ctx context.Context, say func(string, ...any)) (results []be
 	side := func(url string, request load.Request) bench.Side {
 		return func(ctx context.Context) (float64, error) {
 			answer, err := load.Ask(ctx, caller, url, request)
-			if err == nil && answer.Operations == 0 {
-				err = errors.New("not one operation was done")
+			if err != nil {
+				return 0, err
 			}
 			return answer.Rate(), err
 		}
@@ -86,6 +83,16 @@ func (b *Bed) store(ctx context.Context, say func(string, ...any)) (results []be
 		}
 	}
 	return results, nil
+}
+
+// addStoreClient has the node run the role that puts loads on the store, and returns where it is told to.
+func (n *node) addStoreClient(ctx context.Context) (url string, err error) {
+	const name = "benchstore"
+	if err := errors.Join(n.addPlugin(ctx, n.bed.Programs.bench("store")), n.addRole(ctx, name)); err != nil {
+		return "", err
+	}
+	err = n.await(ctx, name+" Ready", func(s *nodev1.Status) bool { return ready(s, name) })
+	return endpoint(n.last, name), err
 }
 
 // endpoint is the address that a role serves HTTP on.

@@ -55,6 +55,17 @@ func All(ctx context.Context, workspace, directory string) (*Programs, error) {
 	return p, nil
 }
 
+// Failpoints builds the core so that it can be stopped at every step on its way, and says which it takes, and returns the program.
+func (p *Programs) Failpoints(ctx context.Context) (string, error) {
+	directory := filepath.Join(p.Directory, "failpoints")
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return "", err
+	}
+	arguments := append([]string{"build"}, Flags...)
+	arguments = append(arguments, "-tags", "failpoints", "-o", directory+"/", module+"core/cmd/reeved")
+	return filepath.Join(directory, "reeved"), Go(ctx, p.Workspace, []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}, arguments...)
+}
+
 // Genesis is the genesis catalog of the built-in plugins.
 func (p *Programs) Genesis() string { return filepath.Join(p.Plugins(), "genesis.json") }
 

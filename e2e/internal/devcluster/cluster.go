@@ -159,6 +159,8 @@ func (c *Cluster) end(t testing.TB) {
 		c.kill(t, stray)
 	}
 	c.commands.Wait()
+	// What a core that was killed had open.
+	c.unmount(t)
 	// As root the run directory is not below home, and the dev directory need not be.
 	state := c.State()
 	if run, err := filepath.EvalSymlinks(filepath.Join(state, "run")); err == nil {

@@ -28,6 +28,8 @@ type Status struct {
 		Reason string `json:"reason"`
 	} `json:"membership"`
 	Roles []Role `json:"roles"`
+	// Storage is the volume and what keeps its keys.
+	Storage Storage `json:"storage"`
 }
 
 // Role is a role on the node.
@@ -100,6 +102,9 @@ func (s Status) PIDs() map[string]int {
 func (s Status) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s %s (%s)", s.Node.ID, s.Membership.State, s.Membership.Reason)
+	if s.Storage.Kind != "" {
+		fmt.Fprintf(&text, "\n\tstorage %+v", s.Storage)
+	}
 	for _, role := range s.Roles {
 		fmt.Fprintf(&text, "\n\t%s %s (%s) pid %d, restarts %d", role.Role, role.State, role.Reason, role.PID, role.Restarts)
 	}

@@ -8,9 +8,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // endTimeout is how long a process of this machine may take to end when it is told to.
@@ -28,16 +28,24 @@ type process struct {
 func start(output io.Writer, program string, arguments ...string) (*process, error) {
 	command := exec.Command(program, arguments...)
 	command.Stdout, command.Stderr = output, output
-	// A terminal's Ctrl-C is for the test, which ends what it started.
-	command.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
-	}
+	// A terminal's Ctrl-C is for the test, which ends what it started. What a test leaves that is killed ends with it: the kernel ends it with the thread that
+	// started it, which therefore stays for as long as it runs.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{command: command, gone: make(chan struct{})}
+	started := make(chan error)
 	go func() {
-		p.err = command.Wait()
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := command.Start()
+		started <- err
+		if err == nil {
+			p.err = command.Wait()
+		}
 		close(p.gone)
 	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
 	return p, nil
 }
 
