@@ -214,7 +214,14 @@ func TestSteps(t *testing.T) {
 	for name, machine := range map[string]bool{"bootstrap": false, "bootstrap, with the machine": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			killedOnFirstStart(t, at["bootstrap"], machine)
+			killedOnFirstStart(t, slices.DeleteFunc(slices.Clone(at["bootstrap"]), ofNode), machine)
+		})
+	}
+	// A node that was stopped at a file of its own may not come to the next one again, so each has one to itself.
+	for n, at := range slices.DeleteFunc(slices.Clone(at["bootstrap"]), func(p point) bool { return !ofNode(p) }) {
+		t.Run("bootstrap, "+at.String(), func(t *testing.T) {
+			t.Parallel()
+			killedOnFirstStart(t, []point{at}, n%2 == 0)
 		})
 	}
 	for _, w := range ways() {
@@ -260,12 +267,7 @@ func killedOnFirstStart(t *testing.T, at []point, machine bool) {
 	for _, at := range at {
 		at.n = 1
 		if reachedUp(t, c, c.StartCore(t, buildFailpoints(t), at.variable())) {
-			// What the running node writes now and then it may have written before it was stopped.
-			if !ofNode(at) {
-				t.Errorf("the node is up, and has not come to %s", at)
-			}
-			stopCore(t, c)
-			continue
+			t.Fatalf("the node is up, and has not come to %s", at)
 		}
 		reached++
 		now, is := openFields(t, c), fileSystem(t, c)
@@ -339,7 +341,8 @@ func killedLater(t *testing.T, w way, at []point) {
 		if result := killed.Wait(t, patience); result.Code != -1 {
 			t.Fatalf("the core did not come to the step %s, or ended otherwise: %s", at, result)
 		}
-		if n%2 == 0 {
+		machine := n%2 == 0
+		if machine {
 			c.PowerOff(t)
 		}
 		c.StartCore(t, "")
@@ -362,5 +365,10 @@ func killedLater(t *testing.T, w way, at []point) {
 		}
 		recovered(t, c, c.RecoveryKey())
 		stopCore(t, c)
+		if !machine {
+			// A core that found the volume open had no key to finish with what was interrupted: the next one has, and must not meet the next point by that.
+			startUp(t, c, fewRoles...)
+			stopCore(t, c)
+		}
 	}
 }

@@ -37,13 +37,23 @@ func (e *VersionError) Error() string {
 // errDamaged quotes nothing of the document, which may be a secret.
 var errDamaged = errors.New("it is damaged: it is not what was written")
 
-// WriteDocument is WriteFile with a versioned document that has the JSON of content.
+// WriteDocument is WriteFile with a versioned document that has the JSON of content. What it replaces is overwritten, as far as the disk does that: the former
+// keys of a node are not to be found on it.
 func WriteDocument(path string, version int, content any, mode os.FileMode) error {
 	encoded, err := encodeDocument(version, content)
 	if err != nil {
 		return fmt.Errorf("storage: write %s: %w", path, err)
 	}
-	return WriteFile(path, encoded, mode)
+	before, beforeErr := replaced(path)
+	err = WriteFile(path, encoded, mode)
+	if beforeErr == nil {
+		if err != nil {
+			return errors.Join(err, before.file.Close())
+		}
+		// The new document counts, whatever becomes of the old one's bytes.
+		_ = before.erase()
+	}
+	return err
 }
 
 // ReadDocument reads a document that WriteDocument has written into content, a pointer. It takes nothing but exactly what was written: any other byte is an

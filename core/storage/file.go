@@ -102,7 +102,7 @@ func RemoveDrafts(paths ...string) error {
 			if !ok || number == "" || strings.Trim(number, "0123456789") != "" || !entry.Type().IsRegular() {
 				continue
 			}
-			if err := remove(filepath.Join(filepath.Dir(path), entry.Name())); err != nil {
+			if err := Erase(filepath.Join(filepath.Dir(path), entry.Name())); err != nil {
 				return err
 			}
 		}

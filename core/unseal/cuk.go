@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/storage"
@@ -96,35 +94,11 @@ func (r *Room) wantsCUK() bool {
 	return r.parts.tpm != nil && r.encrypted() && allows(r.configuration.CUKSources, sourceTPM)
 }
 
-// removeCUK overwrites the file of the sealed CUK and removes it. Whether the disk keeps what was overwritten elsewhere nobody can say: what protects it then is
-// the TPM, and a rotation of the CUK has it open nothing.
+// removeCUK erases the file of the sealed CUK. Whether the disk keeps what was overwritten elsewhere nobody can say: what protects it then is the TPM, and a
+// rotation of the CUK has it open nothing.
 func (r *Room) removeCUK() error {
-	path := r.config.Storage.CUK()
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && info.Mode().IsRegular() {
-		err = overwrite(path, info.Size())
-	}
-	if err == nil {
-		err = os.Remove(path)
-	}
-	if err != nil {
+	if err := storage.Erase(r.config.Storage.CUK()); err != nil {
 		return fmt.Errorf("unseal: remove the file of the sealed CUK: %w", err)
 	}
-	return storage.SyncDirectory(filepath.Dir(path))
-}
-
-func overwrite(path string, size int64) error {
-	// Only root may write to what it may only read; everybody may change the mode of what is theirs.
-	if err := os.Chmod(path, 0o600); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(make([]byte, size))
-	return errors.Join(err, f.Sync(), f.Close())
+	return nil
 }

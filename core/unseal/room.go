@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
@@ -52,8 +53,8 @@ type Room struct {
 	kind volume.Kind
 	// cuk is the cluster's half, as long as the volume is open; nil if it is not known, since the volume was open when the core started.
 	cuk *keys.Secret
-	// nodeID is what is known of it without the configuration.
-	nodeID string
+	// id is the node's ID, as far as it is known. It is told while a step is taken, too.
+	id atomic.Pointer[string]
 	// open says that Open has returned, mine that this room has opened the volume, and so closes it.
 	open, mine bool
 	// sealed says that only Unlock opens the volume.
@@ -116,7 +117,7 @@ func (r *Room) look() error {
 	if head.VolumeKind != description.Kind {
 		return &OtherKindError{Path: r.config.Storage.Configuration(), Made: head.VolumeKind, Wanted: description.Kind}
 	}
-	r.nodeID = head.NodeID
+	r.id.Store(&head.NodeID)
 	r.kind = r.parts.kind(head.NodeID)
 	return nil
 }
@@ -193,9 +194,10 @@ func (r *Room) Status() *event.Value[*clusterv1.StorageStatus] { return &r.board
 
 // NodeID is the node's ID; empty before the node has a key.
 func (r *Room) NodeID() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.nodeID
+	if id := r.id.Load(); id != nil {
+		return *id
+	}
+	return ""
 }
 
 // Opened is an open volume.
@@ -258,8 +260,10 @@ func (r *Room) volume() keys.Volume {
 
 // known takes a configuration for the node's.
 func (r *Room) known(c *seal.Configuration) {
-	r.configuration, r.nodeID = c, c.NodeID()
-	r.kind = r.parts.kind(r.nodeID)
+	id := c.NodeID()
+	r.configuration = c
+	r.id.Store(&id)
+	r.kind = r.parts.kind(id)
 }
 
 // RecoveryFile is what the RPC GetRecoveryFile answers.

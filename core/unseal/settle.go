@@ -21,7 +21,7 @@ func (r *Room) finish(ctx context.Context, from string, data *keys.Secret) error
 			if err != nil {
 				return err
 			}
-			return consumed.Mark(r.config.Parameters, r.nodeID, r.configuration.ClusterID)
+			return consumed.Mark(r.config.Parameters, r.NodeID(), r.configuration.ClusterID)
 		})
 		if err != nil {
 			return err

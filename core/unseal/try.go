@@ -135,12 +135,13 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 		if err != nil {
 			return nil, err
 		}
-		nodeID := r.nodeID
+		id := r.id.Load()
 		r.known(c)
 		defer func() {
 			if err != nil {
 				c.Destroy()
-				r.configuration, r.nodeID = nil, nodeID
+				r.configuration = nil
+				r.id.Store(id)
 			}
 		}()
 	} else if !recovered.NodeKey.Equal(r.configuration.NodeKey) || recovered.ClusterID != r.configuration.ClusterID {
@@ -204,8 +205,6 @@ func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration
 			c.Destroy()
 			return nil, errOtherNode
 		}
-		// What the owner has opened by hand is the owner's word for the machine. Nothing else proves the head of a file that cannot be opened.
-		c.CUKSources = head.CUKSources
 	}
 	return c, nil
 }
