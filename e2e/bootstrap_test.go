@@ -2,9 +2,8 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/ed25519"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,32 +12,37 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 )
 
-// sealed is what the tests read of the sealed configuration.
+// sealed is what the tests read of a sealed configuration whose sealer is a file.
 type sealed struct {
-	ClusterID string `json:"cluster_id"`
-	Phase     string `json:"phase"`
-	Sealed    []byte `json:"sealed"`
+	ClusterID string
+	Phase     string
+	NodeKey   ed25519.PrivateKey
 }
 
 // readSealed returns the sealed configuration; ok is false if there is none.
 func readSealed(t *testing.T, c *devcluster.Cluster) (s sealed, ok bool) {
 	t.Helper()
-	content, err := os.ReadFile(c.Path("system", "configuration.json"))
-	if errors.Is(err, fs.ErrNotExist) {
+	configuration := loadSealed(t, c)
+	if configuration == nil {
 		return s, false
 	}
+	return sealed{ClusterID: configuration.ClusterID, Phase: string(configuration.Phase), NodeKey: configuration.NodeKey}, true
+}
+
+// loadSealed returns the sealed configuration, nil if there is none.
+func loadSealed(t *testing.T, c *devcluster.Cluster) *seal.Configuration {
+	t.Helper()
+	configuration, err := seal.NewStore(c.Path("system", "configuration.json"), seal.File{}).Load(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the sealed configuration, which is replaced as a whole, is torn: %v", err)
 	}
-	if err := json.Unmarshal(content, &s); err != nil {
-		t.Fatalf("the sealed configuration, which is replaced as a whole, is torn: %v\n%s", err, content)
-	}
-	return s, true
+	return configuration
 }
 
 // inPhase says that the node has come to a phase on its way to the cluster.
@@ -148,7 +152,7 @@ func finishes(t *testing.T, c *devcluster.Cluster) {
 		t.Errorf("begun with cluster %s (%s), finished with %s (%s), and the node is in %s",
 			before.ClusterID, before.Phase, after.ClusterID, after.Phase, status.Cluster.ID)
 	}
-	if string(after.Sealed) != string(before.Sealed) {
+	if !after.NodeKey.Equal(before.NodeKey) {
 		t.Error("the node has another key than before")
 	}
 	onlyThese(t, c, status)
@@ -172,18 +176,15 @@ func TestBootstrapAnswerLost(t *testing.T) {
 			c.Up(t)
 			c.Down(t)
 			file := c.Path("system", "configuration.json")
-			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			former := strings.Replace(string(content), `"member"`, `"formed"`, 1)
-			if former == string(content) {
-				t.Fatalf("the node is not a member: %s", content)
+			configuration := loadSealed(t, c)
+			if configuration == nil || configuration.Phase != seal.Member {
+				t.Fatalf("the node is not a member: %+v", configuration)
 			}
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(file, []byte(former), 0o400); err != nil {
+			configuration.Phase = seal.Formed
+			if err := seal.NewStore(file, seal.File{}).Save(t.Context(), configuration); err != nil {
 				t.Fatal(err)
 			}
 			lose(t, c)

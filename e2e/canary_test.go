@@ -25,7 +25,7 @@ type canary struct {
 	name string
 	// forms are the ways in which it may be written down.
 	forms map[string][]byte
-	// home is a file in which it rightly is, so that the test knows that it would find it.
+	// home is a file in which it rightly is, so that the test knows that it would find it; empty: it is in none as it is.
 	home string
 }
 
@@ -155,7 +155,7 @@ func configurations(t *testing.T, c *devcluster.Cluster, node string) []canary {
 func keysOfTheNode(t *testing.T, c *devcluster.Cluster) []canary {
 	t.Helper()
 	sealed, _ := readSealed(t, c)
-	canaries := []canary{keyCanary(t, "node key", c.Path("system", "configuration.json"), ed25519.NewKeyFromSeed(sealed.Sealed))}
+	canaries := []canary{keyCanary(t, "node key", "", sealed.NodeKey)}
 	file := c.Path("data", "roles", "consensus", "etcd", "member", "snap", "db")
 	content, err := os.ReadFile(file)
 	if err != nil {

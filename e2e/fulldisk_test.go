@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -84,21 +83,11 @@ func (d disk) cluster(t *testing.T, user *devcluster.User) *devcluster.Cluster {
 // nodeSecret is what makes a node the node that it is; empty if there is no node yet.
 func nodeSecret(t *testing.T, c *devcluster.Cluster) string {
 	t.Helper()
-	content, err := os.ReadFile(c.Path("system", "configuration.json"))
-	if errors.Is(err, os.ErrNotExist) {
+	configuration := loadSealed(t, c)
+	if configuration == nil {
 		return ""
 	}
-	var configuration struct {
-		ClusterID string `json:"cluster_id"`
-		Sealed    string `json:"sealed"`
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &configuration)
-	}
-	if err != nil || configuration.Sealed == "" {
-		t.Fatalf("the sealed configuration is %q: %v", content, err)
-	}
-	return configuration.ClusterID + " " + configuration.Sealed
+	return configuration.ClusterID + " " + string(configuration.NodeKey)
 }
 
 // saysFull says whether an output names the full disk and something of the cluster that is on it.

@@ -92,11 +92,11 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 func again(storage *clusterv1.StorageStatus) string {
 	switch {
 	case storage.GetRecoverable() && hasSource(storage, "tpm"):
-		return "The recovery key opens it again (`reeve node unlock`), and so does a restart of reeved."
+		return "The recovery key opens it again (`reeve node unlock`), and so may a restart of the machine."
 	case storage.GetRecoverable():
 		return "Only the recovery key opens it again (`reeve node unlock`)."
 	case hasSource(storage, "tpm"):
-		return "Only a restart of reeved opens it again: there is no recovery key."
+		return "Only a restart of the machine opens it again: there is no recovery key."
 	default:
 		return ""
 	}

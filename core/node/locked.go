@@ -108,7 +108,7 @@ func lockedReason(storage *clusterv1.StorageStatus) string {
 	case clusterv1.StorageState_STORAGE_STATE_LOCKED:
 		reason = "the volume is locked, and waits for a key"
 	case clusterv1.StorageState_STORAGE_STATE_SEALED:
-		reason = "the volume is sealed: nothing opens it by itself before the next start of reeved"
+		reason = "the volume is sealed"
 	case clusterv1.StorageState_STORAGE_STATE_CLOSING:
 		reason = "the volume is being closed"
 	case clusterv1.StorageState_STORAGE_STATE_MAKING:

@@ -85,13 +85,12 @@ func (n *node) run(ctx context.Context) error {
 			return unlessStopped(ctx, err)
 		}
 		ended, err := n.operate(ctx, opened, first)
-		var busy *volume.BusyError
 		switch {
 		case ended == rolesRunOn:
 			return err
 		case ended == rolesStopped:
 			return errors.Join(err, n.close(ctx, false))
-		case errors.As(err, &busy):
+		case ended == wasSealed && err != nil:
 			err = n.closeAfterAll(ctx, err)
 		}
 		if err != nil {
@@ -173,11 +172,11 @@ func (n *node) close(ctx context.Context, sealed bool) error {
 	}
 }
 
-// closeAfterAll closes a volume that is to be sealed, and that somebody has used when that was tried: as soon as it can be. Until then nobody opens it.
+// closeAfterAll closes a volume that is to be sealed and could not be when that was tried, since somebody has used it, say: as soon as it can be. Until then
+// nobody opens it.
 func (n *node) closeAfterAll(ctx context.Context, err error) error {
-	var busy *volume.BusyError
-	for errors.As(err, &busy) {
-		n.log.Error("the volume is to be sealed and is in use; it is closed as soon as nothing uses it", "error", err)
+	for err != nil {
+		n.log.Error("the volume is to be sealed and cannot be closed; it is tried again", "error", err, "again", closeGrace)
 		if n.locked == nil {
 			if err := n.serveLocked(); err != nil {
 				return err
@@ -190,7 +189,7 @@ func (n *node) closeAfterAll(ctx context.Context, err error) error {
 		}
 		err = n.close(ctx, true)
 	}
-	return err
+	return nil
 }
 
 // unlessStopped returns err, unless the context has ended: then nothing is wrong, the node was stopped while it started.

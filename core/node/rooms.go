@@ -68,14 +68,16 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	switch {
 	case left:
 		ended = rolesRunOn
-	case by != "" && err == nil:
+	case by != "":
 		ended = wasSealed
 		w.recorder.Record(sealedBy(by))
-	case by != "":
-		result = err
 	}
 	err = errors.Join(err, release())
-	if ended == wasSealed && err == nil {
+	if ended == wasSealed {
+		// Whatever else went wrong, the volume is not to lie open.
+		if err != nil {
+			w.log.Error("while the node was being sealed", "error", err)
+		}
 		err = w.node.close(ctx, true)
 		result = err
 	}

@@ -81,5 +81,8 @@ func (l Layout) Start() string { return filepath.Join(l.Data, "start.json") }
 // Users is the file that says which user ID belongs to which role.
 func (l Layout) Users() string { return filepath.Join(l.Data, "uids.json") }
 
+// Sealed is the file that is there while the node is sealed since somebody asked for it. It does not outlive the machine's run, nor does that wish.
+func (l Layout) Sealed() string { return filepath.Join(l.Run, "sealed") }
+
 // NodeSocket is the socket of the node's own API.
 func (l Layout) NodeSocket() string { return filepath.Join(l.Run, "node.sock") }

@@ -17,6 +17,9 @@ func (l Layout) Shortage() string {
 	if err := unix.Statfs(l.Data, &found); err != nil {
 		return ""
 	}
+	if found.Flags&unix.ST_RDONLY != 0 {
+		return fmt.Sprintf("the node's volume %s can only be read: its file system met an error, or its disk was full, and protects what it holds: see the kernel's log, make room, and start reeved again (or the machine)", l.Data)
+	}
 	left, inodes := found.Bavail*uint64(found.Frsize), found.Ffree
 	switch {
 	case left < scarce:

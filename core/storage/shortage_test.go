@@ -34,6 +34,10 @@ func TestShortage(t *testing.T) {
 	if got := l.Shortage(); !strings.Contains(got, "takes no more files") {
 		t.Errorf("without inodes: %q", got)
 	}
+	mount("size=200m", unix.MS_REMOUNT|unix.MS_RDONLY)
+	if got := l.Shortage(); !strings.Contains(got, "can only be read") {
+		t.Errorf("read-only: %q", got)
+	}
 	if got := (storage.Layout{Data: "/nonexistent"}).Shortage(); got != "" {
 		t.Errorf("without a volume: %q", got)
 	}

@@ -138,7 +138,11 @@ func (s *Storage) holdData() error {
 	return before.Close()
 }
 
+// chmod gives a directory its mode. One that has it is not touched: it may be on a file system that has become read-only.
 func chmod(path string, mode os.FileMode) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == mode {
+		return nil
+	}
 	if err := os.Chmod(path, mode); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}

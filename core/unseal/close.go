@@ -6,15 +6,24 @@ import (
 	"fmt"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
 // Close forgets the keys, closes the volume and proves that it is closed. *volume.BusyError if it is in use: it may be called again. After Close with sealed,
-// Open waits for Unlock and asks no other source. A volume that this room has not opened stays as it is: roles of an earlier core may run on it.
+// Open waits for Unlock and asks no other source, in a later core too, until the machine is
+// started again. A volume that this room has not opened stays as it is: roles of an earlier core may run on it.
 func (r *Room) Close(ctx context.Context, asked bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.board.state(closing, "")
+	if asked && r.encrypted() {
+		// Whatever becomes of this core, the next one does not open the volume by itself.
+		if err := storage.WriteFile(r.config.Storage.Sealed(), nil, 0o600); err != nil {
+			r.board.problem(err)
+			return err
+		}
+	}
 	r.forget()
 	if r.mine {
 		if err := r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) }); err != nil {
@@ -25,12 +34,15 @@ func (r *Room) Close(ctx context.Context, asked bool) error {
 	r.open, r.mine, r.unkept, r.configuration = false, false, false, nil
 	r.refresh()
 	if r.sealed = asked && r.encrypted(); r.sealed {
-		r.board.state(sealed, "the volume was sealed: only its owner opens it (`reeve node unlock`), or a new start of reeved")
+		r.board.state(sealed, wasSealed)
 	} else {
 		r.board.state(locked, "")
 	}
 	return nil
 }
+
+// wasSealed is the problem of a volume that is closed since somebody asked for it.
+const wasSealed = "the volume was sealed: only its owner opens it (`reeve node unlock`), until the machine is started again"
 
 // forget zeroes the keys.
 func (r *Room) forget() {

@@ -189,7 +189,7 @@ func (r *Room) forgetMade(ctx context.Context) error {
 func (r *Room) writeRecovery(nuk, cuk, data *keys.Secret) error {
 	c, path := r.configuration, r.config.Storage.Recovery()
 	recovered := &recovery.Recovered{
-		ClusterID: c.ClusterID, NodeKey: c.NodeKey, JoinKey: c.JoinKey, Owner: c.Owner, Kind: c.VolumeKind, Location: r.kind.Describe().Location,
+		ClusterID: c.ClusterID, NodeKey: c.NodeKey, JoinKey: c.JoinKey, Owner: c.Owner, Kind: c.VolumeKind, Location: r.kind.Describe().Location, Sealer: r.parts.sealer.Name(),
 		NUK: nuk, CUK: cuk, Data: data,
 	}
 	if err := recovery.Write(path, c.RecoveryRecipient, recovered); err != nil {

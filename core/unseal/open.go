@@ -21,7 +21,9 @@ func (r *Room) Open(ctx context.Context) (*Opened, error) {
 	defer r.mu.Unlock()
 	r.refresh()
 	if err != nil {
-		r.board.problem(err)
+		if ctx.Err() == nil {
+			r.board.problem(err)
+		}
 		return nil, err
 	}
 	return r.opened(), nil
@@ -62,7 +64,7 @@ func (r *Room) restart(ctx context.Context) error {
 		})
 	}
 	if r.isSealed() {
-		r.board.state(sealed, "the volume was sealed: only its owner opens it (`reeve node unlock`), or a new start of reeved")
+		r.board.state(sealed, wasSealed)
 	} else {
 		r.board.state(locked, "")
 	}
@@ -201,12 +203,16 @@ func (r *Room) load(ctx context.Context, patient bool) loaded {
 			return &fatalError{&OtherKindError{Path: r.config.Storage.Configuration(), Made: l.configuration.VolumeKind, Wanted: found}}
 		}
 		var err error
-		if l.state, err = kind.State(ctx); err == nil && l.state == volume.Closed {
-			// A core that was killed while it opened or closed the volume may have left the key with the kernel.
-			err = kind.Close(ctx)
-		}
-		if err != nil {
+		if l.state, err = kind.State(ctx); err != nil {
 			return stateError(err)
+		}
+		// A core that was killed while it opened or closed the volume may have left the key with the kernel; one that was sealing it, even the volume open, on which
+		// no role runs any more.
+		if l.state == volume.Closed || l.state == volume.Open && r.isSealed() {
+			if err := r.config.Storage.WithoutData(func() error { return kind.Close(ctx) }); err != nil {
+				return stateError(err)
+			}
+			l.state = volume.Closed
 		}
 		return nil
 	}

@@ -94,6 +94,7 @@ func newRoom(config Config, parts parts) (*Room, error) {
 	if err := r.look(); err != nil {
 		return nil, err
 	}
+	r.sealed = r.encrypted() && there(config.Storage.Sealed())
 	r.board.begin(r.kind.Describe(), parts.sealer.Name(), r.fresh())
 	r.refresh()
 	return r, nil

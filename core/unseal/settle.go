@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/keys"
@@ -30,10 +32,21 @@ func (r *Room) finish(ctx context.Context, from string, data *keys.Secret) error
 	if err := r.mend(ctx, data); err != nil {
 		r.config.Log.Error("the volume is open, and its keys are not kept as they should be", "error", err)
 	}
+	if err := r.unsealed(); err != nil {
+		r.config.Log.Error("the volume is open, and a later core would not open it by itself", "error", err)
+	}
 	r.sealed, r.open = false, true
 	r.board.settle(from)
 	r.refresh()
 	r.board.update(func(s *clusterv1.StorageStatus) { s.State, s.Step, s.Problem = isOpen, "", "" })
+	return nil
+}
+
+// unsealed ends the wish that nothing but the owner opens the volume.
+func (r *Room) unsealed() error {
+	if err := os.Remove(r.config.Storage.Sealed()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 

@@ -189,6 +189,10 @@ func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration
 	if recovered.Kind != description.Kind {
 		return nil, status.Errorf(codes.InvalidArgument, "this recovery file is of a %s volume, and the node's parameters say %s: put them right, or get the file of this node", recovered.Kind, description.Kind)
 	}
+	if sealer := r.parts.sealer.Name(); recovered.Sealer != sealer {
+		// Whoever can change the parameters is not to have the node's secrets lie open.
+		return nil, status.Errorf(codes.FailedPrecondition, "the node's secrets were sealed by %q, and the node's parameters say %q: put `seal` in the parameters back to %q, and start reeved again", recovered.Sealer, sealer, recovered.Sealer)
+	}
 	nuk, err := recovered.NUK.Clone()
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ type known struct {
 	Owner     []byte             `json:"owner_public_key"`
 	Kind      storage.VolumeKind `json:"volume_kind"`
 	Location  string             `json:"volume_location"`
+	Sealer    string             `json:"sealer"`
 }
 
 // content is all that is in the file.
@@ -51,7 +52,7 @@ func encode(r *Recovered) (*keys.Secret, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	head, err := json.Marshal(known{Version: version, ClusterID: r.ClusterID, Owner: r.Owner, Kind: r.Kind, Location: r.Location})
+	head, err := json.Marshal(known{Version: version, ClusterID: r.ClusterID, Owner: r.Owner, Kind: r.Kind, Location: r.Location, Sealer: r.Sealer})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func Parse(recovered []byte) (*Recovered, error) {
 		return nil, ErrNotRecovered
 	}
 	r := &Recovered{
-		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location,
+		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location, Sealer: c.Sealer,
 		NodeKey: ed25519.NewKeyFromSeed(c.NodeKey), JoinKey: ed25519.NewKeyFromSeed(c.JoinKey),
 	}
 	for _, f := range []struct {

@@ -23,8 +23,8 @@ type Recovered struct {
 	JoinKey   ed25519.PrivateKey
 	Owner     ed25519.PublicKey
 	Kind      storage.VolumeKind
-	// Location is where the volume was.
-	Location       string
+	// Location is where the volume was, Sealer what sealed the node's secrets.
+	Location, Sealer string
 	NUK, CUK, Data *keys.Secret
 }
 

@@ -59,7 +59,7 @@ func recovered(t testing.TB) *recovery.Recovered {
 	_, join, err := ed25519.GenerateKey(nil)
 	must(t, err)
 	return &recovery.Recovered{
-		ClusterID: "c1", NodeKey: node, JoinKey: join, Owner: owner, Kind: "luks", Location: `/dev/disk/by-id/"a" <&`, NUK: random(t, keys.Size), CUK: random(t, keys.Size),
+		ClusterID: "c1", NodeKey: node, JoinKey: join, Owner: owner, Kind: "luks", Location: `/dev/disk/by-id/"a" <&`, Sealer: "tpm2", NUK: random(t, keys.Size), CUK: random(t, keys.Size),
 		Data: random(t, 64),
 	}
 }

@@ -46,7 +46,8 @@ func (i *image) Close(ctx context.Context) error {
 // shut takes the key and unmounts.
 func (i *image) shut(ctx context.Context, seen view, place volume.Place) error {
 	if !seen.draft && exists(i.inner().path) {
-		if err := i.inner().lock(ctx, place); err != nil {
+		// A file system that met an error is read-only, and then gives its keys back only when it is unmounted, which comes next.
+		if err := i.inner().lock(ctx, place); err != nil && !errors.Is(err, unix.EROFS) {
 			return err
 		}
 	}
@@ -101,11 +102,8 @@ func (i *image) held(device uint64) error {
 	if err != nil {
 		return err
 	}
-	if len(users) > 0 {
-		return &volume.BusyError{Location: i.Image, Users: users}
-	}
-	return fmt.Errorf("fscrypt: the key of %s is forgotten and nothing of it is mounted, but its loop device %d:%d does not let go of it: look with `losetup --associated %s` and `lsof /dev/loop%d` for who holds that",
-		i.Image, unix.Major(device), unix.Minor(device), i.Image, unix.Minor(device))
+	// A process that has just been started in mounts of its own may hold it, and lets go of it by itself.
+	return &volume.BusyError{Location: fmt.Sprintf("%s (unmounted, its key forgotten, and still held by /dev/loop%d)", i.Image, unix.Minor(device)), Users: users}
 }
 
 // proveDetached fails if the image is attached to a loop device.

@@ -96,8 +96,8 @@ func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	if err != nil {
 		return fmt.Errorf("fscrypt: make the image: %w", err)
 	}
-	if err := errors.Join(file.Truncate(i.Size), file.Close()); err != nil {
-		return fmt.Errorf("fscrypt: make the image: %w", err)
+	if err := errors.Join(i.allocate(file), file.Close()); err != nil {
+		return err
 	}
 	i.Step("mkfs")
 	if err := i.mkfs(ctx); err != nil {
@@ -129,29 +129,60 @@ func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	return storage.SyncDirectory(filepath.Dir(i.Image))
 }
 
+// allocate gives the image its size and, where the file system below can, all of its room: a disk that became full later would have the image's file system fail
+// for good, with whatever is on it.
+func (i *image) allocate(file *os.File) error {
+	err := unix.Fallocate(int(file.Fd()), 0, 0, i.Size)
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return i.full()
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+		i.Log.Warn("the file system cannot give the image its room in advance: writes on the volume fail when the disk below is full", "image", i.Image, "size", i.Size)
+		err = file.Truncate(i.Size)
+	}
+	if err != nil {
+		return fmt.Errorf("fscrypt: make the image: %w", err)
+	}
+	return nil
+}
+
+// full is the error of an image for which there is no room.
+func (i *image) full() error {
+	left, err := i.left()
+	if err != nil {
+		return err
+	}
+	return &SizeError{Image: i.Image, Size: i.Size, Least: i.Size, Left: left}
+}
+
+// left is how much room there is where the image is to be, in bytes.
+func (i *image) left() (int64, error) {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(i.Image), &disk); err != nil {
+		return 0, fmt.Errorf("fscrypt: %s: %w", filepath.Dir(i.Image), err)
+	}
+	return int64(min(disk.Bavail, 1<<40)) * int64(disk.Frsize), nil
+}
+
 // checkSize fails if the image would be too small to be of use. *SizeError.
 func (i *image) checkSize() error {
 	if i.Size < MinSize {
 		return &SizeError{Image: i.Image, Size: i.Size, Least: MinSize, Left: -1}
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(i.Image), &disk); err != nil {
-		return fmt.Errorf("fscrypt: %s: %w", filepath.Dir(i.Image), err)
-	}
-	left := int64(min(disk.Bavail, 1<<40)) * int64(disk.Frsize)
-	if left < MinSize {
-		return &SizeError{Image: i.Image, Size: i.Size, Least: MinSize, Left: left}
+	left, err := i.left()
+	if err != nil {
+		return err
 	}
 	if left < i.Size {
-		i.Log.Warn("the image may grow to more than its disk has left: writes on the volume fail when that is full", "image", i.Image, "size", i.Size, "left", left)
+		return i.full()
 	}
 	return nil
 }
 
 func (i *image) mkfs(ctx context.Context) error {
 	_, err := volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs", Args: []string{
-		// The file is all zeros: nothing needs to be written to be empty. An error must not lead to more writes on a damaged file system.
-		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
+		// The file is all zeros: nothing needs to be written to be empty, or given back. An error must not lead to more writes on a damaged file system.
+		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
 	}}.Run(ctx)
 	if err != nil {
 		return fmt.Errorf("fscrypt: make a file system in %s: %w", i.draft(), err)

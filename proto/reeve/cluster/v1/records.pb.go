@@ -208,7 +208,7 @@ const (
 	StorageState_STORAGE_STATE_OPEN    StorageState = 4
 	// The roles have been stopped and the volume is being closed.
 	StorageState_STORAGE_STATE_CLOSING StorageState = 5
-	// Closed because somebody asked for it: nothing opens it by itself before the next start.
+	// Closed because somebody asked for it: nothing opens it by itself before the machine is started again.
 	StorageState_STORAGE_STATE_SEALED StorageState = 6
 )
 

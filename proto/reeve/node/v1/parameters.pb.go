@@ -908,7 +908,7 @@ type LoopImage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: volume.img in the system directory.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// How large the file system is made, in bytes; the file takes only the room that is used. Not set: 8 GiB.
+	// How large the file system is made, in bytes; its room is taken at once, so that a disk which is full does not touch it. Not set: 8 GiB.
 	SizeBytes     *int64 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
