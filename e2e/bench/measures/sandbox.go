@@ -55,12 +55,12 @@ func unconfined(spec plugin.Spec, role string) plugin.Spec {
 	return spec
 }
 
-// roles50 is how many roles run at once where their memory is looked at.
-const roles50 = 50
+// rolesAtOnce is how many roles run at once where their memory is looked at.
+const rolesAtOnce = 50
 
 // memory compares what each of many roles that do nothing has of memory that it shares with nobody, with the same of bare plugins.
 func (b *Bed) memory(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
-	_, count := b.count(0, roles50)
+	_, count := b.count(0, rolesAtOnce)
 	at, err := b.place()
 	if err != nil {
 		return nil, err
