@@ -251,7 +251,9 @@ func TestSweep(t *testing.T) {
 	if err := again.Sweep(func(name string) bool { return name == "keep.1" }); err != nil {
 		t.Fatal(err)
 	}
-	<-reaped
+	if err := <-reaped; err == nil {
+		t.Error("it was not killed")
+	}
 	if pids, err := made(t, again, "keep.1", cgroup.Limits{}).Processes(); err != nil || !slices.Equal(pids, []int{kept.Process.Pid}) {
 		t.Errorf("kept %v %v", pids, err)
 	}

@@ -62,7 +62,7 @@ func (m member) memoryV1(bytes int64) error {
 		order = []string{withSwap, file}
 	}
 	for _, name := range order {
-		if err := write(m.file(name), value); err != nil && !(name == withSwap && errors.Is(err, fs.ErrNotExist)) {
+		if err := write(m.file(name), value); err != nil && (name != withSwap || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 	}

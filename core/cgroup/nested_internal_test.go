@@ -66,7 +66,9 @@ func TestNestedGroups(t *testing.T) {
 			if err := some.Sweep(func(string) bool { return false }); err != nil {
 				t.Fatal(err)
 			}
-			<-ended
+			if err := <-ended; err == nil {
+				t.Error("it was not killed")
+			}
 			for _, path := range group.Paths() {
 				if _, err := os.Stat(path); !os.IsNotExist(err) {
 					t.Errorf("%s is still there (%v)", path, err)

@@ -34,8 +34,8 @@ const (
 	// stay small, however fast the role is. From then on the pauses double, as long as the role writes less.
 	rush      = 4 << 20
 	rushPause = 2 * time.Millisecond
-	// rushLog is how much of the end of a log is kept that begins anew in a rush, in bytes: whoever writes more is held up by the kernel for as long as the
-	// disk needs for what the role writes.
+	// rushLog is how much of the end of a log is kept that begins anew for the second time within a share's period, in bytes: whoever writes more is held up by
+	// the kernel for as long as the disk needs for what the role writes.
 	rushLog = 64 << 10
 	// pollLog is how often a log is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
@@ -242,7 +242,7 @@ func (f *follower) keepEnd(size int64) error {
 		return err
 	}
 	keep := int64(keptLog)
-	if f.pause == rushPause && f.share.spent() {
+	if f.share.emptied > 0 {
 		keep = rushLog
 	}
 	from := max(0, size-keep)

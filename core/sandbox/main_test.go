@@ -245,7 +245,7 @@ func expect(t *testing.T, host *sandbox.Host, p sandbox.Policy, want map[string]
 		if want[name] == anyError && failed {
 			continue
 		}
-		if want[name] == "" && failed || want[name] != "" && !(failed && strings.Contains(got, want[name])) {
+		if want[name] == "" && failed || want[name] != "" && (!failed || !strings.Contains(got, want[name])) {
 			t.Errorf("%s: %q, want %q", name, got, want[name])
 		}
 	}

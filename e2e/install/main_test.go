@@ -124,6 +124,7 @@ var installed = map[string]string{
 	"/usr/lib/reeve/plugins/consensus":                "0755",
 	"/usr/lib/reeve/plugins/curator":                  "0755",
 	"/usr/lib/reeve/plugins/hostsfile":                "0755",
+	"/usr/lib/reeve/plugins/genesis.json":             "0644",
 	"/usr/lib/reeve/examples/lighthouse":              "0755",
 	"/usr/lib/systemd/system/reeved.service":          "0644",
 	"/usr/share/bash-completion/completions/reeve":    "0644",

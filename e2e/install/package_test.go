@@ -1,7 +1,9 @@
 package install_test
 
 import (
+	"crypto/sha256"
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,8 +89,11 @@ func checkContent(t *testing.T, content string, machine elf.Machine) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 		delete(got, name)
-		if !strings.HasPrefix(name, "/usr/lib/reeve/") {
+		if !strings.HasPrefix(name, "/usr/lib/reeve/") || name == genesisFile {
 			continue
+		}
+		if filepath.Dir(name) == filepath.Dir(genesisFile) {
+			knows(t, content, name)
 		}
 		program, err := elf.Open(filepath.Join(content, name))
 		if err != nil {
@@ -118,6 +123,25 @@ func checkContent(t *testing.T, content string, machine elf.Machine) {
 	}
 	if info, err := os.Stat(filepath.Join(content, "etc/reeve")); err != nil || !info.IsDir() {
 		t.Errorf("the package has no directory for the parameters: %v", err)
+	}
+}
+
+// genesisFile is the catalog with the digests of the built-in plugins beside it.
+const genesisFile = "/usr/lib/reeve/plugins/genesis.json"
+
+// knows checks that the genesis catalog of a package has the digest of a plugin in it: that of this platform's executable.
+func knows(t *testing.T, content, plugin string) {
+	t.Helper()
+	genesis, err := os.ReadFile(filepath.Join(content, genesisFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	executable, err := os.ReadFile(filepath.Join(content, plugin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if digest := fmt.Sprintf("sha256:%x", sha256.Sum256(executable)); !strings.Contains(string(genesis), digest) {
+		t.Errorf("the genesis catalog does not know %s as %s", plugin, digest)
 	}
 }
 

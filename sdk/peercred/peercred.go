@@ -43,6 +43,38 @@ func Of(conn net.Conn) (Peer, error) {
 	return Peer{PID: int(ucred.Pid), UID: ucred.Uid, GID: ucred.Gid}, nil
 }
 
+// ErrEnded says that the process at the other end of a connection is no more.
+var ErrEnded = errors.New("peercred: the process that connected has ended")
+
+// CheckAlive fails with ErrEnded if the process that made a connection has ended. Process IDs are used again: what was read of a peer by its PID counts only if the
+// process still lives after it was read. Kernels before 6.5 (SO_PEERPIDFD) cannot say; there the result is nil.
+func CheckAlive(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("peercred: %w", err)
+	}
+	pidfd, sockErr := -1, error(nil)
+	if err := raw.Control(func(fd uintptr) {
+		pidfd, sockErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	}); err != nil {
+		return fmt.Errorf("peercred: %w", err)
+	}
+	switch {
+	case errors.Is(sockErr, unix.ENOPROTOOPT):
+		return nil
+	case errors.Is(sockErr, unix.ESRCH), errors.Is(sockErr, unix.EINVAL):
+		// There is no handle of a process that has been waited for.
+		return fmt.Errorf("%w: %w", ErrEnded, sockErr)
+	case sockErr != nil:
+		return fmt.Errorf("peercred: SO_PEERPIDFD: %w", sockErr)
+	}
+	defer func() { _ = unix.Close(pidfd) }()
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	return nil
+}
+
 // Info is the AuthInfo of a connection that was made with Credentials.
 type Info struct {
 	credentials.CommonAuthInfo

@@ -3,8 +3,10 @@ package peercred_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -131,4 +133,61 @@ func TestNotUnix(t *testing.T) {
 	if _, _, err := peercred.Credentials(nil).ServerHandshake(one); !errors.Is(err, peercred.ErrNotUnix) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A peer counts as alive as long as its process is, and not when only the connection is left of it.
+func TestCheckAlive(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	child := exec.Command(os.Args[0], "-test.run=^TestConnects$")
+	child.Env = append(os.Environ(), connectTo+"="+socket)
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = accepted.Close() }()
+	conn := accepted.(*net.UnixConn)
+	if err := peercred.CheckAlive(conn); err != nil {
+		t.Errorf("while it lives: %v", err)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	switch err := peercred.CheckAlive(conn); {
+	case err == nil:
+		t.Skip("cannot run in full: this kernel does not tell whether a peer lives (SO_PEERPIDFD, Linux 6.5)")
+	case !errors.Is(err, peercred.ErrEnded):
+		t.Errorf("after it has ended: %v", err)
+	}
+}
+
+// connectTo is the variable that names the socket to which TestConnects connects.
+const connectTo = "PEERCRED_TEST_CONNECT"
+
+// TestConnects is the process of TestCheckAlive: it connects, and ends when its standard input does.
+func TestConnects(t *testing.T) {
+	socket := os.Getenv(connectTo)
+	if socket == "" {
+		return
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = conn.Close()
 }

@@ -32,12 +32,12 @@ func (b *Bed) sandbox(ctx context.Context, say func(string, ...any)) (results []
 	}, bench.MedianRatio, bench.AtMost(1.3), pairs)}, nil
 }
 
-// roles50 is how many roles run at once where their memory is looked at.
-const roles50 = 50
+// rolesAtOnce is how many roles run at once where their memory is looked at.
+const rolesAtOnce = 50
 
 // memory compares what each of many roles that do nothing has of memory that it shares with nobody, with the same of bare plugins.
 func (b *Bed) memory(ctx context.Context, say func(string, ...any)) (results []bench.Result, problem error) {
-	_, count := b.count(0, roles50)
+	_, count := b.count(0, rolesAtOnce)
 	reeve, err := b.newLauncher(ctx)
 	if err != nil {
 		return nil, err

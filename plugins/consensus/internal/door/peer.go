@@ -83,32 +83,7 @@ func checkGroup(c *connection, pid int, instance *consensusv1.AccessInstance) er
 	if start != instance.ProcessGroupStart {
 		return fmt.Errorf("process group %d is not the instance's: its leader started at %d, not at %d", group, start, instance.ProcessGroupStart)
 	}
-	return checkAlive(c)
-}
-
-// checkAlive fails if the process that made the connection has ended. Kernels before 6.5 cannot say; there the rest of the check stands alone.
-func checkAlive(c *connection) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	pidfd, sockErr := -1, error(nil)
-	if err := raw.Control(func(fd uintptr) {
-		pidfd, sockErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	}); err != nil {
-		return err
-	}
-	switch {
-	case errors.Is(sockErr, unix.ENOPROTOOPT):
-		return nil
-	case sockErr != nil:
-		return fmt.Errorf("SO_PEERPIDFD: %w", sockErr)
-	}
-	defer unix.Close(pidfd)
-	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("the process that connected has ended: %w", err)
-	}
-	return nil
+	return peercred.CheckAlive(c.UnixConn)
 }
 
 // startOf returns when a process started: field 22 of /proc/PID/stat. The second field, the name, may contain anything but ends with the

@@ -42,7 +42,7 @@ func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest
 func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
 	node, err := s.changeRoles(ctx, request, "", func(state *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
 		remaining := without(node.GetRoles(), request.GetRole())
-		if gone := len(remaining) == len(node.GetRoles()); gone && !(request.GetWipe() && mayBeWiped(state, node, request.GetRole())) {
+		if gone := len(remaining) == len(node.GetRoles()); gone && (!request.GetWipe() || !mayBeWiped(state, node, request.GetRole())) {
 			return nil, answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
 				quote(request.GetRole()), node.GetId(), names(node.GetRoles()))
 		}
