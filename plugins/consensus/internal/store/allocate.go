@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"golang.org/x/sys/unix"
@@ -16,8 +17,12 @@ type allocation struct {
 	unable bool
 }
 
-// allocate fills the holes that the database has on the disk: it is made larger by 16 MiB at a time, without taking the room, and a commit that finds no room for
-// what the file has already ends etcd. On a disk that somebody else fills, the store then goes on with what is its own.
+// ahead is how much the database has beyond its size, in bytes: etcd makes it larger by so much at a time.
+const ahead = 16 << 20
+
+// allocate fills the holes that the database has on the disk, and takes the piece by which it grows next: etcd makes the file larger without taking the room, and a
+// commit that finds none where the file already is ends etcd. On a disk that somebody else fills, the store then goes on with what is its own, as it does with its log.
+// Where there is hardly room, none is taken: the last of it is for those who have nothing yet.
 func (s *Store) allocate() {
 	if s.allocated.unable {
 		return
@@ -27,12 +32,17 @@ func (s *Store) allocate() {
 	if err := unix.Stat(path, &file); err != nil || file.Ino == s.allocated.inode && file.Size == s.allocated.size {
 		return
 	}
+	var room unix.Statfs_t
+	missing := max(file.Size+ahead-file.Blocks*512, 0)
+	if err := unix.Statfs(filepath.Dir(path), &room); err != nil || int64(room.Bavail)*room.Bsize < 2*missing {
+		return // it is tried again
+	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return // it is tried again
 	}
 	defer func() { _ = unix.Close(fd) }()
-	switch err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, file.Size); {
+	switch err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, file.Size+ahead); {
 	case err == nil:
 		s.allocated = allocation{inode: file.Ino, size: file.Size}
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
