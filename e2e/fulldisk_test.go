@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -21,6 +22,8 @@ const (
 	page = 4 << 10
 	// walPiece is the size in which etcd takes room for its log: one piece in use, and one ahead.
 	walPiece = 64_000_000
+	// databasePiece is the size in which etcd takes room for its database, of which the store has one piece ahead.
+	databasePiece = 16 << 20
 	// enough is room for everything that the tests do.
 	enough = 600 << 20
 )
@@ -171,8 +174,20 @@ func TestBootstrapOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestNodeOnAFullDisk fills the disk of a node while a role writes to the store. The node can be looked at, says what is wrong, and starts again what
-// ends; with room it is as before, and no acknowledged write is lost.
+// awaitRoomTaken waits until the store has taken the room for its database.
+func awaitRoomTaken(t *testing.T, c *devcluster.Cluster) {
+	t.Helper()
+	eventually.True(t, patience, "the database has its room, and a piece more", func() (bool, string) {
+		var found unix.Stat_t
+		if err := unix.Stat(c.Path("data", "roles", "consensus", "etcd", "member", "snap", "db"), &found); err != nil {
+			t.Fatal(err)
+		}
+		return found.Blocks*512 >= found.Size+databasePiece, fmt.Sprintf("%d bytes of room, a size of %d", found.Blocks*512, found.Size)
+	})
+}
+
+// TestNodeOnAFullDisk fills the disk of a node while a role writes to the store. The store goes on in the room that it took while there was some. When that is used
+// up too, the node can be looked at, says what is wrong, and starts again what ends; with room it is as before, and no acknowledged write is lost.
 func TestNodeOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -187,13 +202,25 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	first := c.Up(t)
 	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
 	c.MustReeve(t, "node", "role", "add", first.Node.ID, "writer")
-	roles := append([]string{"writer"}, devcluster.DefaultRoles...)
+	addTenant(t, c, "gorger", "user=gorger")
+	roles := append([]string{"writer", "gorger"}, devcluster.DefaultRoles...)
 	before := c.AwaitUp(t, patience, roles...)
 	writing := startLoad(t, before.Role("writer").URL())
 	writing.await(t, c, writesBetween)
+	awaitRoomTaken(t, c)
 
 	d.leave(t, 0)
-	// The store is the first to find out: it writes.
+	writing.await(t, c, writing.count()+writesBetween)
+	if s := c.Status(t); s.Role("consensus").PID != before.Role("consensus").PID || !s.Up(roles...) {
+		t.Errorf("a store with room of its own did not go on: %s", s)
+	}
+	// More than the piece by which the database grows, and the one ahead of it.
+	for n := range 3 * databasePiece / 1_000_000 {
+		if _, err := tell(t, before, "gorger", post, "put", "key", fmt.Sprint("key", n), "size", "1000000"); err != nil {
+			t.Logf("refused after %d MB: %v", n, err)
+			break
+		}
+	}
 	full := func(s devcluster.Status, role string) bool {
 		return strings.Contains(s.Role(role).Reason, "disk is full") && strings.Contains(s.Role(role).Reason, c.Path("data"))
 	}
@@ -206,7 +233,7 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	if at.Role("consensus").State == "Failed" {
 		t.Errorf("the store was given up: %s", at)
 	}
-	for _, role := range []string{"curator", "hostsfile", "writer"} {
+	for _, role := range []string{"curator", "hostsfile", "writer", "gorger"} {
 		if was, is := before.Role(role).PID, at.Role(role).PID; was != is {
 			t.Errorf("%s ran as process %d, and runs as %d", role, was, is)
 		}

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// calm is how often the room is looked at while there is plenty, and tense how often while it is short; while less is left than perSecond, which is what a
-	// disk takes in a second, in bytes, as often as it takes to see it become short.
-	calm, tense = time.Second, 50 * time.Millisecond
-	perSecond   = 1 << 30
+	// calm is how often the room is looked at while there is plenty, and tense how often while it is short: a disk takes a gigabyte in a second.
+	calm, tense = time.Second, 100 * time.Millisecond
 	// recheckEvery is how often the directories of stopped roles are measured.
 	recheckEvery = 10 * time.Second
 	// settle is how long the guard waits after it looked for who filled the disk before it does so again: the end of a role takes its time. Where nobody
@@ -158,7 +156,7 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 	case now.ample(limits):
 		g.ample, g.middle, g.before, g.pause, g.nextBlame = &now, nil, nil, 0, time.Time{}
 		g.keepReserve(limits)
-		return untilShort(now.free - limits.ample)
+		return calm
 	case !now.short(limits):
 		if g.before == nil {
 			g.before, g.middle = g.uses(ctx), &now
@@ -173,14 +171,6 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 		g.freeFiles(now, 0)
 	}
 	return tense
-}
-
-// untilShort is how soon to look again while so many bytes are left beyond what is ample.
-func untilShort(left int64) time.Duration {
-	if left >= perSecond {
-		return calm
-	}
-	return max(tense, calm*time.Duration(left>>20)/(perSecond>>20))
 }
 
 // freeReserve gives free what is short. Of the files it is a half: who takes thousands of them in a moment is to leave some for when it has ended.

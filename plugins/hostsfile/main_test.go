@@ -172,7 +172,7 @@ func TestMachine(t *testing.T) {
 
 // A role that may not touch the file that it is to keep says so at once.
 func TestPathThatIsNotGranted(t *testing.T) {
-	host, process := roletest.NewHost(t), launch(t)
+	process := launch(t)
 	for name, test := range map[string]struct {
 		grant, configuration string
 		says                 []string
@@ -180,6 +180,7 @@ func TestPathThatIsNotGranted(t *testing.T) {
 		"no grant":      {"", "", []string{"/path: ", "keep /etc/hosts", "grant"}},
 		"another grant": {"/srv/hosts", `{"path": "/srv/other"}`, []string{"/path: ", "granted to replace /srv/hosts", "keep /srv/other"}},
 	} {
+		host := roletest.NewHost(t) // of each case's own: what one grants is nothing to the other
 		if test.grant != "" {
 			host.SetFile(test.grant, nil)
 		}

@@ -94,12 +94,14 @@ func (s *Store) attend(ctx context.Context) (stop func()) {
 	attending.Go(func() {
 		ticker := time.NewTicker(usersInterval)
 		defer ticker.Stop()
+		s.allocate()
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
 				s.refreshUsers()
+				s.allocate()
 			}
 		}
 	})

@@ -60,6 +60,8 @@ type Store struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	lock   *os.File
+	// directory is the role's.
+	directory string
 
 	status     event.Value[Status]
 	space      *space
@@ -68,6 +70,7 @@ type Store struct {
 	pulse      pulse
 	leaders    leaders
 	usage      *usage.Counter
+	allocated  allocation // of attend's goroutine
 
 	accounts struct {
 		sync.Mutex
@@ -92,7 +95,7 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		locked.Close()
 		return nil, err
 	}
-	s := &Store{log: config.Log, plan: plan, lock: locked, recoveries: make(chan *recovery)}
+	s := &Store{log: config.Log, plan: plan, lock: locked, directory: config.Directory, recoveries: make(chan *recovery)}
 	if err := s.start(ctx, config, found); err != nil {
 		s.Close()
 		return nil, err
