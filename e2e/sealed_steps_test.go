@@ -91,8 +91,8 @@ func parts(step string) (kind, of string, own bool) {
 	return kind, of, !found
 }
 
-// system are the files in system/.
-var system = []string{"configuration.json", "volume-key.json", "recovery.age", "recovery.age.sha256", "cuk.json", "consumed.json"}
+// system are the files of the node itself: those in system/, and the one in run/ that says that it was sealed.
+var system = []string{"configuration.json", "volume-key.json", "recovery.age", "recovery.age.sha256", "cuk.json", "consumed.json", "sealed"}
 
 // points are the points on a way on which these steps were taken, from one of them on. Of the files that the running node writes as often as it likes, the first
 // time on a way is enough; those that have the number of an instance in their names are others each time, but on the first way.
@@ -123,7 +123,7 @@ type way struct {
 	begin func(*testing.T, *devcluster.Cluster)
 	// do is what is done; nil: the node comes up by itself.
 	do func(*testing.T, *devcluster.Cluster)
-	// system says that only the node's own files in system/ are points of this way: the running node writes others meanwhile, or does not.
+	// system says that only the files of the node itself are points of this way: the running node writes others meanwhile, or does not.
 	system bool
 }
 
@@ -184,6 +184,10 @@ func record(t *testing.T) (steps map[string][]string, all map[string][]point) {
 			all[w.name] = slices.DeleteFunc(all[w.name], ofNode)
 		}
 		stopCore(t, c)
+		if w.name == "seal" {
+			// What was sealed stays so until the machine is started again.
+			c.PowerOff(t)
+		}
 	}
 	return steps, all
 }
@@ -345,14 +349,17 @@ func killedLater(t *testing.T, w way, at []point) {
 		if machine {
 			c.PowerOff(t)
 		}
+		wished, waits := c.WishesSealed(t), false
 		c.StartCore(t, "")
-		waits := false
 		c.Await(t, patience, "the node up, or waiting for its owner, after it was killed at "+at.String(), func(s devcluster.Status) bool {
-			waits = s.Storage.State == "Locked" && s.Storage.Problem != ""
+			waits = s.Storage.State == map[bool]string{true: "Sealed", false: "Locked"}[wished] && s.Storage.Problem != "" && s.Storage.Source("recovery").State == "Waiting"
 			return waits || s.Up(withWriter...)
 		})
-		if waits && w.name != "recover" {
-			t.Errorf("killed at %s, and it waits for its owner: %s", at, c.Status(t))
+		if waits != wished && w.name != "recover" {
+			t.Errorf("killed at %s, with the wish that it stays sealed (%t): %s", at, wished, c.Status(t))
+		}
+		if waits {
+			isClosed(t, c)
 		}
 		if waits {
 			mustUnlock(t, c)

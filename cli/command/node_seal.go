@@ -24,7 +24,8 @@ func (c *commands) nodeSeal() *cobra.Command {
 		Use:   "seal [NODE]",
 		Short: "Stop the roles of a node, forget its keys and close its volume",
 		Long: `seal stops the roles of a node, forgets the keys of its volume, closes the volume, and proves that it is closed: what is on it is from then on as safe as
-while the machine is off. reeved goes on running and waits for ` + "`reeve node unlock`" + `; by itself the node opens its volume again only when reeved is started anew.
+while the machine is off. reeved goes on running and waits for ` + "`reeve node unlock`" + `, also when it is started anew. By itself a node opens its volume again only
+after the machine was started again, and only where its TPM keeps the keys.
 
 ` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
 		Args: arguments(0, 1),

@@ -64,6 +64,10 @@ func scriptTime(clock string) time.Time {
 
 // reeve is the program under test, at a time that stands still.
 func reeve() {
+	if err := fakecluster.EndWithTest(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	executable, err := os.Executable()
@@ -156,6 +160,13 @@ func setup(env *testscript.Env, place string) error {
 		return err
 	}
 	env.Defer(cluster.Close)
+	// Closed before the cluster: nothing of the script runs on, whether it succeeds, fails or is killed.
+	lifeline, err := fakecluster.HoldPrograms(filepath.Join(place, "lifeline"))
+	if err != nil {
+		return err
+	}
+	env.Defer(lifeline.Close)
+	env.Setenv(fakecluster.LifelineVariable, filepath.Join(place, "lifeline"))
 	env.Values[clusterKey{}] = cluster
 	der, err := x509.MarshalPKCS8PrivateKey(owner)
 	if err != nil {

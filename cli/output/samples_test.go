@@ -206,7 +206,7 @@ func sampleLocked() *output.Storage {
 	return &output.Storage{
 		State: "Locked", Kind: "luks", Encrypted: true, Location: "/dev/disk/by-id/x", Sealer: "tpm2", Step: "unsealing",
 		Sources: []output.CUKSource{
-			{Name: "recovery", State: "Waiting", Reason: "the owner's recovery key: `reeve node unlock`"}, {Name: "tpm", State: "Failed", Reason: "PCR 7 has changed\x1b[2J"},
+			{Name: "recovery", State: "Waiting", Reason: "the owner's recovery key"}, {Name: "tpm", State: "Failed", Reason: "PCR 7 has changed\x1b[2J"},
 		},
 		Problem: "the TPM does not give the configuration back, since PCR 7 has changed: unlock the node, and run `reeve node reseal`", Weaknesses: []string{}, Recoverable: false,
 	}

@@ -98,6 +98,10 @@ func (s Status) table(w io.Writer, now time.Time) {
 	_, _ = fmt.Fprintln(w)
 	if len(s.Roles) == 0 {
 		if closed := s.Storage.Closed(); closed != "" {
+			// The problem has a line of its own above.
+			if s.Storage.Problem != "" {
+				closed = "the volume is " + s.Storage.State
+			}
 			line(w, "No role runs, since ", closed, ".")
 			return
 		}

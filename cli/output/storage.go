@@ -68,6 +68,9 @@ func (s *Storage) Closed() string {
 		text += ": somebody asked for it, and `reeve node unlock` opens it"
 	case s.State == "Locked" && len(s.waiting()) > 0:
 		text += ": " + strings.Join(s.waiting(), "; ")
+		if s.Recoverable {
+			text += " (`reeve node unlock`)"
+		}
 	case s.Step != "":
 		text += ": " + s.Step
 	}
@@ -99,7 +102,7 @@ func (s *Storage) rows(w io.Writer, kind string) {
 	row(w, "Secrets", explainSealer(s.Sealer))
 	for _, source := range s.Sources {
 		text := source.Name + ": " + source.State
-		if source.Reason != "" {
+		if source.Reason != "" && (source.State != "Failed" || !strings.Contains(s.Problem, source.Reason)) { // the problem has a line of its own below
 			text += ": " + source.Reason
 		}
 		row(w, "Key source", text)
@@ -139,7 +142,7 @@ func explainSealer(sealer string) string {
 	case "tpm2":
 		return "sealed by the TPM"
 	case "file":
-		return "in a file that is protected by its permissions only"
+		return "in a file, not sealed by a TPM"
 	default:
 		return sealer
 	}

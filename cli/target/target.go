@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
@@ -123,6 +125,9 @@ func (t *Target) Close() error {
 	return errors.Join(problems...)
 }
 
+// anewWithin is how long a node may take to serve its socket anew, whose volume was opened or closed.
+const anewWithin = 3 * time.Second
+
 // LocalStatus returns the status of the local node. It is a usage fault if the way to the cluster is not by one.
 func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	if t.local == nil {
@@ -131,6 +136,14 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
 	response, err := nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
+	// A node whose volume was just opened or closed serves its socket anew.
+	for tried := time.Now(); status.Code(err) == codes.Unavailable && time.Since(tried) < anewWithin && ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(anewWithin / 30):
+			response, err = nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
+		}
+	}
 	if err != nil {
 		return nil, fault.FromRPC(err, "the status of "+t.way.node()+" cannot be had", "")
 	}
@@ -291,7 +304,7 @@ func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x5
 	if len(status.GetCluster().GetCurators()) == 0 {
 		if locked(status) {
 			return nil, nil, fault.New(fault.Unreachable, t.way.node()+" knows no curator, since "+output.NewStorage(status.GetStorage()).Closed(),
-				"Run `reeve status` to see what it waits for, and `reeve node unlock` to open it.")
+				"Run `reeve status` to see what it waits for.")
 		}
 		what := t.way.node() + " knows no curator"
 		if reason := status.GetMembership().GetReason(); reason != "" {

@@ -125,6 +125,12 @@ func (s *Store) Open(volume Volume, halves Halves) (*Secret, error) {
 	return s.unwrap(f, volume, halves)
 }
 
+// Check says whether the file can be read, without any key: *UnreadableError if it is damaged, missing or newer.
+func (s *Store) Check() error {
+	_, err := s.read()
+	return err
+}
+
 // Keep removes all wrappings but the one by these halves, which must be there.
 func (s *Store) Keep(volume Volume, halves Halves) error {
 	f, err := s.read()

@@ -132,7 +132,13 @@ func (a *alive) end() error {
 	return <-a.ended
 }
 
-func (a *alive) layout() storage.Layout { return storage.NewLayout(a.parameters.GetDirectories()) }
+func (a *alive) layout() storage.Layout {
+	layout, err := unseal.LayoutOf(a.parameters)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return layout
+}
 
 func (a *alive) context() context.Context {
 	ctx, cancel := context.WithTimeout(a.t.Context(), time.Minute)

@@ -50,10 +50,15 @@ type plugins struct {
 	imported event.Value[string]
 }
 
-func openPlugins(b *base, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
+func openPlugins(ctx context.Context, b *base, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
 	store, err := plugin.OpenStore(b.storage.Plugins())
 	if err != nil {
 		return nil, err
+	}
+	if earlier := b.storage.EarlierPlugins(); earlier != b.storage.Plugins() {
+		if err := store.TakeOver(ctx, earlier); err != nil {
+			log.Error("executables that an earlier core kept elsewhere are not all taken over; it is tried again at the next start", "from", earlier, "error", err)
+		}
 	}
 	users, err := plugin.ReserveUsers(uidRanges, b.storage.Users(), b.storage.Data, b.sandbox.GetUsers())
 	if err != nil {

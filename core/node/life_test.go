@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,6 +164,23 @@ func TestLifeOfAnEncryptedNode(t *testing.T) {
 	a.until("the role, again", ready)
 	a.recorded("CoreStarted", "VolumeSealed", "Call", "VolumeOpened")
 
+	// Its executables are in the image, outside of the encryption. Those that an earlier core kept within are taken over by the next start.
+	if at := filepath.Dir(a.layout().Plugins()); at != a.layout().ImageMount() {
+		t.Errorf("the executables are in %s", at)
+	}
+	if err := os.CopyFS(a.layout().EarlierPlugins(), os.DirFS(a.layout().Plugins())); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := filepath.Glob(filepath.Join(a.layout().Plugins(), "sha256-*"))
+	if err != nil || len(stored) == 0 {
+		t.Fatalf("executables %q, %v", stored, err)
+	}
+	for _, path := range stored {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	// One who uses the volume is named, and it is closed when that has ended.
 	file, err := os.Open(a.layout().Assignment())
 	if err != nil {
@@ -184,9 +202,9 @@ func TestLifeOfAnEncryptedNode(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A new start waits for the key, too: there is no other source. It can be stopped, and reaped.
+	// It stays sealed when the core starts anew. It can be stopped, and reaped.
 	a.start()
-	a.until("the locked node", state(clusterv1.StorageState_STORAGE_STATE_LOCKED))
+	a.until("the node, still sealed", state(clusterv1.StorageState_STORAGE_STATE_SEALED))
 	if err := a.end(); err != nil {
 		t.Error(err)
 	}
@@ -194,11 +212,27 @@ func TestLifeOfAnEncryptedNode(t *testing.T) {
 		t.Error(err)
 	}
 	a.start()
-	a.until("the locked node", state(clusterv1.StorageState_STORAGE_STATE_LOCKED))
+	a.until("the node, still sealed", state(clusterv1.StorageState_STORAGE_STATE_SEALED))
 	if _, err := a.client().Unlock(a.context(), &nodev1.UnlockRequest{Recovered: a.recovered()}); err != nil {
 		t.Fatalf("Unlock: %v", err)
 	}
 	a.until("the role", ready)
+	if _, err := os.Stat(a.layout().EarlierPlugins()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("where an earlier core kept executables: %v", err)
+	}
+	for _, path := range stored {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("taken over: %v", err)
+		}
+	}
+	if err := a.end(); err != nil {
+		t.Error(err)
+	}
+	closed()
+
+	// Once it was opened it is sealed no more. It waits for the key all the same: there is no other source.
+	a.start()
+	a.until("the locked node", state(clusterv1.StorageState_STORAGE_STATE_LOCKED))
 	if err := a.end(); err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -101,7 +102,7 @@ func (n *node) lockedStatus() *nodev1.Status {
 	}
 }
 
-// lockedReason says why the volume is not open.
+// lockedReason says how far the volume is. What keeps it closed is in its status.
 func lockedReason(storage *clusterv1.StorageStatus) string {
 	reason := "the volume is being opened"
 	switch storage.GetState() {
@@ -116,21 +117,24 @@ func lockedReason(storage *clusterv1.StorageStatus) string {
 	case clusterv1.StorageState_STORAGE_STATE_OPEN:
 		reason = "the volume is open, and the roles are about to be started"
 	}
-	if storage.GetProblem() != "" {
-		reason += ": " + storage.GetProblem()
-	}
 	return reason
 }
 
 // whyLocked is what calls are told that need the volume.
 func (n *node) whyLocked() error {
 	storage, _ := n.room.Status().Get()
-	reason := lockedReason(storage)
+	reason, problem := lockedReason(storage), storage.GetProblem()
+	if problem != "" {
+		problem = ": " + problem
+	}
 	switch {
 	case waits(storage):
-		return status.Errorf(codes.FailedPrecondition, "the volume of this node is locked (%s): `reeve node unlock` opens it with the owner's recovery key, `reeve status` shows what it waits for", reason)
+		if !strings.Contains(problem, "`reeve node unlock`") {
+			problem += ": `reeve node unlock` opens it with the owner's recovery key"
+		}
+		return status.Errorf(codes.FailedPrecondition, "the volume of this node is locked%s; `reeve status` shows what it waits for", problem)
 	case storage.GetState() == clusterv1.StorageState_STORAGE_STATE_CLOSING:
-		return status.Error(codes.FailedPrecondition, reason+": `reeve status` shows when it is closed")
+		return status.Error(codes.FailedPrecondition, reason+problem+": `reeve status` shows when it is closed")
 	}
-	return status.Error(codes.Unavailable, fmt.Sprintf("the node is starting (%s): try again, `reeve status` shows how far it is", reason))
+	return status.Error(codes.Unavailable, fmt.Sprintf("the node is starting (%s%s): try again, `reeve status` shows how far it is", reason, problem))
 }

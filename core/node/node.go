@@ -34,7 +34,11 @@ var ErrLeave = roles.ErrLeave
 // if the volume cannot be closed, which names who uses it.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()
-	held, err := storage.Open(storage.NewLayout(config.Parameters.GetDirectories()))
+	layout, err := unseal.LayoutOf(config.Parameters)
+	if err != nil {
+		return err
+	}
+	held, err := storage.Open(layout)
 	if err != nil {
 		return err
 	}

@@ -13,13 +13,17 @@ import (
 
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/unseal"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only where the volume is open. *storage.InUseError
 // if a core runs.
 func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
-	layout := storage.NewLayout(parameters.GetDirectories())
+	layout, err := unseal.LayoutOf(parameters)
+	if err != nil {
+		return err
+	}
 	head, err := seal.NewStore(layout.Configuration(), seal.File{}).Head()
 	if err != nil || head == nil {
 		// Where there is no node, there is nothing of it.
@@ -37,7 +41,7 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 		}
 		return fmt.Errorf("node: what is left running is not stopped, since the volume is not open: start reeved, open the volume (`reeve node unlock`), and stop reeved: %w", err)
 	}
-	p, err := openPlugins(&base{storage: held, sandbox: parameters.GetSandbox()}, head.NodeID, time.Now(), log)
+	p, err := openPlugins(ctx, &base{storage: held, sandbox: parameters.GetSandbox()}, head.NodeID, time.Now(), log)
 	if err != nil {
 		return err
 	}

@@ -144,6 +144,9 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 			problem: w.member.Problem(), view: w.client.View(), full: w.guard.Full(), imported: &w.plugins.imported, missing: w.plugins.missingOf, desired: &w.desired,
 		}.run(groupCtx)
 	})
+	group.Go(func() error {
+		return ahead{instances: w.reconciler.Instances(), verify: w.plugins.store.Ahead}.run(groupCtx)
+	})
 	group.Go(func() error { return w.guard.Run(groupCtx) })
 	group.Go(func() error {
 		return wiper{

@@ -123,7 +123,7 @@ func storageOf(room storageRoom) *clusterv1.StorageStatus {
 // assemble makes the rooms, none of which runs yet. It takes over what an earlier core left running.
 func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.Journal) (err error) {
 	parameters, configuration := w.node.config.Parameters, w.opened.Configuration
-	if w.plugins, err = openPlugins(w.base, configuration.NodeID(), w.start, w.log); err != nil {
+	if w.plugins, err = openPlugins(ctx, w.base, configuration.NodeID(), w.start, w.log); err != nil {
 		return err
 	}
 	// What an earlier core left running is adopted or ended before anything else runs: there is one instance of a role at a time.

@@ -227,6 +227,9 @@ func acceptable(file *os.File, path string, root bool) (reason string, err error
 		return path + " can be written by others than the core", nil
 	case mode&0o111 != 0o111:
 		return path + " is not executable", nil
+	case info.Size() > MaxExecutable:
+		// Where somebody can write to the disk while the node is off, it is not to be hashed for hours.
+		return fmt.Sprintf("%s is larger than %d MiB", path, MaxExecutable>>20), nil
 	case root && (mode != modeAsRoot || stat.Gid != 0):
 		return "", errors.Join(file.Chown(0, 0), file.Chmod(modeAsRoot))
 	}

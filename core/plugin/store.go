@@ -86,6 +86,17 @@ func (s *Store) Open(digest string) (*Executable, error) {
 	return opened, nil
 }
 
+// Ahead verifies an executable that is going to be opened, so that Open has nothing to read then. What is wrong with it is said by Open. As an ordinary user it
+// does nothing: the copy in memory is made when it is of use.
+func (s *Store) Ahead(digest string) {
+	if !s.root {
+		return
+	}
+	if opened, err := s.Open(digest); err == nil {
+		_ = opened.Close()
+	}
+}
+
 // Has reports whether the executable with a digest is there. Whether its bytes are what the digest says is found out when it is opened.
 func (s *Store) Has(digest string) bool {
 	if !digestPattern.MatchString(digest) {

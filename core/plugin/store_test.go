@@ -78,6 +78,7 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 		},
 		"writable":             func(path string) error { return os.Chmod(path, 0o777) },
 		"no longer executable": func(path string) error { return os.Chmod(path, 0o444) },
+		"too large":            func(path string) error { return os.Truncate(path, plugin.MaxExecutable+1) },
 		"link": func(path string) error {
 			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
 		},

@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Erase overwrites a file and removes it, durably; it does nothing if there is none. Where a disk writes elsewhere than it was told to, as flash memory does, or
+// Erase overwrites a file and removes it, durably; it does nothing if there is none. A file that has another name keeps its content there. Where a disk writes elsewhere than it was told to, as flash memory does, or
 // keeps copies, what was in the file may still be found there.
 func Erase(path string) error {
 	content, err := replaced(path)
@@ -35,12 +36,15 @@ func replaced(path string) (old, error) {
 	return old{file}, err
 }
 
-// erase overwrites what has no name any more.
+// erase overwrites what has no name any more. What still has another one, as a copy by a link has, is somebody's on purpose.
 func (o old) erase() (err error) {
 	defer func() { err = errors.Join(err, o.file.Close()) }()
 	info, err := o.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return err
+	}
+	if links, ok := info.Sys().(*syscall.Stat_t); ok && links.Nlink > 0 {
+		return nil
 	}
 	// Only root may write to what it may only read; everybody may change the mode of what is theirs.
 	if err := o.file.Chmod(0o600); err != nil {

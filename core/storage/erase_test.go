@@ -66,3 +66,39 @@ func TestErase(t *testing.T) {
 	}
 	zeros("a draft", left)
 }
+
+// What is kept under another name, as an unreadable configuration is, stays what it was.
+func TestEraseKeepsOtherNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "configuration.json")
+	kept := path + ".unreadable"
+	if err := storage.WriteDocument(path, 1, "what may still be of use", 0o400); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays := func(after string) {
+		t.Helper()
+		if content, err := os.ReadFile(kept); err != nil || !bytes.Equal(content, before) {
+			t.Errorf("%s: %q, %v", after, content, err)
+		}
+	}
+	if err := os.Link(path, kept); err != nil {
+		t.Skipf("cannot run: there are no links here: %v", err)
+	}
+	if err := storage.WriteDocument(path, 1, "another", 0o400); err != nil {
+		t.Fatal(err)
+	}
+	stays("replaced")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(kept, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := storage.Erase(path); err != nil {
+		t.Fatal(err)
+	}
+	stays("erased")
+}

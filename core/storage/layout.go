@@ -10,6 +10,8 @@ import (
 type Layout struct {
 	// System is small and unencrypted, Data is the volume, Run is a tmpfs.
 	System, Data, Run string
+	// Clear is a directory of the volume's file system that is not encrypted; empty: there is none. The volume says where it is.
+	Clear string
 }
 
 // NewLayout returns the layout that the parameters ask for.
@@ -45,8 +47,16 @@ func (l Layout) ImageMount() string { return filepath.Join(l.System, "volume") }
 // Volume is the file that says what volume Data is.
 func (l Layout) Volume() string { return filepath.Join(l.Data, "volume.json") }
 
-// Plugins is the directory of executables by digest.
-func (l Layout) Plugins() string { return filepath.Join(l.Data, "plugins") }
+// Plugins is the directory of executables by digest. They are no secret, and what is no executable of the catalog is not executed, whoever has put it there.
+func (l Layout) Plugins() string {
+	if l.Clear != "" {
+		return filepath.Join(l.Clear, "plugins")
+	}
+	return l.EarlierPlugins()
+}
+
+// EarlierPlugins is where the executables were before they lay in Clear. Where there is none, that is where they are.
+func (l Layout) EarlierPlugins() string { return filepath.Join(l.Data, "plugins") }
 
 // Identity is the directory of the cluster's and the node's certificates.
 func (l Layout) Identity() string { return filepath.Join(l.Data, "identity") }

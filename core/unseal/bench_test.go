@@ -259,6 +259,17 @@ func (b *bench) unlock(t T, recovered []byte) (*nodev1.UnlockResponse, error) {
 	return b.room.Unlock(ctx, &nodev1.UnlockRequest{Recovered: bytes.Clone(recovered)})
 }
 
+// heard is that the node hears its cluster's policy again, which allows every source. Before that, a node whose files were recovered asks no other than its owner.
+func (b *bench) heard(t T) {
+	t.Helper()
+	if err := b.room.Allow(context.Background(), nil); err != nil {
+		t.Fatalf("the cluster's policy is heard: %v", err)
+	}
+	if s, _ := b.room.Status().Get(); len(s.GetWeaknesses()) != 0 {
+		t.Errorf("the cluster's policy was heard: %v", s.GetWeaknesses())
+	}
+}
+
 // memory is where files are made durable at once, since there is no disk; else where files usually lie. The many starts of these tests wait for nothing then.
 func memory() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {

@@ -34,7 +34,7 @@ func (r *Room) Close(ctx context.Context, asked bool) error {
 	r.open, r.mine, r.unkept, r.configuration = false, false, false, nil
 	r.refresh()
 	if r.sealed = asked && r.encrypted(); r.sealed {
-		r.board.state(sealed, wasSealed)
+		r.board.state(sealed, r.wasSealed())
 	} else {
 		r.board.state(locked, "")
 	}
@@ -42,7 +42,47 @@ func (r *Room) Close(ctx context.Context, asked bool) error {
 }
 
 // wasSealed is the problem of a volume that is closed since somebody asked for it.
-const wasSealed = "the volume was sealed: only its owner opens it (`reeve node unlock`), until the machine is started again"
+func (r *Room) wasSealed() string {
+	text := "the volume was sealed: `reeve node unlock` opens it with the owner's recovery key"
+	if r.parts.tpm != nil {
+		text += ", and the TPM is not asked until the machine is started again"
+	}
+	return text
+}
+
+// staySealed has the volume be closed before it is said to be sealed: a core that was stopped while it sealed the node, or while its owner opened it, may have left
+// it open, or its key with the kernel. No role runs on it any more, or yet.
+func (r *Room) staySealed(ctx context.Context) error {
+	// Where not even the node's ID can be read, what there is of its volume cannot be found out either.
+	if r.left && r.NodeID() != "" {
+		err := patiently(ctx, func(err error) { r.board.problem(fmt.Errorf("tried again: %w", err)) }, func() error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			switch state, err := r.kind.State(ctx); {
+			case err != nil:
+				return stateError(err)
+			case state == volume.Absent:
+				return nil
+			case state == volume.Open:
+				r.board.state(closing, "")
+			}
+			if err := r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) }); err != nil {
+				return stateError(err)
+			}
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			r.config.Log.Error("the node is sealed, and what there is of its volume is not known", "error", err)
+		default:
+			r.left = false
+		}
+	}
+	r.board.state(sealed, r.wasSealed())
+	return nil
+}
 
 // forget zeroes the keys.
 func (r *Room) forget() {

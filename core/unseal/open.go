@@ -64,7 +64,9 @@ func (r *Room) restart(ctx context.Context) error {
 		})
 	}
 	if r.isSealed() {
-		r.board.state(sealed, wasSealed)
+		if err := r.staySealed(ctx); err != nil {
+			return err
+		}
 	} else {
 		r.board.state(locked, "")
 	}
@@ -274,7 +276,7 @@ func (r *Room) proceed(ctx context.Context, l loaded) (again bool, err error) {
 }
 
 // needsOwner is the problem of a node of whose sources only the owner is left.
-const needsOwner = "the volume is closed, and no source gives its key by itself: `reeve node unlock` with the owner's recovery key opens it"
+const needsOwner = "no source gives the volume's key by itself: `reeve node unlock` opens it with the owner's recovery key"
 
 // gone is the error of a node whose volume is not there.
 func (r *Room) gone() error {

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/tpm2"
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/fscrypt"
 	"github.com/reeveproject/reeve/core/storage/luks"
 	"github.com/reeveproject/reeve/core/storage/volume"
@@ -44,7 +47,7 @@ type consumed interface {
 }
 
 func partsOf(config Config) (parts, error) {
-	kind, err := kindOf(config)
+	kind, err := kindOf(config.Parameters, config.Storage.Layout, config.Log)
 	if err != nil {
 		return parts{}, err
 	}
@@ -62,11 +65,21 @@ func partsOf(config Config) (parts, error) {
 	return p, nil
 }
 
+// LayoutOf names the files and directories of a node, by its parameters: some of them are where its kind of volume says.
+func LayoutOf(parameters *nodev1.Parameters) (storage.Layout, error) {
+	layout := storage.NewLayout(parameters.GetDirectories())
+	kind, err := kindOf(parameters, layout, hclog.NewNullLogger())
+	if err != nil {
+		return storage.Layout{}, err
+	}
+	layout.Clear = kind("").Describe().Clear
+	return layout, nil
+}
+
 // kindOf returns the kind of volume that the parameters ask for.
-func kindOf(config Config) (func(nodeID string) volume.Kind, error) {
-	layout, log := config.Storage.Layout, config.Log
+func kindOf(parameters *nodev1.Parameters, layout storage.Layout, log hclog.Logger) (func(nodeID string) volume.Kind, error) {
 	step := func(name string) { checkpoint.At(checkpoint.Volume(name)) }
-	switch wanted := config.Parameters.GetVolume().GetKind().(type) {
+	switch wanted := parameters.GetVolume().GetKind().(type) {
 	case *nodev1.Volume_Plain:
 		return func(string) volume.Kind { return volume.NewPlain(layout.Data) }, nil
 	case *nodev1.Volume_Fscrypt:

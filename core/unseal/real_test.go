@@ -117,6 +117,7 @@ func TestReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	readable(true)
+	b.heard(t)
 	// A planned change.
 	if _, err := b.room.Reseal(t.Context(), &nodev1.ResealRequest{Pcrs: map[uint32][]byte{7: tpmtest.Extended(tpm.Value(7))}}); err != nil {
 		t.Fatal(err)

@@ -57,8 +57,8 @@ type Room struct {
 	id atomic.Pointer[string]
 	// open says that Open has returned, mine that this room has opened the volume, and so closes it.
 	open, mine bool
-	// sealed says that only Unlock opens the volume.
-	sealed bool
+	// sealed says that only Unlock opens the volume, left that an earlier core was asked for that, and may have left the volume open.
+	sealed, left bool
 	// unkept says that the configuration is what a recovery file held and is not on disk, since the TPM does not answer.
 	unkept bool
 	// stale says that cuk.json does not give the CUK back in the present state of the machine.
@@ -95,6 +95,7 @@ func newRoom(config Config, parts parts) (*Room, error) {
 		return nil, err
 	}
 	r.sealed = r.encrypted() && there(config.Storage.Sealed())
+	r.left = r.sealed
 	r.board.begin(r.kind.Describe(), parts.sealer.Name(), r.fresh())
 	r.refresh()
 	return r, nil

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -179,6 +180,75 @@ func TestSealed(t *testing.T) {
 	}
 }
 
+// TestSaysWhichFile damages the wrapped key of a node that waits for its owner anyway: it says so before anybody needs the file.
+func TestSaysWhichFile(t *testing.T) {
+	b := newBench(t, directory(t), storage.Fscrypt, false)
+	b.up(t)
+	recovered := b.recovered(t)
+	b.reboot(t)
+	if err := errors.Join(os.Remove(b.layout.VolumeKey()), os.WriteFile(b.layout.VolumeKey(), []byte("{"), 0o400)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	o := b.open()
+	defer o.end()
+	names := func(s *clusterv1.StorageStatus) bool {
+		return strings.Contains(strings.Join(s.GetWeaknesses(), "\n"), b.layout.VolumeKey())
+	}
+	b.until(t, "waits, and names the file", func(s *clusterv1.StorageStatus) bool { return s.GetProblem() != "" && names(s) })
+	if _, err := b.unlock(t, recovered); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := b.room.Status().Get(); names(s) {
+		t.Errorf("it was written anew: %v", s)
+	}
+}
+
+// TestStaysSealed stops a core while it seals the node: the next one closes what was left open before it says that the node is sealed, and asks nobody but its owner.
+func TestStaysSealed(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, true)
+	node := b.up(t).Configuration.NodeID()
+	b.stopAt, b.stopIn = checkpoint.CloseVolume, 1
+	if err := b.room.Close(t.Context(), true); !errors.Is(err, errStopped) {
+		t.Fatalf("%v", err)
+	}
+	b.stopAt = ""
+	if !b.disk.isOpen() {
+		t.Fatal("the test does not test what it should")
+	}
+	b.disk.set(func(d *fakeDisk) { d.busy = &volume.BusyError{Location: "/dev/fake"} })
+	b.tpm.set(func(f *fakeTPM) { f.unseals = 0 })
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	o := b.open()
+	defer o.end()
+	b.until(t, "says that it is in use", func(s *clusterv1.StorageStatus) bool {
+		return s.GetState() == closing && strings.Contains(s.GetProblem(), "busy")
+	})
+	if _, err := b.unlock(t, b.recovered(t)); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("unlocked while it is being closed: %v", err)
+	}
+	b.disk.set(func(d *fakeDisk) { d.busy = nil })
+	b.until(t, "is sealed", func(s *clusterv1.StorageStatus) bool {
+		return s.GetState() == sealed && source(s, "recovery").GetState() == clusterv1.CukSourceState_CUK_SOURCE_STATE_WAITING
+	})
+	if b.disk.isOpen() || b.tpm.unseals != 0 {
+		t.Errorf("sealed, and the volume is open (%t), or the TPM was asked (%d)", b.disk.isOpen(), b.tpm.unseals)
+	}
+	if _, err := b.unlock(t, b.recovered(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.wait(t); err != nil || o.opened.Configuration.NodeID() != node {
+		t.Fatalf("%v", err)
+	}
+}
+
 func TestTPMTrouble(t *testing.T) {
 	trouble := map[string]func(*fakeTPM){
 		"changed": func(f *fakeTPM) { f.register = 9 },
@@ -209,6 +279,10 @@ func TestTPMTrouble(t *testing.T) {
 			if err := o.wait(t); err != nil || o.opened.Configuration.NodeID() != first.Configuration.NodeID() || o.opened.Configuration.Phase != seal.Member {
 				t.Fatalf("%v", err)
 			}
+			if s, _ := b.room.Status().Get(); len(s.GetWeaknesses()) != 1 || source(s, "tpm").GetState() != clusterv1.CukSourceState_CUK_SOURCE_STATE_OFF {
+				t.Errorf("before the cluster's policy is heard: %v", s)
+			}
+			b.heard(t)
 			b.reboot(t)
 			// Sealed anew to what the machine is now.
 			b.up(t)

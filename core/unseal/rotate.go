@@ -73,9 +73,9 @@ func (r *Room) checkRotation(recipient string, data bool) error {
 	case !r.open:
 		return errLocked
 	case description.KeySize == 0:
-		return status.Errorf(codes.Unimplemented, "the volume of this node is of the kind %s, which has no keys", description.Kind)
+		return status.Errorf(codes.FailedPrecondition, "the volume of this node is of the kind %s, which has no keys", description.Kind)
 	case data && description.Kind != storage.LUKS:
-		return status.Error(codes.Unimplemented, volume.ErrFixedKey.Error())
+		return status.Error(codes.FailedPrecondition, volume.ErrFixedKey.Error())
 	}
 	if recipient != "" {
 		if err := recovery.Recipient(recipient); err != nil {

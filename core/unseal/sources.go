@@ -54,7 +54,7 @@ func (tpmSource) name() string { return sourceTPM }
 
 func (s tpmSource) seek(ctx context.Context, tell tell, try func(*found) error) {
 	if !s.allowed {
-		tell(off, "the cluster's policy does not allow it")
+		tell(off, notAllowed)
 		s.room.board.problem(errors.New(needsOwner))
 		return
 	}
@@ -89,7 +89,7 @@ func (recoverySource) name() string { return sourceRecovery }
 
 func (s recoverySource) seek(ctx context.Context, tell tell, try func(*found) error) {
 	for {
-		tell(waiting, "the owner's recovery key: `reeve node unlock`")
+		tell(waiting, "the owner's recovery key")
 		select {
 		case <-ctx.Done():
 			return

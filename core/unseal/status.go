@@ -1,12 +1,15 @@
 package unseal
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/storage/volume"
@@ -48,7 +51,7 @@ func (b *board) begin(d volume.Description, sealer string, fresh bool) {
 		s.State = making
 	}
 	if d.KeySize > 0 {
-		s.Sources = []*clusterv1.CukSource{{Name: sourceRecovery, State: idle}, {Name: sourceTPM, State: off, Reason: "the node's secrets are not sealed by a TPM"}}
+		s.Sources = []*clusterv1.CukSource{{Name: sourceRecovery, State: idle}, {Name: sourceTPM, State: off, Reason: "`seal` in the parameters names no TPM"}}
 		if sealer == "tpm2" {
 			s.Sources[1] = &clusterv1.CukSource{Name: sourceTPM, State: idle}
 		}
@@ -128,10 +131,14 @@ func (r *Room) refresh() {
 		weaknesses = append(weaknesses, "The volume is not encrypted: whoever has the disk reads all of it.")
 	}
 	if r.parts.tpm == nil {
-		weaknesses = append(weaknesses, "The node's secrets are sealed by the permissions of a file only: whoever has the disk has the node's key"+map[bool]string{true: " and its half of the volume's key"}[description.KeySize > 0]+".")
+		weaknesses = append(weaknesses, "Only the permissions of a file protect the node's secrets: whoever has the disk has the node's key"+map[bool]string{true: " and its half of the volume's key"}[description.KeySize > 0]+".")
 	}
 	if r.configuration != nil && description.KeySize > 0 {
 		weaknesses = append(weaknesses, r.weakSources()...)
+		var unreadable *keys.UnreadableError
+		if !r.beingMade() && errors.As(r.wrapped.Check(), &unreadable) {
+			weaknesses = append(weaknesses, fmt.Sprintf("The wrapped data key %s cannot be read (%v): only the owner's recovery key opens the volume, and the next `reeve node unlock` writes the file anew.", unreadable.Path, unreadable.Err))
+		}
 		if r.configuration.NextNUK != nil {
 			weaknesses = append(weaknesses, "A rotation of keys was interrupted: it is finished at the next start that gets the key from a source, or by `reeve node keys rotate`.")
 		}
@@ -143,15 +150,18 @@ func (r *Room) refresh() {
 
 func (r *Room) beingMade() bool { return r.configuration.Phase.Before(seal.Forming) }
 
-// weakSources says what it means that the source tpm gives nothing.
+// weakSources says what it means that the source tpm gives nothing. Why that is so stands at the source itself.
 func (r *Room) weakSources() []string {
-	const waits = "After a restart of the machine the node waits for its owner (`reeve node unlock`)"
+	const waits = "After a restart of the machine the node waits for its owner (`reeve node unlock`): no other source gives its key."
 	switch {
+	case r.parts.tpm == nil && !r.open:
+		// It waits for the owner already, and says so.
+		return nil
 	case r.parts.tpm == nil:
-		return []string{waits + ": there is no other source of its key."}
+		return []string{waits}
 	case !allows(r.configuration.CUKSources, sourceTPM):
-		r.board.source(sourceTPM, off, "the cluster's policy does not allow it")
-		return []string{waits + ": the cluster's policy does not allow the source tpm, or was not heard since the node's files were recovered."}
+		r.board.source(sourceTPM, off, notAllowed)
+		return []string{waits}
 	case !there(r.config.Storage.CUK()) && !r.beingMade():
 		reason := "the TPM does not have the key"
 		if r.open && r.cuk == nil {
@@ -160,10 +170,13 @@ func (r *Room) weakSources() []string {
 		if r.open {
 			r.board.source(sourceTPM, off, reason)
 		}
-		return []string{waits + ": " + reason + "."}
+		return []string{waits}
 	}
 	return nil
 }
+
+// notAllowed is why the source tpm is off.
+const notAllowed = "the cluster's policy does not allow it, or was not heard since the node's files were recovered"
 
 // allows says whether a policy allows a source. The owner is never locked out.
 func allows(policy []string, source string) bool {

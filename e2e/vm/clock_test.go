@@ -73,13 +73,16 @@ func (m *sealedMachine) clocks(t *testing.T) {
 		g.isWrong(t)
 		g.heals(t, time.Now())
 	})
-	for name, off := range map[string]time.Duration{"an hour behind": -time.Hour, "an hour ahead": time.Hour} {
-		step(t, name, func(t *testing.T) {
-			g.setClock(t, time.Now().Add(off))
+	for _, wrong := range []struct {
+		name string
+		off  time.Duration
+	}{{"an hour behind", -time.Hour}, {"an hour ahead", time.Hour}} {
+		step(t, wrong.name, func(t *testing.T) {
+			g.setClock(t, time.Now().Add(wrong.off))
 			g.start(t)
 			// Certificates are valid an hour before they were made: it is Home, or says why not. What it gets then must do when the time is set right.
 			s := g.await(t, "Home, or a state that names the clock", func(s status) bool { return s.home() || namesClock(s) })
-			t.Logf("%s: %s: %s", name, s.Membership.State, s.Membership.Reason)
+			t.Logf("%s: %s: %s", wrong.name, s.Membership.State, s.Membership.Reason)
 			g.heals(t, time.Now())
 		})
 	}
@@ -114,7 +117,7 @@ func (g *guest) isWrong(t *testing.T) {
 	t.Logf("with a wrong clock: %s: %s", s.Membership.State, s.Membership.Reason)
 }
 
-// steady is how long a node must stay Home for what was wrong to be over: several heartbeats.
+// steady is how long a node must stay Home for what was wrong to be over, by its own clock: several heartbeats.
 const steady = 15 * time.Second
 
 // heals sets the time right, waits until the node has taken note of it and is Home, and stops it.
@@ -123,34 +126,31 @@ func (g *guest) heals(t *testing.T, now time.Time) {
 	g.setClock(t, now)
 	g.awaitHome(t, "the time is right")
 	// For good, and not until it asks the cluster the next time.
-	var since time.Time
-	g.await(t, "Home for "+steady.String(), func(s status) bool {
-		switch {
-		case !s.home():
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-		}
-		return !since.IsZero() && time.Since(since) > steady
-	})
+	g.awaitFor(t, "Home for "+steady.String(), steady, status.home)
+	if s := g.ask(t); !s.home() {
+		t.Errorf("what it says of itself when it is asked is another thing: %s", s.text)
+	}
 	g.stop(t)
 }
 
 // awaitRefusal waits until reeved says that it does not go on: by its end, or by its status.
 func (g *guest) awaitRefusal(t *testing.T) string {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
+	for {
 		if g.run(t, "", "kill", "-0", fmt.Sprint(g.reeved)).Code != 0 {
 			g.ended(t)
 			return g.log(t)
 		}
-		if s, err := g.askStatus(t.Context()); err == nil && s.Storage.Problem != "" {
+		s, ok, err := g.latest(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case ok && s.Storage.Problem != "":
 			g.stop(t)
 			return s.Storage.Problem
+		case g.watch.uptime > patience:
+			t.Fatalf("reeved does not refuse: %s", s.text)
 		}
 		time.Sleep(look)
 	}
-	t.Fatal("reeved does not refuse")
-	return ""
 }

@@ -9,6 +9,7 @@
 // that is empty, for the node's volume. It gets its parameters as the owner of a virtual machine would give them, by qemu's firmware configuration. Its first process
 // is internal/guest, which does what the test says over a serial port; internal/machine makes and starts all of it.
 //
-// An emulated processor is some twenty to fifty times slower than this one, and a boot takes seconds: a test follows one machine through many checks, and writes down
-// how long each step took.
+// An emulated processor is some twenty to fifty times slower than this one, and a boot takes ten seconds: a test follows one machine through many checks, and writes
+// down how long each step took, and how much of this machine's processors. A guest's clock counts its instructions while it computes, and so passes more slowly than
+// this machine's. What waits in the guest, Reeve and these tests, waits by that clock: however much else this machine has to do, nothing is late in the guest.
 package vm

@@ -16,6 +16,7 @@ import (
 const (
 	systemDirectory = machine.StateDirectory + "/system"
 	dataDirectory   = machine.StateDirectory + "/data"
+	runDirectory    = "/run/reeve"
 	hostsFile       = machine.StateDirectory + "/hosts"
 )
 
@@ -41,7 +42,7 @@ func newParameters(t *testing.T, edit func(*nodev1.Parameters)) []byte {
 	}}
 	parameters := &nodev1.Parameters{
 		Version:     "reeve.node.v1",
-		Directories: &nodev1.Directories{System: systemDirectory, Data: dataDirectory, Run: "/run/reeve"},
+		Directories: &nodev1.Directories{System: systemDirectory, Data: dataDirectory, Run: runDirectory},
 		Network:     &nodev1.Network{Addresses: []string{"127.0.0.1"}, ApiListen: "127.0.0.1:7444"},
 		Volume:      &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
 		Plugins:     []*nodev1.BuiltinPlugin{plugin("consensus"), plugin("curator"), hostsfile},

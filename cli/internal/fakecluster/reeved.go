@@ -56,6 +56,9 @@ func reeved(arguments []string) error {
 	if reap {
 		return os.WriteFile(filepath.Join(filepath.Dir(arguments[1]), ".reaped"), nil, 0o600)
 	}
+	if err := EndWithTest(); err != nil {
+		return err
+	}
 	behaviour := os.Getenv(BehaviourVariable)
 	if behaviour == "die" {
 		return fmt.Errorf("the disk is on fire\x1b[2J\u009b31m")

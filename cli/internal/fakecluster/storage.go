@@ -183,7 +183,7 @@ func (n *node) encrypted() error {
 	n.cluster.mu.Lock()
 	defer n.cluster.mu.Unlock()
 	if !n.cluster.volume.storage.GetEncrypted() {
-		return status.Error(codes.Unimplemented, "the volume is not encrypted")
+		return status.Error(codes.FailedPrecondition, "the volume is not encrypted")
 	}
 	return nil
 }

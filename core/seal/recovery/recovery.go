@@ -25,7 +25,7 @@ type Recovered struct {
 	Kind      storage.VolumeKind
 	// Location is where the volume was, Sealer what sealed the node's secrets.
 	Location, Sealer string
-	NUK, CUK, Data *keys.Secret
+	NUK, CUK, Data   *keys.Secret
 }
 
 // Destroy zeroes the keys of the volume.

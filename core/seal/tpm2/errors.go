@@ -20,6 +20,8 @@ var (
 	ErrChanged = errors.New("tpm2: the machine is not in the state in which the secret was sealed")
 	// ErrOtherTPM: another TPM sealed the secret, or this one was cleared.
 	ErrOtherTPM = errors.New("tpm2: the secret was sealed by another TPM, or this one was cleared since")
+	// ErrStorageKey: the TPM by which something is to be sealed has another storage key than the one that was used before. Nothing has been sealed.
+	ErrStorageKey = errors.New("tpm2: the storage key of the TPM is not the one that this reeved has used before")
 	// ErrDamaged: what was sealed is not what is there. No TPM opens it.
 	ErrDamaged = errors.New("tpm2: the sealed form is damaged")
 )
@@ -153,7 +155,7 @@ func (s *Sealer) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrChanged), errors.Is(err, ErrOtherTPM), errors.Is(err, ErrDamaged):
+	case errors.Is(err, ErrChanged), errors.Is(err, ErrOtherTPM), errors.Is(err, ErrStorageKey), errors.Is(err, ErrDamaged):
 		return err
 	case errors.As(err, &own):
 		return fmt.Errorf("tpm2: %w", own.err)

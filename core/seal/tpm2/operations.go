@@ -2,6 +2,7 @@ package tpm2
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -105,6 +106,10 @@ func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error)
 		return nil, err
 	}
 	defer c.flush(p.handle)
+	// The salt of the session that carries the secret is encrypted for this key: it has to be the TPM's.
+	if err := c.sealer.known.is(p.name.Buffer); err != nil {
+		return nil, err
+	}
 	inner, _, err := tpm2.HMACSession(c, tpm2.TPMAlgSHA256, nonceSize, p.session(encryptIn)...)
 	if err != nil {
 		return nil, in("TPM2_StartAuthSession", err)
@@ -124,6 +129,9 @@ func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error)
 	if err != nil {
 		return nil, in("TPM2_Create", err)
 	}
+	if c.sealer.known.meet(p.name.Buffer) {
+		c.sealer.log.Info("sealed by a TPM that nothing vouches for but this first use", "device", c.sealer.device, "storage key", hex.EncodeToString(p.name.Buffer))
+	}
 	sealed.Parent, sealed.Public, sealed.Private = p.name.Buffer, answer.OutPublic.Bytes(), answer.OutPrivate.Buffer
 	return sealed, nil
 }
@@ -141,8 +149,11 @@ func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 	defer c.flush(p.handle)
 	// The salt of the session is encrypted for this key: had somebody put another one in its place, it would end here.
 	if !bytes.Equal(p.name.Buffer, sealed.Parent) {
-		return nil, fmt.Errorf("%w: its storage key is %x, the secret's is %x: put the disk back into its machine, or %s", ErrOtherTPM, p.name.Buffer, sealed.Parent, wayOut)
+		return nil, fmt.Errorf("%w, or something between the processor and the TPM puts a key of its own in the place of the TPM's: the storage key is %x, the secret's is %x: put the disk back into its machine, or %s",
+			ErrOtherTPM, p.name.Buffer, sealed.Parent, wayOut)
 	}
+	// Also where a register keeps the secret back: what is sealed anew after a recovery is then sealed by the TPM that had it.
+	c.sealer.known.meet(p.name.Buffer)
 	object, err := c.load(p, sealed)
 	if err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Sealer seals by the TPM. It opens the TPM for each call, and keeps nothing in it. Calls at the same time take turns.
+// Sealer seals by the TPM. It opens the TPM for each call, and keeps nothing in it. Calls at the same time take turns. It seals by one TPM as long as it lives.
 type Sealer struct {
 	log     hclog.Logger
 	device  string
@@ -42,6 +42,8 @@ type Sealer struct {
 	timeout time.Duration
 	// turn holds a token while the device is open, which may be longer than a call if the kernel does not give a command back.
 	turn chan struct{}
+	// known is the name of the storage key that this sealer has met, if it has met one.
+	known known
 }
 
 // New returns the sealer. It touches nothing.
@@ -75,7 +77,8 @@ func (s *Sealer) Seal(ctx context.Context, secret *keys.Secret) (json.RawMessage
 	return s.SealFor(ctx, secret, nil)
 }
 
-// SealFor seals a secret to the present values of the registers, and those given in the place of the present ones.
+// SealFor seals a secret to the present values of the registers, and those given in the place of the present ones. ErrStorageKey if the TPM has another storage
+// key than the one that this sealer has met before.
 func (s *Sealer) SealFor(ctx context.Context, secret *keys.Secret, values map[uint32][]byte) (json.RawMessage, error) {
 	if size := secret.Len(); size == 0 || size > maxSecret {
 		return nil, fmt.Errorf("tpm2: a TPM seals 1 to %d bytes, the secret has %d", maxSecret, size)

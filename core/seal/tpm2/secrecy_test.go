@@ -73,7 +73,7 @@ func TestChangedOnTheWay(t *testing.T) {
 			}
 			line.Set(of(code, changed(func(answer []byte) []byte {
 				if i < len(answer) { // it may be a refusal, after a retry
-					size = len(answer)
+					size = max(size, len(answer))
 					answer[i] ^= 1
 				}
 				return answer
@@ -130,6 +130,71 @@ func TestForeignStorageKey(t *testing.T) {
 	}
 	line.Set(tpmtest.Faithful)
 	unseals(t, s, form, secret)
+}
+
+// Whoever puts a key of his own in the place of the storage key while something is sealed would get the secret. That key is known to be another's, once the sealer
+// has met the TPM's: because it sealed by it, because it unsealed by it, or because it found it to be the recorded one and a register kept the secret back.
+func TestForeignStorageKeyAtSealing(t *testing.T) {
+	tpm, his := tpmtest.Start(t), tpmtest.Start(t)
+	form, secret := sealed(t, tpm2.New(tpm2.Config{Device: tpm.Socket()}))
+	between := tpm.NewSocket(tpmtest.Faithful)
+	for _, test := range []struct {
+		name string
+		meet func(t *testing.T, s *tpm2.Sealer)
+		err  error
+	}{
+		{"sealed before", func(t *testing.T, s *tpm2.Sealer) { sealed(t, s) }, tpm2.ErrStorageKey},
+		{"unsealed before", func(t *testing.T, s *tpm2.Sealer) { unseals(t, s, form, secret) }, tpm2.ErrStorageKey},
+		// Nothing tells the first from the right one: that is the limit, which the documentation names.
+		{"first use", func(*testing.T, *tpm2.Sealer) {}, nil},
+		{"another one's before", func(t *testing.T, s *tpm2.Sealer) {
+			between.Set(everything(his))
+			if got, err := s.Unseal(t.Context(), form); got != nil || !errors.Is(err, tpm2.ErrOtherTPM) {
+				t.Errorf("unsealed %v, %v", got, err)
+			}
+		}, nil},
+		{"kept back before", func(t *testing.T, s *tpm2.Sealer) { // Last, since the register stays as it is.
+			tpm.Extend(7)
+			if got, err := s.Unseal(t.Context(), form); got != nil || !errors.Is(err, tpm2.ErrChanged) {
+				t.Errorf("unsealed %v, %v", got, err)
+			}
+		}, tpm2.ErrStorageKey},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			between.Set(tpmtest.Faithful)
+			s := tpm2.New(tpm2.Config{Device: between.Path})
+			test.meet(t, s)
+			listening := everything(his)
+			sessions := 0
+			between.Set(func(ctx context.Context, command []byte, ask ask) ([]byte, error) {
+				if tpmtest.CommandCode(command) == gotpm.TPMCCStartAuthSession {
+					sessions++
+				}
+				return listening(ctx, command, ask)
+			})
+			got, err := s.Seal(t.Context(), secret)
+			if !errors.Is(err, test.err) || (got == nil) != (test.err != nil) {
+				t.Fatalf("sealed %s, %v", got, err)
+			}
+			if test.err == nil {
+				return
+			}
+			if sessions != 0 {
+				t.Errorf("%d sessions were begun with a foreign key", sessions)
+			}
+			between.Set(tpmtest.Faithful)
+			again, secret := sealed(t, s)
+			unseals(t, s, again, secret)
+		})
+	}
+}
+
+// everything is the Behaviour of a line on which another TPM answers.
+func everything(his *tpmtest.TPM) tpmtest.Behaviour {
+	return func(_ context.Context, command []byte, _ ask) (answer []byte, err error) {
+		his.Do(func(tpm transport.TPM) (err error) { answer, err = tpm.Send(command); return err })
+		return answer, nil
+	}
 }
 
 // After a seal and an unseal, the secret is nowhere in this process's memory but in the secrets that hold it.

@@ -28,7 +28,12 @@ func (i *image) inner() encrypted {
 	return encrypted{path: filepath.Join(i.Mount, innerName), step: i.Step}
 }
 
-func (i *image) Describe() volume.Description { return i.describe(i.Image) }
+func (i *image) Describe() volume.Description {
+	description := i.describe(i.Image)
+	// The root directory of the image's file system, which cannot be encrypted.
+	description.Clear = i.Mount
+	return description
+}
 
 // view is what is mounted of the image.
 type view struct {

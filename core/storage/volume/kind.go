@@ -34,6 +34,9 @@ type Description struct {
 	Location string
 	// KeySize is the size of its key in bytes; 0: it needs none.
 	KeySize int
+	// Clear is a directory of the same file system that is outside of the encryption, for what is no secret and costs time to decrypt. Only root can enter it, and
+	// it is there while the volume is open. Empty: there is none.
+	Clear string
 }
 
 // State is what there is of a volume.

@@ -16,9 +16,9 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// ImageSize is how large the images of encrypted volumes are: little more than the built-in plugins, one more, and the log of etcd take. Their files take only
-// the room that is used.
-const ImageSize = 320 << 20
+// ImageSize is how large the images of encrypted volumes are: little more than the built-in plugins, one more, one that is being imported, and the log and the
+// database of etcd take, some of which a core that was killed leaves twice. Their files take only the room that is used.
+const ImageSize = 416 << 20
 
 // Storage is the volume of a node and what keeps its keys.
 type Storage struct {
@@ -139,11 +139,31 @@ func (c *Cluster) Mounts(t testing.TB) []string {
 	return found
 }
 
-// PowerOff takes away what does not outlive a machine that loses its power: the processes, and what is mounted, with the keys that the kernel has.
+// PowerOff takes away what does not outlive a machine that loses its power: the processes, what is mounted, with the keys that the kernel has, and what is in run/.
 func (c *Cluster) PowerOff(t testing.TB) {
 	t.Helper()
 	c.KillAll(t)
 	c.unmount(t)
+	run := filepath.Join(c.Home, "r")
+	entries, err := os.ReadDir(run)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(run, entry.Name())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// WishesSealed says whether the node keeps that only its owner is to open its volume.
+func (c *Cluster) WishesSealed(t testing.TB) bool {
+	t.Helper()
+	_, err := os.Stat(filepath.Join(c.Home, "r", "sealed"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // unmount unmounts what the node has left mounted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/rpc"
 	"os"
 	"os/exec"
@@ -77,12 +78,18 @@ func (a *agent) Hello(_ struct{}, reply *guestapi.Hello) error {
 	if err := unix.Uname(&name); err != nil {
 		return err
 	}
+	up, err := uptime()
+	*reply = guestapi.Hello{Kernel: unix.ByteSliceToString(name.Release[:]), Uptime: up}
+	return err
+}
+
+// uptime is how long the kernel has been running, by the clock that nobody sets.
+func uptime() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return err
+		return 0, err
 	}
-	*reply = guestapi.Hello{Kernel: unix.ByteSliceToString(name.Release[:]), Uptime: time.Duration(now.Nano())}
-	return nil
+	return time.Duration(now.Nano()), nil
 }
 
 // Run runs a program to its end.
@@ -170,6 +177,20 @@ func (a *agent) Wait(wait guestapi.Wait, reply *guestapi.Result) error {
 // ReadFile reads a file.
 func (a *agent) ReadFile(path string, content *[]byte) (err error) {
 	*content, err = os.ReadFile(path)
+	return err
+}
+
+// ReadTail reads what a file has from an offset on.
+func (a *agent) ReadTail(tail guestapi.Tail, reply *guestapi.Read) (err error) {
+	file, err := os.Open(tail.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if reply.Content, err = io.ReadAll(io.NewSectionReader(file, tail.Offset, 1<<20)); err != nil {
+		return err
+	}
+	reply.Uptime, err = uptime()
 	return err
 }
 

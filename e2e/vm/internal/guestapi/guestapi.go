@@ -47,6 +47,20 @@ type File struct {
 	Mode    uint32
 }
 
+// Tail is what of a file is wanted.
+type Tail struct {
+	Path string
+	// Offset is where it begins.
+	Offset int64
+}
+
+// Read is what there was of it.
+type Read struct {
+	Content []byte
+	// Uptime is how long the guest's kernel has been running.
+	Uptime time.Duration
+}
+
 // Wait is for a program that was started.
 type Wait struct {
 	PID     int

@@ -45,11 +45,15 @@ func prepare(t *testing.T, n *node, root api, ids leases) {
 	ctx := storetest.Context(t)
 	if leasesOf(n) != ids || missing(t, root) {
 		// Root has deleted everything, the numbers of the users among it.
-		for user, id := range map[string]int64{"ant": ids.own, "bee": ids.foreign} {
-			for _, key := range []string{numbers.Key(user), numbers.LastKey} {
-				if _, err := root.Put(ctx, &pb.PutRequest{Key: []byte(key), Value: []byte(numbers.Format(numbers.OfLease(id)))}); err != nil {
-					t.Fatal(err)
-				}
+		for _, number := range []struct {
+			key   string
+			lease int64
+		}{
+			{numbers.Key("ant"), ids.own}, {numbers.Key("bee"), ids.foreign}, {numbers.LastKey, max(ids.own, ids.foreign)},
+		} {
+			value := []byte(numbers.Format(numbers.OfLease(number.lease)))
+			if _, err := root.Put(ctx, &pb.PutRequest{Key: []byte(number.key), Value: value}); err != nil {
+				t.Fatal(err)
 			}
 		}
 		storetest.Eventually(t, "the numbers of the users", func() bool { return leasesOf(n) == ids })

@@ -186,7 +186,8 @@ func TestExpiredSVID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := authority.IssueNode(public(c.node), time.Now().Add(-365*24*time.Hour))
+	begun := time.Now().Add(-365 * 24 * time.Hour)
+	old, err := before(t, authority, begun).IssueNode(public(c.node), begun)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,7 @@ func TestPermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	earlier := before(t, own, now.Add(-72*time.Hour))
 	foreign, err := ca.Create(identity.TrustDomain(clusterID), now)
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +59,8 @@ func TestPermissions(t *testing.T) {
 
 	viewer, operator, second := c.addOperator("vera", roleViewer), c.addOperator("otto", roleOperator), c.addOperator("olga", roleOwner)
 	revoked := c.addOperator("rita", roleOwner)
-	before := c.addOperator("anna", roleOwner)
-	beforeSession := before.login()
+	firstAnna := c.addOperator("anna", roleOwner)
+	beforeSession := firstAnna.login()
 	revokedSession := revoked.login()
 	for _, name := range []string{"rita", "anna"} {
 		if _, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: name}); err != nil {
@@ -94,14 +95,14 @@ func TestPermissions(t *testing.T) {
 		{"an SVID of a foreign CA with the same trust domain", svid(foreign, c.node, now), nobody, false},
 		{"an SVID of the cluster for a node without a record", svid(own, stranger, now), nobody, false},
 		{"an SVID of a role", roleSVID, nobody, false},
-		{"an SVID that has ended", svid(own, c.node, now.Add(-48*time.Hour)), nobody, false},
+		{"an SVID that has ended", svid(earlier, c.node, now.Add(-48*time.Hour)), nobody, false},
 		{"a node that was decommissioned", selfSigned(t, decommissioned), nobody, false},
 		{"a node that is not approved", selfSigned(t, unapproved), nobody, false},
 		{"an owner's session of a foreign CA", session(foreign, ofOwner, now), nobody, false},
 		{"an operator's session of a foreign CA", session(foreign, ofOlga, now), nobody, false},
-		{"an owner's session whose certificate has ended", session(own, ofOwner, now.Add(-2*time.Hour)), nobody, false},
-		{"an operator's session whose certificate has ended", session(own, ofOlga, now.Add(-2*time.Hour)), nobody, false},
-		{"an operator's session that has ended", session(own, identity.Session{Operator: "olga", ID: ofOlga.ID, Ends: now.Add(-time.Minute)}, now.Add(-time.Hour)), nobody, false},
+		{"an owner's session whose certificate has ended", session(earlier, ofOwner, now.Add(-2*time.Hour)), nobody, false},
+		{"an operator's session whose certificate has ended", session(earlier, ofOlga, now.Add(-2*time.Hour)), nobody, false},
+		{"an operator's session that has ended", session(earlier, identity.Session{Operator: "olga", ID: ofOlga.ID, Ends: now.Add(-time.Minute)}, now.Add(-time.Hour)), nobody, false},
 		{"a session of another owner key", session(own, identity.Session{ID: identity.OwnerKeyID(public(stranger)), Ends: aWeek}, now), nobody, false},
 		{"an operator's ID as the owner", session(own, identity.Session{ID: ofOlga.ID, Ends: aWeek}, now), nobody, false},
 		{"an operator whom nobody knows", session(own, identity.Session{Operator: "nemo", ID: ofOlga.ID, Ends: aWeek}, now), nobody, false},

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/etcdtest"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
@@ -318,4 +319,31 @@ func wantCode(t *testing.T, err error, code codes.Code, texts ...string) {
 			t.Errorf("the message %q does not say %q", status.Convert(err).Message(), text)
 		}
 	}
+}
+
+// before is an authority with the key and the names of another, whose certificate was valid earlier: what it signed then is that of the cluster, and has ended.
+func before(t *testing.T, own *ca.Authority, from time.Time) *ca.Authority {
+	t.Helper()
+	key, err := own.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := x509.ParsePKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := x509.ParseCertificate(own.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.NotBefore = from
+	der, err := x509.CreateCertificate(rand.Reader, template, template, template.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := ca.Open(key, der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority
 }
