@@ -24,7 +24,7 @@ const (
 	// settle is how long the guard waits after it looked for who filled the disk before it does so again: the end of a role takes its time. Where nobody
 	// was found the time grows up to settleMost, since looking costs the disk something.
 	settle, settleMost = 5 * time.Second, time.Minute
-	// endsWithin is how long the last of the reserved files are kept for when a role that was stopped has ended. It is longer than a stop takes.
+	// endsWithin is how long the last of the reserve is kept for when a role that was stopped has ended. It is longer than a stop takes.
 	endsWithin = 30 * time.Second
 )
 
@@ -163,27 +163,32 @@ func (g *Guard) look(ctx context.Context) time.Duration {
 		}
 		return tense
 	}
-	g.freeReserve(now, limits)
+	g.freeReserve(now, limits, 2)
 	if !time.Now().Before(g.nextBlame) {
 		g.blame(ctx, now)
 	}
-	if now.fewFiles(limits) && !g.ending() {
-		g.freeFiles(now, 0)
+	if !g.ending() {
+		g.freeReserve(now, limits, 0)
 	}
 	return tense
 }
 
-// freeReserve gives free what is short. Of the files it is a half: who takes thousands of them in a moment is to leave some for when it has ended.
-func (g *Guard) freeReserve(now room, l bounds) {
+// freeReserve gives free what is short, but a part of it: one of so many, or 0 for none. At first a half is given: who takes hundreds of megabytes or thousands of
+// files in a moment is to leave some for when it has ended.
+func (g *Guard) freeReserve(now room, l bounds, part int64) {
+	kept := bounds{}
+	if part > 0 {
+		kept = bounds{reserve: l.reserve / part, reserveFiles: l.reserveFiles / part}
+	}
 	if now.free < l.short {
-		if freed, err := g.reserve.free(); err != nil {
+		if freed, err := g.reserve.free(kept.reserve); err != nil {
 			g.config.Log.Error("the room that was reserved on the disk cannot be given free", "error", err)
 		} else if freed {
-			g.config.Log.Warn("the node's volume is full: the room that was reserved on it is given free", "left", now.free, "files", now.files)
+			g.config.Log.Warn("the node's volume is full: room that was reserved on it is given free", "left", now.free, "files", now.files, "still_reserved", kept.reserve)
 		}
 	}
 	if now.fewFiles(l) {
-		g.freeFiles(now, l.reserveFiles/2)
+		g.freeFiles(now, kept.reserveFiles)
 	}
 }
 

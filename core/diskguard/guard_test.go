@@ -259,6 +259,38 @@ func (v *volume) takeFiles(role, prefix string) {
 	v.t.Fatal("the volume takes any number of files")
 }
 
+// A role that goes on to write until it has ended, and whose file stays, leaves room for others: not all of the reserve is given free before.
+func TestRoomForAfterwards(t *testing.T) {
+	t.Parallel()
+	v := newVolume(t, "", "hog", "other")
+	v.reserved(true)
+	instances, _ := v.instances.Get()
+	runs := append(roles.Instances{}, instances...)
+	runs[0].Process = &plugin.Process{PID: os.Getpid()}
+	v.instances.Set(runs)
+	v.take(v.of("hog", "data"), size)
+	v.await("the hog is stopped", stopped("hog"))
+	// It does not stop at once, and takes what it finds: the half that is given free.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		info, err := os.Stat(filepath.Join(v.path, "reserve"))
+		if err != nil {
+			t.Fatalf("the whole reserve is free while the hog runs: %v", err)
+		}
+		if info.Size() == size/100&^4095/2 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are reserved", info.Size())
+		}
+	}
+	v.take(v.of("hog", "more"), size)
+	v.instances.Set(instances)
+	v.reserved(false)
+	if err := os.WriteFile(v.of("other", "write"), make([]byte, size/100/4), 0o600); err != nil {
+		t.Errorf("another role: %v", err)
+	}
+}
+
 // Where inodes run out others have some as soon as the role has ended, though all of its files stay and it took what was given free before.
 func TestFilesRunOut(t *testing.T) {
 	t.Parallel()

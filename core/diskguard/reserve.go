@@ -45,12 +45,25 @@ func (r *reserve) allot(bytes int64) error {
 	return file.Close()
 }
 
-// free gives the room back, and reports whether it did so now.
-func (r *reserve) free() (freed bool, err error) {
-	err = os.Remove(r.path)
+// free gives the room back but so many bytes, and reports whether it did so now.
+func (r *reserve) free(but int64) (freed bool, err error) {
 	r.made = false
-	if errors.Is(err, os.ErrNotExist) {
+	info, err := os.Lstat(r.path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && but > 0 && info.Size() <= but {
 		return false, nil
 	}
+	if err == nil && but > 0 {
+		err = r.shorten(but)
+	} else {
+		err = os.Remove(r.path)
+	}
 	return err == nil, err
+}
+
+func (r *reserve) shorten(to int64) error {
+	file, err := os.OpenFile(r.path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Truncate(to), file.Close())
 }
