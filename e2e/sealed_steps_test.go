@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
@@ -121,8 +122,8 @@ type way struct {
 	prepare func(*testing.T, *softtpm.TPM)
 	// begin takes the node, whose core was just started, to where the way begins; nil: that is the start of the core.
 	begin func(*testing.T, *devcluster.Cluster)
-	// do is what is done; nil: the node comes up by itself.
-	do func(*testing.T, *devcluster.Cluster)
+	// do is the command that does it; nil: the node comes up by itself.
+	do func(*devcluster.Cluster) []string
 	// system says that only the files of the node itself are points of this way: the running node writes others meanwhile, or does not.
 	system bool
 }
@@ -130,10 +131,12 @@ type way struct {
 // ways are all but the first start.
 func ways() []way {
 	up := func(t *testing.T, c *devcluster.Cluster) { c.AwaitUp(t, patience, fewRoles...) }
-	command := func(arguments ...string) func(*testing.T, *devcluster.Cluster) {
-		return func(t *testing.T, c *devcluster.Cluster) { c.Reeve(t, arguments...) }
+	command := func(arguments ...string) func(*devcluster.Cluster) []string {
+		return func(*devcluster.Cluster) []string { return arguments }
 	}
-	unlock := func(t *testing.T, c *devcluster.Cluster) { c.Unlock(t, c.RecoveryKey()) }
+	unlock := func(c *devcluster.Cluster) []string {
+		return []string{"node", "unlock", "--recovery-key", c.RecoveryKey()}
+	}
 	return []way{
 		{name: "restart"},
 		{name: "rotate", begin: up, do: command("node", "keys", "rotate", "--nuk", "--cuk"), system: true},
@@ -173,7 +176,7 @@ func record(t *testing.T) (steps map[string][]string, all map[string][]point) {
 			from = len(stepsOf(t, log))
 		}
 		if w.do != nil {
-			w.do(t, c)
+			c.MustReeve(t, w.do(c)...)
 		}
 		if w.name != "seal" {
 			c.AwaitUp(t, patience, fewRoles...)
@@ -339,31 +342,23 @@ func killedLater(t *testing.T, w way, at []point) {
 		if w.begin != nil {
 			w.begin(t, c)
 		}
+		var doing *devcluster.Running
 		if w.do != nil {
-			w.do(t, c)
+			doing = c.Start(t, w.do(c)...)
 		}
 		if result := killed.Wait(t, patience); result.Code != -1 {
 			t.Fatalf("the core did not come to the step %s, or ended otherwise: %s", at, result)
+		}
+		if doing != nil {
+			// Nobody starts the core while it waits for that. It may be at its end by itself.
+			_ = syscall.Kill(-doing.PID, syscall.SIGINT)
+			doing.Wait(t, patience)
 		}
 		machine := n%2 == 0
 		if machine {
 			c.PowerOff(t)
 		}
-		wished, waits := c.WishesSealed(t), false
-		c.StartCore(t, "")
-		c.Await(t, patience, "the node up, or waiting for its owner, after it was killed at "+at.String(), func(s devcluster.Status) bool {
-			waits = s.Storage.State == map[bool]string{true: "Sealed", false: "Locked"}[wished] && s.Storage.Problem != "" && s.Storage.Source("recovery").State == "Waiting"
-			return waits || s.Up(withWriter...)
-		})
-		if waits != wished && w.name != "recover" {
-			t.Errorf("killed at %s, with the wish that it stays sealed (%t): %s", at, wished, c.Status(t))
-		}
-		if waits {
-			isClosed(t, c)
-		}
-		if waits {
-			mustUnlock(t, c)
-		}
+		upOrOpened(t, w, c, at, withWriter)
 		after := c.AwaitUp(t, patience, withWriter...)
 		sameNode(t, first, after)
 		holds(t, after.Role("writer"), "first", "value")
@@ -374,8 +369,31 @@ func killedLater(t *testing.T, w way, at []point) {
 		stopCore(t, c)
 		if !machine {
 			// A core that found the volume open had no key to finish with what was interrupted: the next one has, and must not meet the next point by that.
-			startUp(t, c, fewRoles...)
+			upOrOpened(t, w, c, at, fewRoles)
 			stopCore(t, c)
 		}
+	}
+}
+
+// upOrOpened starts the core of a node that was stopped at a point. Where it waits for its owner, its volume is closed, and he opens it. It does so exactly when somebody
+// wished that it stays sealed, or when it was recovered since its TPM is another: that one has the keys again only once the cluster's policy was heard.
+func upOrOpened(t *testing.T, w way, c *devcluster.Cluster, at point, roles []string) {
+	t.Helper()
+	wished, waits := c.WishesSealed(t), false
+	state := "Locked"
+	if wished {
+		state = "Sealed"
+	}
+	c.StartCore(t, "")
+	c.Await(t, patience, "the node up, or waiting for its owner, after it was killed at "+at.String(), func(s devcluster.Status) bool {
+		waits = s.Storage.State == state && s.Storage.Problem != "" && s.Storage.Source("recovery").State == "Waiting"
+		return waits || s.Up(roles...)
+	})
+	if waits != wished && w.name != "recover" {
+		t.Errorf("killed at %s, with the wish that it stays sealed (%t): %s", at, wished, c.Status(t))
+	}
+	if waits {
+		isClosed(t, c)
+		mustUnlock(t, c)
 	}
 }

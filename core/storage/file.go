@@ -74,21 +74,6 @@ func SyncDirectory(path string) error {
 	return nil
 }
 
-// remove removes files, as far as they are there, and makes that durable.
-func remove(paths ...string) error {
-	for _, path := range paths {
-		switch err := os.Remove(path); {
-		case err == nil:
-			if err := SyncDirectory(filepath.Dir(path)); err != nil {
-				return err
-			}
-		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("storage: %w", err)
-		}
-	}
-	return nil
-}
-
 // RemoveDrafts removes what a WriteFile that was stopped half-way has left beside the files. Nothing may write them meanwhile.
 func RemoveDrafts(paths ...string) error {
 	for _, path := range paths {

@@ -84,6 +84,24 @@ func (r *Room) staySealed(ctx context.Context) error {
 	return nil
 }
 
+// closeLeft closes what a core that was killed has left of the volume, up to a state: half open, with its key with the kernel, or open. *volume.BusyError if it is in
+// use. It needs no key, and not even the configuration.
+func (r *Room) closeLeft(ctx context.Context, upTo volume.State) error {
+	// Where not even the node's ID can be read, what there is of its volume cannot be found out either.
+	if !r.encrypted() || r.NodeID() == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch state, err := r.kind.State(ctx); {
+	case err != nil:
+		return err
+	case state == volume.Absent || state > upTo:
+		return nil
+	}
+	return r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) })
+}
+
 // forget zeroes the keys.
 func (r *Room) forget() {
 	r.store.Forget()

@@ -68,6 +68,9 @@ func (r *Room) restart(ctx context.Context) error {
 			return err
 		}
 	} else {
+		if err := r.closeLeft(ctx, volume.Closed); err != nil {
+			r.config.Log.Error("what an earlier core has left of the volume is not closed yet", "error", err)
+		}
 		r.board.state(locked, "")
 	}
 	if r.encrypted() {
@@ -245,7 +248,7 @@ func (e *fatalError) Unwrap() error { return e.error }
 // proceed goes on with what was loaded. It says whether a key is needed; else the volume is open.
 func (r *Room) proceed(ctx context.Context, l loaded) (again bool, err error) {
 	if l.err != nil {
-		return r.unreadable(l.err)
+		return r.withoutConfiguration(ctx, l.err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,6 +303,23 @@ func (r *Room) unreadable(err error) (wait bool, _ error) {
 	}
 	r.board.problem(err)
 	return true, nil
+}
+
+// withoutConfiguration goes on where the sealed configuration cannot be read. A volume that is waited for is closed, unless roles of an earlier core run on it, which
+// nobody wants to lose.
+func (r *Room) withoutConfiguration(ctx context.Context, problem error) (wait bool, _ error) {
+	var fatal *fatalError
+	if errors.As(problem, &fatal) || r.hopeless(problem) != nil {
+		return r.unreadable(problem)
+	}
+	var busy *volume.BusyError
+	switch err := r.closeLeft(ctx, volume.Open); {
+	case errors.As(err, &busy):
+		problem = fmt.Errorf("%w; the volume is open all the same, as an earlier core has left it, and in use (%v): `reeve node unlock` has the node go on with it", problem, busy)
+	case err != nil:
+		problem = fmt.Errorf("%w; and what an earlier core has left of the volume is not closed: %w", problem, err)
+	}
+	return r.unreadable(problem)
 }
 
 // openOnly opens a volume that needs no key: it is not encrypted, or was never closed.
