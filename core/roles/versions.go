@@ -97,7 +97,8 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 		absent = "it does not offer the role"
 	case newest == "":
 		absent = "the catalog has no executable of it for " + plugin.Platform
-	case !stored(newest):
+	case !stored(newest) && v.good != newest:
+		// One that ran here and is gone is not gone back from: to take a file away is no way to have an older version run.
 		absent = "its executable is not stored on this node: add the plugin again here (reeve plugin add)"
 	}
 	if absent != "" {

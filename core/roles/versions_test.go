@@ -321,6 +321,19 @@ func TestExecutableIsNotHere(t *testing.T) {
 			t.Errorf("status %v", x.of("app"))
 		}
 	}, stored)
+	// One that stood its trial here and is gone is missed: to take its file away is no way to have an older version run.
+	here = []string{"sha256:app1", "sha256:app2"}
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.upgraded(t)
+		pass(time.Minute)
+		x.expect(t, "app", ready, "")
+		here = here[:1]
+		x.desire(after(of(role("app"), "2"), of(role("app"), "1")))
+		pass(time.Minute)
+		if x.runs("app") != "2" || x.of("app").GetRolledBack() != nil {
+			t.Errorf("it went back: status %v", x.of("app"))
+		}
+	}, stored)
 	// A version without the role, too.
 	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
 		x.desire(of(role("app"), "1"))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Erase overwrites a file and removes it, durably; it does nothing if there is none. A file that has another name keeps its content there. Where a disk writes elsewhere than it was told to, as flash memory does, or
-// keeps copies, what was in the file may still be found there.
+// Erase overwrites a file and removes it, durably; it does nothing if there is none. A file that has another name keeps its content there. Where a disk writes
+// elsewhere than it was told to, as flash memory does, or keeps copies, what was in the file may still be found there.
 func Erase(path string) error {
 	content, err := replaced(path)
 	if err == nil {

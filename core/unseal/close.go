@@ -8,6 +8,7 @@ import (
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // Close forgets the keys, closes the volume and proves that it is closed. *volume.BusyError if it is in use: it may be called again. After Close with sealed,
@@ -51,21 +52,27 @@ func (r *Room) wasSealed() string {
 }
 
 // staySealed has the volume be closed before it is said to be sealed: a core that was stopped while it sealed the node, or while its owner opened it, may have left
-// it open, or its key with the kernel. No role runs on it any more, or yet.
+// it open, or its key with the kernel. No role runs on it any more, or yet. Where that cannot be proven, it is not claimed.
 func (r *Room) staySealed(ctx context.Context) error {
-	// Where not even the node's ID can be read, what there is of its volume cannot be found out either.
-	if r.left && r.NodeID() != "" {
-		err := patiently(ctx, func(err error) { r.board.problem(fmt.Errorf("tried again: %w", err)) }, func() error {
+	unproven := ""
+	if r.left {
+		tell := func(err error) {
+			r.board.state(closing, fmt.Sprintf("tried again: %v", err))
+		}
+		err := patiently(ctx, tell, func() error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			if r.unknowable() {
+				return errUnknowable
+			}
 			switch state, err := r.kind.State(ctx); {
 			case err != nil:
 				return stateError(err)
 			case state == volume.Absent:
 				return nil
-			case state == volume.Open:
-				r.board.state(closing, "")
 			}
+			// Whoever would unlock it is told to come again, and not kept waiting.
+			r.board.update(func(s *clusterv1.StorageStatus) { s.State = closing })
 			if err := r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) }); err != nil {
 				return stateError(err)
 			}
@@ -75,31 +82,42 @@ func (r *Room) staySealed(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
+			unproven = fmt.Sprintf("; THAT IT IS CLOSED IS NOT PROVEN: %v", err)
 			r.config.Log.Error("the node is sealed, and what there is of its volume is not known", "error", err)
 		default:
 			r.left = false
 		}
 	}
-	r.board.state(sealed, r.wasSealed())
+	r.board.state(sealed, r.wasSealed()+unproven)
 	return nil
 }
+
+// unknowable says that what there is of the volume cannot be found out: a container is known by the node's ID, which not even the head of the configuration says.
+func (r *Room) unknowable() bool { return r.NodeID() == "" && r.kind.Describe().Kind == storage.LUKS }
+
+// errUnknowable is of a volume that cannot be looked at.
+var errUnknowable = errors.New("which container is this node's cannot be known without its sealed configuration: look at `dmsetup ls` for one that is open")
 
 // closeLeft closes what a core that was killed has left of the volume, up to a state: half open, with its key with the kernel, or open. *volume.BusyError if it is in
 // use. It needs no key, and not even the configuration.
 func (r *Room) closeLeft(ctx context.Context, upTo volume.State) error {
-	// Where not even the node's ID can be read, what there is of its volume cannot be found out either.
-	if !r.encrypted() || r.NodeID() == "" {
-		return nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !r.encrypted() {
+		return nil
+	}
+	if r.unknowable() {
+		return errUnknowable
+	}
 	switch state, err := r.kind.State(ctx); {
 	case err != nil:
 		return err
 	case state == volume.Absent || state > upTo:
 		return nil
 	}
-	return r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) })
+	err := r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) })
+	r.board.update(func(s *clusterv1.StorageStatus) { s.Step = "" })
+	return err
 }
 
 // forget zeroes the keys.

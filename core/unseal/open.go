@@ -8,6 +8,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/seal"
+	"github.com/reeveproject/reeve/core/seal/tpm2"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -178,6 +179,10 @@ func (r *Room) hurry(ctx context.Context, reading *reading) (opened bool, _ erro
 	} else {
 		<-reading.done
 	}
+	if err := reading.result.err; errors.Is(err, context.Canceled) || errors.Is(err, tpm2.ErrUnavailable) {
+		// Nobody knows yet whether it can be read. The key is tried without it, and it is read again if that fails.
+		return false, nil
+	}
 	if reading.result.err != nil {
 		// What keeps it from being read the try is told, and it is read again if that fails.
 		_, err := r.unreadable(reading.result.err)
@@ -225,6 +230,10 @@ func (r *Room) load(ctx context.Context, patient bool) loaded {
 		l.err = patiently(ctx, func(err error) { r.board.problem(fmt.Errorf("tried again: %w", err)) }, read)
 	} else {
 		l.err = read()
+	}
+	if l.err != nil && l.configuration != nil {
+		l.configuration.Destroy()
+		l.configuration = nil
 	}
 	return l
 }

@@ -32,14 +32,16 @@ func (r *Room) finish(ctx context.Context, from string, data *keys.Secret) error
 	if err := r.mend(ctx, data); err != nil {
 		r.config.Log.Error("the volume is open, and its keys are not kept as they should be", "error", err)
 	}
-	if err := r.unsealed(); err != nil {
-		r.config.Log.Error("the volume is open, and a later core would not open it by itself", "error", err)
-	}
+	r.settled(from)
+	return nil
+}
+
+// settled says that the volume is open.
+func (r *Room) settled(from string) {
 	r.sealed, r.open = false, true
 	r.board.settle(from)
 	r.refresh()
 	r.board.update(func(s *clusterv1.StorageStatus) { s.State, s.Step, s.Problem = isOpen, "", "" })
-	return nil
 }
 
 // unsealed ends the wish that nothing but the owner opens the volume.
@@ -55,7 +57,7 @@ func (r *Room) finishNotes(ctx context.Context, data *keys.Secret) []string {
 	problem := r.mend(ctx, data)
 	if err := r.finish(ctx, sourceRecovery, nil); err != nil {
 		problem = errors.Join(problem, err)
-		r.sealed, r.open = false, true
+		r.settled(sourceRecovery)
 	}
 	if problem == nil {
 		return nil

@@ -137,7 +137,7 @@ func (r *Room) refresh() {
 		weaknesses = append(weaknesses, r.weakSources()...)
 		var unreadable *keys.UnreadableError
 		if !r.beingMade() && errors.As(r.wrapped.Check(), &unreadable) {
-			weaknesses = append(weaknesses, fmt.Sprintf("The wrapped data key %s cannot be read (%v): only the owner's recovery key opens the volume, and the next `reeve node unlock` writes the file anew.", unreadable.Path, unreadable.Err))
+			weaknesses = append(weaknesses, fmt.Sprintf("The wrapped data key %s cannot be read (%v): only the owner's recovery key opens the volume once it is closed. `reeve node seal` and `reeve node unlock` write the file anew.", unreadable.Path, unreadable.Err))
 		}
 		if r.configuration.NextNUK != nil {
 			weaknesses = append(weaknesses, "A rotation of keys was interrupted: it is finished at the next start that gets the key from a source, or by `reeve node keys rotate`.")

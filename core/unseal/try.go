@@ -171,6 +171,10 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 			return nil, err
 		}
 	}
+	// Before any role runs on it: a later core closes what is to stay sealed.
+	if err := r.unsealed(); err != nil {
+		return nil, errors.Join(fmt.Errorf("that the volume is sealed no more cannot be kept: %w", err), r.closeKind(ctx))
+	}
 	if r.cuk, err = recovered.CUK.Clone(); err != nil {
 		return nil, err
 	}

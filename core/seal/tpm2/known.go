@@ -12,17 +12,28 @@ import (
 type known struct {
 	mu   sync.Mutex
 	name []byte
+	// proven says that the key gave a secret back, or that a use of it was told of in the log. Of one that was only named by a file nobody knows whose that is.
+	proven bool
 }
 
-// meet takes note of the name of a storage key that was used. It is the first time if it returns true; a name that is there already stays.
-func (k *known) meet(name []byte) (first bool) {
+// named takes note of a storage key that is the one which a file names, and has given nothing back.
+func (k *known) named(name []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.name != nil {
-		return false
+	if k.name == nil {
+		k.name = bytes.Clone(name)
 	}
-	k.name = bytes.Clone(name)
-	return true
+}
+
+// used takes note of a storage key that has opened or sealed a secret. It was not proven before if it returns true.
+func (k *known) used(name []byte) (first bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first = !k.proven
+	if first {
+		k.name, k.proven = bytes.Clone(name), true
+	}
+	return first
 }
 
 // is says whether a storage key may be sealed by.

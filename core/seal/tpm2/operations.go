@@ -129,7 +129,7 @@ func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error)
 	if err != nil {
 		return nil, in("TPM2_Create", err)
 	}
-	if c.sealer.known.meet(p.name.Buffer) {
+	if c.sealer.known.used(p.name.Buffer) {
 		c.sealer.log.Info("sealed by a TPM that nothing vouches for but this first use", "device", c.sealer.device, "storage key", hex.EncodeToString(p.name.Buffer))
 	}
 	sealed.Parent, sealed.Public, sealed.Private = p.name.Buffer, answer.OutPublic.Bytes(), answer.OutPrivate.Buffer
@@ -153,7 +153,7 @@ func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 			ErrOtherTPM, p.name.Buffer, sealed.Parent, wayOut)
 	}
 	// Also where a register keeps the secret back: what is sealed anew after a recovery is then sealed by the TPM that had it.
-	c.sealer.known.meet(p.name.Buffer)
+	c.sealer.known.named(p.name.Buffer)
 	object, err := c.load(p, sealed)
 	if err != nil {
 		return nil, err
@@ -161,6 +161,9 @@ func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 	defer c.flush(object.Handle)
 	for range attempts {
 		secret, err := c.unsealOnce(p, object, policyPCR(pcrs, values))
+		if err == nil {
+			c.sealer.known.used(p.name.Buffer)
+		}
 		if !changed(err) {
 			return secret, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,4 +73,57 @@ func TestClear(t *testing.T) {
 		t.Errorf("opened again: %d bytes, %v", len(content), err)
 	}
 	must(t, kind.Close(t.Context()))
+}
+
+// Whoever could write to the node's directories while the machine was off does not get the volume mounted over another directory, nor an image attached to which he
+// can write below its file system.
+func TestPreparedPlaces(t *testing.T) {
+	n := newNode(t, true)
+	key, _ := newKey(t)
+	kind := n.kind(nil)
+	must(t, kind.Format(t.Context(), key))
+	mount, elsewhere := kind.Describe().Clear, t.TempDir()
+	for _, test := range []struct {
+		name             string
+		prepare, restore func() error
+		says             string
+	}{
+		{"a link in the place of the mount", func() error {
+			return errors.Join(removeIfThere(mount), os.Symlink(elsewhere, mount))
+		}, func() error { return os.Remove(mount) }, "a link"},
+		{"a link in the place of the data", func() error {
+			return errors.Join(removeIfThere(n.data()), os.Symlink(elsewhere, n.data()))
+		}, func() error { return os.Remove(n.data()) }, "a link"},
+		{"a mount that is not empty", func() error {
+			return errors.Join(os.MkdirAll(mount, 0o700), os.WriteFile(filepath.Join(mount, "file"), nil, 0o600))
+		}, func() error { return os.Remove(filepath.Join(mount, "file")) }, "not empty (there is file)"},
+		{"a mount of another user", func() error {
+			return errors.Join(os.MkdirAll(mount, 0o700), os.Chown(mount, 65534, 65534))
+		}, func() error { return os.Chown(mount, 0, 0) }, "65534"},
+		{"an image that others may write to", func() error { return os.Chmod(n.file(), 0o606) }, func() error { return os.Chmod(n.file(), 0o600) }, "chmod 600"},
+		{"an image of another user", func() error { return os.Chown(n.file(), 65534, 0) }, func() error { return os.Chown(n.file(), 0, 0) }, "chown 0"},
+		{"an image with another name", func() error { return os.Link(n.file(), n.file()+".other") }, func() error { return os.Remove(n.file() + ".other") }, "2 names"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			must(t, test.prepare())
+			var damaged *volume.DamagedError
+			err := kind.Open(t.Context(), key)
+			if !errors.As(err, &damaged) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("opened: %v", err)
+			}
+			must(t, test.restore())
+			if found, err := os.ReadDir(elsewhere); err != nil || len(found) != 0 {
+				t.Errorf("elsewhere: %v, %v", found, err)
+			}
+			must(t, kind.Open(t.Context(), key))
+			must(t, kind.Close(t.Context()))
+		})
+	}
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -217,6 +217,10 @@ func (i *image) mount(file *os.File) error {
 		}
 		return err
 	}
+	// The root of its file system is for the core alone, whatever the disk says.
+	if err := os.Chmod(i.Mount, 0o700); err != nil && !errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("fscrypt: %w", err)
+	}
 	return nil
 }
 

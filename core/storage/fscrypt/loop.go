@@ -29,6 +29,9 @@ func takeImage(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fscrypt: open the image: %w", err)
 	}
+	if err := checkOwner(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
 		// Who attached it by hand holds no lock.
@@ -46,6 +49,26 @@ func takeImage(path string) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// checkOwner fails if anybody else could write to an image below the file system that is mounted from it: it is this user's alone, and has no other name.
+func checkOwner(file *os.File) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return fmt.Errorf("fscrypt: %s: %w", file.Name(), err)
+	}
+	problem := ""
+	switch {
+	case int(stat.Uid) != os.Geteuid():
+		problem = fmt.Sprintf("it belongs to the user with the ID %d: see who did that; `chown %d %s` gives it back", stat.Uid, os.Geteuid(), file.Name())
+	case stat.Mode&0o077 != 0:
+		problem = fmt.Sprintf("others than its owner may use it (mode %#o): see who did that; `chmod 600 %s` takes that back", stat.Mode&0o777, file.Name())
+	case stat.Nlink != 1:
+		problem = fmt.Sprintf("it has %d names, and whoever reaches another one can write to it: find them with `find / -xdev -inum %d`, and remove the others", stat.Nlink, stat.Ino)
+	default:
+		return nil
+	}
+	return &volume.DamagedError{Location: file.Name(), Problem: problem}
 }
 
 func attached(path, device string, number uint64) error {

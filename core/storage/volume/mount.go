@@ -147,7 +147,11 @@ const private = unix.MS_NOSUID | unix.MS_NODEV
 
 // MountFS mounts the ext4 file system of a device, and proves that it is there and that what lies on it can neither make anybody root nor be a device.
 func MountFS(device, target string) error {
-	if err := unix.Mount(device, target, "ext4", private, ""); err != nil {
+	if err := mountPoint(target); err != nil {
+		return err
+	}
+	// What mkfs says of errors is on the disk, and so whoever had that could have the machine panic.
+	if err := unix.Mount(device, target, "ext4", private, "errors=remount-ro"); err != nil {
 		return fmt.Errorf("volume: mount %s at %s: %w", device, target, err)
 	}
 	number, err := DeviceNumber(device)
@@ -160,10 +164,41 @@ func MountFS(device, target string) error {
 // Bind mounts a directory of a mounted file system at another one, and proves it.
 func Bind(mounted *Mount, name, target string) error {
 	source := filepath.Join(mounted.Target, name)
+	if err := mountPoint(target); err != nil {
+		return err
+	}
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("volume: bind %s to %s: %w", source, target, err)
 	}
 	return provenMount(target, mounted.Device, filepath.Join(mounted.Root, name))
+}
+
+// mountPoint fails unless a directory may be mounted over: it is one, and no link to another, it is this user's, and it is empty. Whoever could write to the node's
+// directories while the machine was off is not to have the volume, or his own file system, mounted over another directory of the machine.
+func mountPoint(target string) error {
+	wrong := func(problem string) error {
+		return &DamagedError{Location: target, Problem: "the volume would be mounted there, and " + problem + ": see who made it so, and put an empty directory there"}
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(target, &stat); err != nil {
+		return fmt.Errorf("volume: %s: %w", target, err)
+	}
+	switch {
+	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return wrong("it is a link to another place")
+	case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return wrong("it is no directory")
+	case int(stat.Uid) != os.Geteuid():
+		return wrong(fmt.Sprintf("it belongs to the user with the ID %d", stat.Uid))
+	}
+	found, err := Content(target)
+	if err != nil {
+		return err
+	}
+	if found != "" {
+		return wrong("it is not empty (there is " + found + ")")
+	}
+	return nil
 }
 
 func provenMount(target string, device uint64, root string) error {
