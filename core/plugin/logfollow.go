@@ -28,15 +28,17 @@ const (
 	maxBacklog = 1 << 20
 	// floodPause is how long the core leaves a log alone at most whose role has used up its share, and floodBacklog how much of it is then read: nothing is
 	// forwarded, so that it is looked at only to keep the file small, to know the last lines and to count the others.
-	floodPause   = 100 * time.Millisecond
+	floodPause   = 20 * time.Millisecond
 	floodBacklog = 16 << 10
 	// rush is how much a role has to have written since the core last looked, in bytes, for the core to look again after rushPause already: the file is to
 	// stay small, however fast the role is. From then on the pauses double, as long as the role writes less.
 	rush      = 4 << 20
 	rushPause = 2 * time.Millisecond
-	// rushLog is how much of the end of a log is kept that begins anew for the second time within a share's period, in bytes: whoever writes more is held up by
-	// the kernel for as long as the disk needs for what the role writes.
+	// rushLog is how much of the end of a log is kept that begins anew for the second time within a share's period, in bytes.
 	rushLog = 64 << 10
+	// rushOver is how long after a log began anew its end is written beside it. Until then it may begin anew again, and whoever writes to a disk that a role floods is
+	// held up by the kernel for as long as the disk needs for what the role writes, while nobody keeps the log small.
+	rushOver = time.Second
 	// pollLog is how often a log is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
@@ -71,8 +73,11 @@ type follower struct {
 	// leaving says that another core goes on where this one stops. It is set before stop is closed.
 	leaving bool
 	share   share // of run's goroutine
-	// pause is how long a log is left alone whose role has used up its share: of run's goroutine.
+	// The next are of run's goroutine: pause is how long a log is left alone whose role has used up its share; ended is the end of the log that began anew
+	// and is not written beside it yet, nil if there is none, and anew when it began anew.
 	pause time.Duration
+	ended []byte
+	anew  time.Time
 
 	mu   sync.Mutex
 	kept []logLine
@@ -168,12 +173,16 @@ func (f *follower) run() {
 		if f.beginAnew() {
 			partial = f.end(partial)
 		}
+		if time.Since(f.anew) >= rushOver {
+			f.keepEnd()
+		}
 		f.keepOffset(partial)
 		if running {
 			f.waitForMore()
 		}
 		f.account(false)
 	}
+	f.keepEnd()
 	if !f.leaving {
 		f.end(partial)
 	}
@@ -221,10 +230,7 @@ func (f *follower) beginAnew() bool {
 	if err != nil || info.Size() <= maxLog {
 		return false
 	}
-	if err := f.keepEnd(info.Size()); err != nil {
-		// The disk that is full is a reason more to empty the file.
-		f.log.Warn("the end of a log that is too large could not be kept", "file", f.path, "error", err)
-	}
+	f.takeEnd(info.Size())
 	if err = f.file.Truncate(0); err == nil {
 		_, err = f.file.Seek(0, io.SeekStart)
 	}
@@ -233,21 +239,38 @@ func (f *follower) beginAnew() bool {
 		return false
 	}
 	f.share.emptied++
+	f.anew = time.Now()
 	return true
 }
 
-func (f *follower) keepEnd(size int64) error {
-	kept, err := os.OpenFile(f.path+earlier, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
+// takeEnd takes what is to be kept of a log that begins anew into memory.
+func (f *follower) takeEnd(size int64) {
 	keep := int64(keptLog)
 	if f.share.emptied > 0 {
 		keep = rushLog
 	}
-	from := max(0, size-keep)
-	_, err = io.Copy(kept, io.NewSectionReader(f.file, from, size-from))
-	return errors.Join(err, kept.Close())
+	end := make([]byte, min(size, keep))
+	n, err := f.file.ReadAt(end, size-int64(len(end)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.log.Warn("the end of a log that is too large could not be read", "file", f.path, "error", err)
+	}
+	f.ended = end[:n]
+}
+
+// keepEnd writes beside the log what was taken of the one before.
+func (f *follower) keepEnd() {
+	if f.ended == nil {
+		return
+	}
+	kept, err := os.OpenFile(f.path+earlier, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err == nil {
+		_, err = kept.Write(f.ended)
+		err = errors.Join(err, kept.Close())
+	}
+	if err != nil {
+		f.log.Warn("the end of a log that is too large could not be kept", "file", f.path, "error", err)
+	}
+	f.ended = nil
 }
 
 // forward emits the whole lines that the file has, and returns what is there of an unfinished one, at most a little more than maxLine: the
@@ -330,7 +353,11 @@ func (f *follower) waitForMore() {
 	if f.events == nil {
 		return
 	}
-	_ = f.events.SetReadDeadline(f.share.until())
+	until := f.share.until()
+	if f.ended != nil {
+		until = f.anew.Add(rushOver)
+	}
+	_ = f.events.SetReadDeadline(until)
 	// finish sets a deadline of its own after it has closed stop, which is not to be overwritten.
 	select {
 	case <-f.stop:
