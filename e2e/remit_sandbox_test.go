@@ -163,6 +163,7 @@ func sandboxOf(t *testing.T, c *devcluster.Cluster, role string, shown shownRole
 	want(process.limit(t, "Max open files") == open+" "+open && box.OpenFiles > 0, "its open files are bounded to %s", process.limit(t, "Max open files"))
 	// 1 is too little for a file, and has the kernel start no handler either, which it does with 0.
 	want(process.limit(t, "Max core file size") == "1 1", "it may leave a core file of %s", process.limit(t, "Max core file size"))
+	want(core.limit(t, "Max core file size") == "1 1", "the core may leave a core file of %s", core.limit(t, "Max core file size"))
 	want(process.limit(t, "Max locked memory") == "65536 65536", "it may lock %s of memory", process.limit(t, "Max locked memory"))
 	// Of what belongs to a process that is not dumpable, root is the owner.
 	if info, err := os.Stat(fmt.Sprintf("/proc/%d/environ", process.pid)); err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 && !missing["not-dumpable"] {

@@ -226,14 +226,15 @@ func TestSealedImageDamaged(t *testing.T) {
 		before, from := digest(t, c.Image()), len(c.Log(t))
 		core := c.StartCore(t, "")
 		how := outcome(t, c, core)
-		if how.state == "locked" {
+		switch how.state {
+		case "locked":
 			result := c.Unlock(t, c.RecoveryKey())
 			if result.Code == 0 {
 				t.Errorf("%s: it was unlocked", what)
 			}
 			how.status.Storage.Problem += result.Stderr
 			c.Down(t)
-		} else if how.state == "up" {
+		case "up":
 			t.Fatalf("%s: it is up: %s", what, how)
 		}
 		said := how.String() + c.Log(t)[from:]

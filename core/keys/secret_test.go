@@ -159,7 +159,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 		t.Errorf("nothing is printed at all: %s", printed)
 	}
 	raw := []byte(text)
-	numbers := strings.Trim(fmt.Sprint(raw[:4]), "[]")
+	numbers := strings.Trim(fmt.Sprintf("%d", raw[:4]), "[]")
 	for _, form := range []string{text, text[:6], hex.EncodeToString(raw[:4]), fmt.Sprintf("%X", raw[:4]), base64.StdEncoding.EncodeToString(raw)[:8], numbers, strings.ReplaceAll(numbers, " ", ",")} {
 		if strings.Contains(printed, form) {
 			t.Errorf("%q of the secret is printed", form)

@@ -82,7 +82,7 @@ func keep(from net.Addr) (release func()) {
 func (c *conn) RemoteAddr() net.Addr {
 	address := c.Conn.RemoteAddr()
 	if address == nil {
-		address = c.Conn.LocalAddr()
+		address = c.LocalAddr()
 	}
 	return origin{Addr: address, by: c}
 }

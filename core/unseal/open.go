@@ -15,13 +15,14 @@ import (
 )
 
 // Open takes the node to its open volume, and returns what it must know to go on. It makes a node that is new, and waits for a key as long as it takes. It
-// fails with the context's error, and with those that neither time nor the recovery key can mend.
+// fails with the context's error, and with those that neither time nor the recovery key can mend, and is not called again then.
 func (r *Room) Open(ctx context.Context) (*Opened, error) {
 	err := r.bring(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refresh()
 	if err != nil {
+		r.failedOnce.Do(func() { close(r.failed) })
 		if ctx.Err() == nil {
 			r.board.problem(err)
 		}

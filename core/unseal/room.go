@@ -44,6 +44,9 @@ type Room struct {
 	board                        board
 	// offers are what Unlock has for the Open that waits.
 	offers chan *offer
+	// failed is closed when an Open has failed. No other follows it, so that nobody waits for what Unlock has.
+	failed     chan struct{}
+	failedOnce sync.Once
 
 	// mu is held while steps are taken, and never while the room waits for a key.
 	mu sync.Mutex
@@ -76,7 +79,7 @@ func New(config Config) (*Room, error) {
 
 func newRoom(config Config, parts parts) (*Room, error) {
 	r := &Room{
-		config: config, parts: parts, wrapped: keys.NewStore(config.Storage.VolumeKey()), offers: make(chan *offer),
+		config: config, parts: parts, wrapped: keys.NewStore(config.Storage.VolumeKey()), offers: make(chan *offer), failed: make(chan struct{}),
 		kind: parts.kind(""),
 	}
 	sealer := parts.sealer

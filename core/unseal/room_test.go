@@ -140,6 +140,24 @@ func TestFileWaitsForTheOwner(t *testing.T) {
 	}
 }
 
+// A node that is being stopped, or cannot start, lets nobody wait for it.
+func TestUnlockOfWhatHasEnded(t *testing.T) {
+	b := newBench(t, directory(t), storage.Fscrypt, false)
+	b.up(t)
+	content := b.recovered(t)
+	b.reboot(t)
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	o := b.open()
+	b.until(t, "waits", func(s *clusterv1.StorageStatus) bool { return s.GetState() == locked && s.GetProblem() != "" })
+	o.end()
+	if _, err := b.unlock(t, content); status.Code(err) != codes.Unavailable {
+		t.Errorf("unlock of a node that is being stopped: %v", err)
+	}
+	b.byRecovery(t)
+}
+
 func TestSealed(t *testing.T) {
 	b := newBench(t, directory(t), storage.Fscrypt, true)
 	b.up(t)
@@ -375,7 +393,7 @@ func TestPlannedChange(t *testing.T) {
 	if s.GetState() != locked {
 		t.Errorf("the former state of the machine still opens it: %v", s)
 	}
-	_ = o.end()
+	o.end()
 }
 
 func TestAllow(t *testing.T) {

@@ -212,7 +212,7 @@ func TestStopped(t *testing.T) {
 				}
 				o := b.open()
 				_, _ = b.unlock(t, b.recovered(t))
-				if o.end() == nil {
+				if o.end(); o.err == nil {
 					_ = b.room.Allow(t.Context(), nil)
 				}
 				b.stopAt = ""

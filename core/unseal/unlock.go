@@ -46,6 +46,9 @@ func (r *Room) Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*node
 			offered = true
 		case <-changed:
 			watcher.Latest()
+		case <-r.failed:
+			recovered.Destroy()
+			return nil, stopping()
 		case <-ctx.Done():
 			recovered.Destroy()
 			return nil, status.FromContextError(ctx.Err()).Err()
@@ -62,10 +65,15 @@ func (r *Room) Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*node
 		// Another source was sooner.
 		return nil, notWaiting(isOpen)
 	case errors.Is(a.err, context.Canceled):
-		return nil, status.Error(codes.Unavailable, "reeved is being stopped: say it again when it has been started")
+		return nil, stopping()
 	default:
 		return nil, status.Errorf(codes.FailedPrecondition, "the volume is not opened: %v", a.err)
 	}
+}
+
+// stopping says that reeved ends, with or without having been told to.
+func stopping() error {
+	return status.Error(codes.Unavailable, "reeved is being stopped: say it again when it has been started")
 }
 
 // notWaiting says why nobody waits for a recovery file in a state.

@@ -116,10 +116,20 @@ func reap() *cobra.Command {
 	return cmd
 }
 
+// withoutDumps has the kernel dump nothing of this process, nor of the roles, which inherit it: what is in the memory of a node does not belong into a file
+// that nobody guards. 1 is too little for a file, and has the kernel start no handler either, which it does with 0; what is bounded to 0 already stays so.
+func withoutDumps() error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &now); err != nil {
+		return err
+	}
+	bound := min(1, now.Max)
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: bound, Max: bound})
+}
+
 // run runs the node. Why it ended is in the log too, which is not always what is read by whoever started it.
 func run(ctx context.Context, log hclog.Logger, parameters *nodev1.Parameters) error {
-	// What is in the memory of a node does not belong into a file that nobody guards. The roles inherit it.
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+	if err := withoutDumps(); err != nil {
 		return fmt.Errorf("core dumps cannot be turned off (RLIMIT_CORE), and one would hold the node's keys: %w", err)
 	}
 	err := node.Run(ctx, node.Config{Log: log, Parameters: parameters, Version: version})

@@ -88,7 +88,7 @@ func TestDamaged(t *testing.T) {
 	}
 	t.Run("truncated", func(t *testing.T) {
 		for n := range good {
-			refused(t, nowhere, good[:n])
+			_ = refused(t, nowhere, good[:n])
 		}
 	})
 	t.Run("a bit flipped", func(t *testing.T) {
@@ -96,13 +96,13 @@ func TestDamaged(t *testing.T) {
 			for bit := range 8 {
 				flipped := bytes.Clone(good)
 				flipped[i] ^= 1 << bit
-				refused(t, nowhere, flipped)
+				_ = refused(t, nowhere, flipped)
 			}
 		}
 		for i := range indented.Len() {
 			flipped := bytes.Clone(indented.Bytes())
 			flipped[i] ^= 1
-			refused(t, nowhere, flipped)
+			_ = refused(t, nowhere, flipped)
 		}
 	})
 	t.Run("other documents", func(t *testing.T) {
@@ -214,6 +214,6 @@ func FuzzObject(f *testing.F) {
 	nowhere := tpm2.New(tpm2.Config{Device: f.TempDir() + "/none"})
 	f.Fuzz(func(t *testing.T, public, private []byte) {
 		content := forged(t, good, func(f *form) { f.Public, f.Private = public, private })
-		refused(t, nowhere, content)
+		_ = refused(t, nowhere, content)
 	})
 }
