@@ -16,8 +16,14 @@ const (
 	keptLines = 20
 	// keptLine bounds a kept line, in bytes: it goes into errors and reasons.
 	keptLine = 512
-	// sharePause is how long what a role writes is left alone whose share is used up: nothing is forwarded, so that nobody waits for it.
+	// sharePause is how long what a role writes is left alone at most whose share is used up: nothing is forwarded, so that nobody waits for it.
 	sharePause = 20 * time.Millisecond
+	// rush is how much a role has to have written since the core last looked, in bytes, for the core to look again after rushPause already where the kernel
+	// does not bound the spool. From then on the pauses double, as long as the role writes less.
+	rush      = 4 << 20
+	rushPause = 2 * time.Millisecond
+	// readPiece is how much is read before the room of it is given back, in bytes.
+	readPiece = 1 << 20
 	// pollLog is how often a spool is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
@@ -36,6 +42,8 @@ type follower struct {
 	// leaving says that another core goes on where this one stops. It is set before stop is closed.
 	leaving bool
 	share   share // of run's goroutine
+	// pause is how long what a role writes is left alone whose share is used up. It is of run's goroutine.
+	pause time.Duration
 
 	mu   sync.Mutex
 	kept []logLine
@@ -109,17 +117,21 @@ func (f *follower) run() {
 		}
 		// No more than is there now: somebody may write for ever, also one who ought to be gone.
 		backlog := f.spool.remaining()
-		if most := f.role.room(time.Now()); backlog > most {
+		if most := f.most(backlog); backlog > most {
 			f.skip(backlog - most)
 			backlog, partial = most, nil
 		}
-		reader.Reset(io.TeeReader(io.LimitReader(f.spool.file, backlog), f.role))
+		piece := backlog
+		if running {
+			piece = min(piece, readPiece)
+		}
+		reader.Reset(io.TeeReader(io.LimitReader(f.spool.file, piece), f.role))
 		partial = f.forward(reader, partial)
 		at := f.spool.at()
 		whole := max(0, at-int64(len(partial)))
 		f.offset.set(progress{forwarded: whole, copied: at})
 		f.spool.giveBack(whole)
-		if running {
+		if running && piece == backlog {
 			f.waitForMore()
 		}
 		f.account(false)
@@ -130,9 +142,24 @@ func (f *follower) run() {
 	f.account(true)
 }
 
+// most is how much of a backlog is read, and sets how long the core waits then.
+func (f *follower) most(backlog int64) int64 {
+	rushes := !f.spool.bounded && backlog > rush
+	if rushes || !f.share.spent() {
+		f.pause = rushPause
+	} else {
+		f.pause = min(2*f.pause, sharePause)
+	}
+	if rushes && backlog > spoolSize {
+		return logLeast // or it would take more room while it is read than is given back
+	}
+	return f.role.room(time.Now())
+}
+
 // skip leaves out what a role writes faster than its log may grow.
 func (f *follower) skip(bytes int64) {
 	f.spool.skip(bytes)
+	f.spool.giveBack(f.spool.at())
 	f.role.leaveOut(bytes)
 	f.share.skipped += bytes
 }
@@ -199,7 +226,7 @@ func (f *follower) waitForMore() {
 	pause := time.Duration(0)
 	switch {
 	case f.share.spent():
-		pause = sharePause
+		pause = f.pause
 	case f.events == nil:
 		pause = pollLog
 	}

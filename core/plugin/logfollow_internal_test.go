@@ -192,9 +192,7 @@ func (f *followed) holds(t *testing.T, want string) {
 func TestASpoolIsBounded(t *testing.T) {
 	t.Parallel()
 	f, spool := spooled(t)
-	if mounted, err := os.Stat(f.dir); err != nil {
-		t.Fatal(err)
-	} else if at, err := os.Stat(f.launcher.instancesDir()); err != nil || mounted.Sys().(*syscall.Stat_t).Dev == at.Sys().(*syscall.Stat_t).Dev {
+	if os.Geteuid() != 0 {
 		t.Skip("cannot run: without the right to mount, the kernel bounds no spool")
 	}
 	block := bytes.Repeat([]byte(strings.Repeat("w", 63)+"\n"), 1<<10)

@@ -31,6 +31,8 @@ const (
 type spool struct {
 	path string
 	file *os.File
+	// bounded says that it is on a tmpfs of its own.
+	bounded bool
 	// given is how much of its beginning was given back.
 	given int64
 }
@@ -71,7 +73,12 @@ func openSpool(dir string) (*spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &spool{path: path, file: file}, nil
+	s := &spool{path: path, file: file}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err == nil {
+		s.bounded = stat.Type == unix.TMPFS_MAGIC && int64(stat.Blocks)*stat.Bsize <= spoolSize
+	}
+	return s, nil
 }
 
 func (s *spool) close() error { return s.file.Close() }
