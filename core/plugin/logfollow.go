@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"strconv"
@@ -22,8 +23,10 @@ const (
 	// does not bound the spool. From then on the pauses double, as long as the role writes less.
 	rush      = 4 << 20
 	rushPause = 2 * time.Millisecond
-	// readPiece is how much is read before the room of it is given back, in bytes.
-	readPiece = 1 << 20
+	// copyPiece is how much is copied before the room of it is given back, in bytes, and linePiece how much of it where each line is looked at: a role may
+	// write nothing but the ends of lines.
+	copyPiece = 1 << 20
+	linePiece = 64 << 10
 	// pollLog is how often a spool is looked at where the kernel has no more inotify instances to give.
 	pollLog = time.Second
 )
@@ -42,8 +45,11 @@ type follower struct {
 	// leaving says that another core goes on where this one stops. It is set before stop is closed.
 	leaving bool
 	share   share // of run's goroutine
-	// pause is how long what a role writes is left alone whose share is used up. It is of run's goroutine.
-	pause time.Duration
+	// The next are of run's goroutine: pause is how long what a role writes is left alone whose share is used up, partial what is there of a line that is not
+	// whole yet.
+	pause   time.Duration
+	partial []byte
+	reader  *bufio.Reader
 
 	mu   sync.Mutex
 	kept []logLine
@@ -57,12 +63,16 @@ func follow(log hclog.Logger, spool *spool, path string, from progress, offset *
 		offset.close()
 		return nil, errors.Join(err, spool.close())
 	}
+	if info, err := spool.file.Stat(); err == nil && info.Size() < from.copied {
+		from = progress{} // the instance has emptied it
+	}
 	spool.seek(from.forwarded)
 	// What an unfinished line had is in the role's log already.
 	role.spare = max(0, from.copied-from.forwarded)
 	offset.set(from)
 	f := &follower{
 		log: log, spool: spool, role: role, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, idle: idle, share: share{began: time.Now()},
+		reader: bufio.NewReaderSize(nil, maxLine),
 	}
 	f.events, err = idle.watch(spool.path)
 	if err != nil {
@@ -106,8 +116,6 @@ func (f *follower) lines() []string {
 
 func (f *follower) run() {
 	defer close(f.done)
-	var partial []byte
-	reader := bufio.NewReaderSize(nil, maxLine)
 	for running := true; running; {
 		// Asked before the spool is read: what was written before finish is then read in this turn.
 		select {
@@ -116,52 +124,91 @@ func (f *follower) run() {
 		default:
 		}
 		// No more than is there now: somebody may write for ever, also one who ought to be gone.
-		backlog := f.spool.remaining()
-		if most := f.most(backlog); backlog > most {
-			f.skip(backlog - most)
-			backlog, partial = most, nil
+		backlog := f.backlog(running)
+		for backlog > 0 {
+			backlog -= f.piece(backlog)
+			if running {
+				break
+			}
 		}
-		piece := backlog
-		if running {
-			piece = min(piece, readPiece)
-		}
-		reader.Reset(io.TeeReader(io.LimitReader(f.spool.file, piece), f.role))
-		partial = f.forward(reader, partial)
-		at := f.spool.at()
-		whole := max(0, at-int64(len(partial)))
-		f.offset.set(progress{forwarded: whole, copied: at})
-		f.spool.giveBack(whole)
-		if running && piece == backlog {
+		if running && backlog == 0 {
 			f.waitForMore()
 		}
 		f.account(false)
 	}
 	if !f.leaving {
-		f.end(partial)
+		f.partial = f.end(f.partial)
+		f.came(f.spool.at())
 	}
 	f.account(true)
 }
 
-// most is how much of a backlog is read, and sets how long the core waits then.
-func (f *follower) most(backlog int64) int64 {
+// backlog is how much is to be read. What is too much is left out.
+func (f *follower) backlog(running bool) int64 {
+	backlog, anew := f.spool.remaining()
+	if anew {
+		f.partial, f.role.spare = nil, 0
+	}
 	rushes := !f.spool.bounded && backlog > rush
 	if rushes || !f.share.spent() {
 		f.pause = rushPause
 	} else {
 		f.pause = min(2*f.pause, sharePause)
 	}
-	if rushes && backlog > spoolSize {
-		return logLeast // or it would take more room while it is read than is given back
+	most := f.role.room(time.Now())
+	if rushes && backlog > spoolSize && running {
+		most = min(f.role.left, logLeast) // or it would take more room while it is read than is given back
 	}
-	return f.role.room(time.Now())
+	if backlog > most {
+		f.skip(backlog - most)
+	}
+	return min(backlog, most)
 }
 
 // skip leaves out what a role writes faster than its log may grow.
 func (f *follower) skip(bytes int64) {
 	f.spool.skip(bytes)
-	f.spool.giveBack(f.spool.at())
+	f.partial = nil
 	f.role.leaveOut(bytes)
 	f.share.skipped += bytes
+	f.came(f.spool.at())
+}
+
+// came keeps how far it came before it gives back the room of that: the next core is not to read what is not there any more.
+func (f *follower) came(at int64) {
+	whole := max(0, at-int64(len(f.partial)))
+	f.offset.set(progress{forwarded: whole, copied: at})
+	f.spool.giveBack(whole)
+}
+
+// piece takes a piece of a backlog, and returns how large it was. When the share is used up no line of it is looked at but the last ones, which may explain an
+// end.
+func (f *follower) piece(backlog int64) int64 {
+	size := min(backlog, linePiece)
+	rest := size
+	if f.share.spent() {
+		size = min(backlog, copyPiece)
+		rest = min(size, logLeast)
+	}
+	if unseen := size - rest; unseen > 0 {
+		f.partial = nil
+		_, _ = io.CopyN(&countLines{f.role, &f.share.lines}, f.spool.file, unseen)
+	}
+	f.reader.Reset(io.TeeReader(io.LimitReader(f.spool.file, rest), f.role))
+	f.partial = f.forward(f.reader, f.partial)
+	f.came(f.spool.at())
+	return size
+}
+
+// countLines counts the lines of what passes on its way to another writer.
+type countLines struct {
+	to    io.Writer
+	lines *int
+}
+
+func (c *countLines) Write(p []byte) (int, error) {
+	*c.lines += bytes.Count(p, []byte{'\n'})
+	return c.to.Write(p)
 }
 
 // forward emits the whole lines that the reader has, and returns what is there of an unfinished one, at most a little more than maxLine: the

@@ -227,10 +227,62 @@ func TestASpoolIsBounded(t *testing.T) {
 	} else if end, err := os.ReadFile(f.path + earlier); err != nil || string(end) != all[len(all)-keptLog:] {
 		t.Errorf("of what was written while nobody read %d bytes are kept (%v)", len(end), err)
 	}
+	f.takes(t, 2*spoolPiece)
+}
+
+// The room of what was read is given back whatever was written at a time.
+func TestTheRoomOfASpoolComesBack(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	line := strings.Repeat("v", 99) + "\n"
+	for n := range 64 {
+		f.write(t, strings.Repeat(line, 700)+fmt.Sprintln("piece", n))
+		// Read, each of them, when the last of it is known.
+		want := fmt.Sprint("piece ", n)
+		for deadline := time.Now().Add(30 * time.Second); ; {
+			if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("%s is not read", want)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	f.finish()
+	f.takes(t, 2*spoolPiece)
+}
+
+// takes fails the test if the spool takes more room.
+func (f *followed) takes(t *testing.T, most int64) {
+	t.Helper()
 	var stat syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(f.dir, spoolFile), &stat); err != nil || stat.Blocks*512 > 2*spoolPiece {
+	if err := syscall.Stat(filepath.Join(f.dir, spoolFile), &stat); err != nil || stat.Blocks*512 > most {
 		t.Errorf("the spool takes %d bytes when all of it was read (%v)", stat.Blocks*512, err)
 	}
+}
+
+// An operator may empty the log of a role. What is kept of the one before stays then.
+func TestALogThatSomebodyElseEmpties(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "one.log")
+	for name, content := range map[string]string{path + earlier: "earlier\n", path: strings.Repeat("u", maxLog)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := openRoleLog(hclog.NewNullLogger(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = log.Write([]byte("now\n"))
+	if err := log.close(); err != nil {
+		t.Fatal(err)
+	}
+	(&followed{path: path}).holds(t, "now\n")
+	(&followed{path: path + earlier}).holds(t, "earlier\n")
 }
 
 // What a core has not forwarded when it leaves is forwarded by the next, and nothing is in the log twice.
@@ -241,17 +293,43 @@ func TestTheNextCoreGoesOn(t *testing.T) {
 	await(t, f.sink, "two ")
 	f.leave()
 	f.write(t, "ee\nfour\n")
+	f.write(t, "last wor")
 	for range 2 { // the second has nothing to do
-		spool, err := openSpool(f.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.follow(t, spool)
+		f.next(t)
 		f.finish()
 	}
-	f.holds(t, "one\ntwo\nthree\nfour\n")
-	if logged, _ := f.sink.lines.Get(); strings.Join(logged, "") != "one two three four " {
+	f.holds(t, "one\ntwo\nthree\nfour\nlast wor")
+	if logged, _ := f.sink.lines.Get(); strings.Join(logged, "") != "one two three four last wor " {
 		t.Errorf("forwarded: %q", logged)
+	}
+}
+
+// next is the next core.
+func (f *followed) next(t *testing.T) {
+	t.Helper()
+	spool, err := openSpool(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.follow(t, spool)
+}
+
+// A role that empties its spool while a core has a part of a line of it loses that, and nothing that comes after.
+func TestASpoolThatIsEmptiedBetweenCores(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	f.write(t, "one\na long unfinished line")
+	await(t, f.sink, "one ")
+	f.leave()
+	if err := f.role.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, "all of it\n")
+	f.next(t)
+	f.finish()
+	log, err := os.ReadFile(f.path)
+	if err != nil || !strings.HasSuffix(string(log), "all of it\n") {
+		t.Errorf("the log is %q (%v)", log, err)
 	}
 }
 

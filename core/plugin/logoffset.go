@@ -44,7 +44,7 @@ func keepOffset(path string, anew bool) (kept *logOffset, from progress, err err
 	return kept, from, nil
 }
 
-// set keeps a progress. One that cannot be kept only makes the next core forward some lines twice.
+// set keeps a progress. One that cannot be kept only makes the next core forward and copy some lines twice.
 func (o *logOffset) set(to progress) {
 	if o == nil || to == o.last {
 		return

@@ -110,7 +110,14 @@ func recordOf(remit *Remit, digest string, process Process, socket string, launc
 
 // removeRecord removes the record last: while it is there the next core looks after the rest.
 func (l *Launcher) removeRecord(name string) error {
-	return errors.Join(removeSpool(l.spoolDir(name)), removeFile(l.outputPath(name)), removeFile(l.offsetPath(name)), removeFile(l.recordPath(name)))
+	err := errors.Join(removeSpool(l.spoolDir(name)), removeFile(l.outputPath(name)))
+	if err == nil {
+		err = removeFile(l.offsetPath(name))
+	}
+	if err == nil {
+		err = removeFile(l.recordPath(name))
+	}
+	return err
 }
 
 // readRecords returns what the records say, and the problems of those that say nothing that this core understands.

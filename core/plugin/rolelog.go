@@ -27,7 +27,7 @@ const (
 // earlier is added to the name of a log for what was written before.
 const earlier = ".1"
 
-// roleLog is the log of a role, which the core alone writes. It is of one goroutine.
+// roleLog is the log of a role, which the core alone writes: one for each instance that is followed. It is of one goroutine.
 type roleLog struct {
 	log  hclog.Logger
 	path string
@@ -59,7 +59,7 @@ func openRoleLog(log hclog.Logger, path string) (*roleLog, error) {
 
 func (r *roleLog) close() error { return r.file.Close() }
 
-// room is how much may be written now.
+// room is how much may be written now, and left then.
 func (r *roleLog) room(now time.Time) int64 {
 	if passed := now.Sub(r.at); passed > 0 {
 		r.left, r.at = min(logBurst, r.left+int64(min(passed, time.Minute).Seconds()*logRate)), now
@@ -69,7 +69,7 @@ func (r *roleLog) room(now time.Time) int64 {
 
 // Write appends p. It never fails: a role is not to be left unread because its log cannot be written.
 func (r *roleLog) Write(p []byte) (int, error) {
-	r.left -= int64(len(p))
+	r.left = max(0, r.left-int64(len(p)))
 	fresh := p[min(r.spare, int64(len(p))):]
 	r.spare -= int64(len(p) - len(fresh))
 	r.append(fresh)
@@ -104,7 +104,15 @@ func (r *roleLog) append(p []byte) {
 
 // beginAnew empties a log that is too large, when its end is kept beside it. The file stays, for those who follow it.
 func (r *roleLog) beginAnew() error {
-	err := r.keepEnd()
+	// Somebody else may have emptied it: an operator, or this core for another instance of the role.
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	if r.size = info.Size(); r.size <= maxLog {
+		return nil
+	}
+	err = r.keepEnd()
 	if err == nil || r.size > 2*maxLog { // rather nothing of what was before than ever more
 		err = errors.Join(err, r.file.Truncate(0))
 		r.size = 0

@@ -17,7 +17,7 @@ const (
 	// spoolSize is how much of what an instance writes to its standard error may wait for the core, in bytes: what a verbose role writes in minutes, and
 	// little enough of the memory that it is.
 	spoolSize = 16 << 20
-	// spoolPiece is how much has to have been read before its room is given back, in bytes.
+	// spoolPiece is what room is given back in, in bytes: a multiple of every page and block, since a part of one is never given back.
 	spoolPiece = 64 << 10
 	// spoolFile is the file in the directory of a spool.
 	spoolFile = "err"
@@ -27,7 +27,8 @@ const (
 // instance writes, and however long no core reads, it takes no more than that, because the kernel refuses to write more (ENOSPC). And it is there after
 // both of them have ended. Where this process may not mount, the file is as large as it is fast until it is read.
 //
-// The file only ever grows, and what was read is taken out of its beginning: so nothing is lost between reading and giving back.
+// Its offsets only grow, unless the instance makes it shorter, and what was read is taken out of its beginning: so nothing is lost between reading and giving
+// back.
 type spool struct {
 	path string
 	file *os.File
@@ -52,7 +53,13 @@ func (l *Launcher) makeSpool(name string) (s *spool, write *os.File, err error) 
 		return nil, nil, err
 	}
 	err = unix.Mount("reeve", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("size=%d,nr_inodes=2,mode=0700", spoolSize))
-	if err != nil && !errors.Is(err, unix.EPERM) {
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSYS):
+		if os.Geteuid() == 0 {
+			l.log.Warn("no tmpfs may be mounted: what an instance writes to its standard error takes room without a bound until it is read", "instance", name, "error", err)
+		}
+	default:
 		return nil, nil, fmt.Errorf("mount the tmpfs for its standard error on %s: %w", dir, err)
 	}
 	path := filepath.Join(dir, spoolFile)
@@ -91,40 +98,42 @@ func (s *spool) at() int64 {
 	return at
 }
 
-// seek sets where is read next. What is before is given back.
+// seek sets where is read next.
 func (s *spool) seek(at int64) { _, _ = s.file.Seek(at, io.SeekStart) }
 
 func (s *spool) skip(bytes int64) { _, _ = s.file.Seek(bytes, io.SeekCurrent) }
 
-// remaining is how much has not been read. The instance has the file open for writing and can make it shorter: then it is read from its beginning.
-func (s *spool) remaining() int64 {
+// remaining is how much has not been read. The instance has the file open for writing and can make it shorter: then it is read from its beginning, and anew
+// says so.
+func (s *spool) remaining() (backlog int64, anew bool) {
 	info, err := s.file.Stat()
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	at := s.at()
 	if info.Size() < at {
 		s.seek(0)
-		at, s.given = 0, 0
+		at, s.given, anew = 0, 0, true
 	}
-	return info.Size() - at
+	return info.Size() - at, anew
 }
 
 // giveBack gives back the room of what is before at, which was read.
 func (s *spool) giveBack(at int64) {
-	if at-s.given < spoolPiece {
+	at -= at % spoolPiece
+	if at <= s.given {
 		return
 	}
 	_, err := control(s.file, func(fd int) (int, error) {
 		return 0, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.given, at-s.given)
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		s.given = at
-		return
-	}
-	// A file system that can only empty files: what is written before that and was not read is lost.
-	if at > spoolSize && s.file.Truncate(0) == nil {
+	case errors.Is(err, unix.EOPNOTSUPP) && at > spoolSize && s.file.Truncate(0) == nil:
+		// A file system that can only empty files: what was written and not read is lost.
 		s.seek(0)
+		s.given = 0
 	}
 }
 
