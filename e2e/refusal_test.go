@@ -217,11 +217,11 @@ func TestNoisyRole(t *testing.T) {
 	if now := c.Core(t); now.PID != core.PID || now.Start != core.Start {
 		t.Errorf("reeved is %s, before %s", now, core)
 	}
-	logs := c.MustReeve(t, "logs", before.Node.ID, "noisy")
 	for _, line := range []string{`{"@message": 5}`, "the fog horn is on"} {
-		if !strings.Contains(logs.Stdout, line) {
-			t.Errorf("the line %q is not in the log", line)
-		}
+		eventually.True(t, patience, "the line "+line+" in the role's log", func() (bool, string) {
+			logs := c.MustReeve(t, "logs", before.Node.ID, "noisy").Stdout
+			return strings.Contains(logs, line), logs
+		})
 	}
 	// The core's own log has the role's lines, with whose they are.
 	instance := c.Status(t).Role("noisy").InstanceID

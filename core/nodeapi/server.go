@@ -57,7 +57,7 @@ type Config struct {
 	Identity *event.Value[*identity.Identity]
 	// Import keeps an executable and asks it for its manifest. It must not read after it has returned.
 	Import func(ctx context.Context, executable io.Reader) (digest string, manifest *rolev1.Manifest, err error)
-	// LogPath is the file to which the instances of a role write; false: the node has no such role. What they wrote before is in the file whose name
+	// LogPath is the file that has what the instances of a role write; false: the node has no such role. What they wrote before is in the file whose name
 	// has ".1" at its end, too.
 	LogPath func(role string) (path string, ok bool)
 

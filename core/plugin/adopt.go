@@ -138,7 +138,12 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.log, err = follow(l.roleLog(remit), l.logPath(remit.Role), from, offset, &l.watches); err != nil {
+	spool, err := openSpool(l.spoolDir(remit.Name))
+	if err != nil {
+		offset.close()
+		return nil, nil, err
+	}
+	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.watches); err != nil {
 		return nil, nil, err
 	}
 	return s, first, nil

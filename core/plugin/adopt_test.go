@@ -214,14 +214,7 @@ func TestLogOfTheTimeWithoutCore(t *testing.T) {
 	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready", LogAlways: 5}})
 	wait("ready")
 	kill()
-	path := filepath.Join(node.dir, "data", "logs", "one.log")
-	lines := func() int {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Count(string(content), "\nline ")
-	}
+	lines := func() int { return node.written(t, "one.1") }
 	before := lines()
 	until(t, "lines while no core runs", func() bool { return lines() >= before+20 })
 	next := node.next(t)
@@ -229,6 +222,43 @@ func TestLogOfTheTimeWithoutCore(t *testing.T) {
 	want := fmt.Sprintf("line %d", before+10)
 	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == want })
 	next.log.consecutive(t, "one", 0)
+}
+
+// written counts the lines "line …" that an instance has written, whether a core has read them or not.
+func (n *testNode) written(t *testing.T, name string) int {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(n.dir, "run", "instances", name+".err", "err"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(content), "\nline ")
+}
+
+// The last words of an instance that ended while no core ran come into its log.
+func TestEndsWithoutCore(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCoreWith(t, coreWork{Variant: everything, Configuration: plugintest.Configuration{Do: "ready", LogAlways: 5}})
+	wait("ready")
+	kill()
+	before := node.written(t, "one.1")
+	until(t, "lines while no core runs", func() bool { return node.written(t, "one.1") >= before+20 })
+	_, r := node.record(t, "one.1")
+	if err := syscall.Kill(r.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	next := node.next(t)
+	next.adopt(t)
+	want := fmt.Sprintf("line %d", before+10)
+	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == want })
+	next.log.consecutive(t, "one", 0)
+	log, err := os.ReadFile(filepath.Join(node.dir, "data", "logs", "one.log"))
+	if err != nil || !strings.Contains(string(log), "\nline 1\n") || !strings.Contains(string(log), "\n"+want+"\n") {
+		t.Errorf("the log has %d bytes (%v)", len(log), err)
+	}
+	if left := node.entries(t, "run", "instances"); slices.Contains(left, "one.1.err") {
+		t.Errorf("left: %v", left)
+	}
 }
 
 func until(t *testing.T, what string, so func() bool) {

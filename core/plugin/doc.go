@@ -13,8 +13,9 @@
 //  3. Launch makes the instance's control group and starts the process in its sandbox (core/sandbox), which is built from the remit. What is executed is a
 //     descriptor of the bytes that were verified, whatever is under the path by now: as root the stored file, which nobody but root can change and roles
 //     cannot read, otherwise a sealed copy in memory. The process has a process group of its own, as root the role's user and no further groups, an
-//     environment that holds go-plugin's variables and the instance's ID and nothing else, an empty standard input, and its log file as standard
-//     error. The file and not a pipe: so the role survives the core. A privileged role has no sandbox, and the core's user.
+//     environment that holds go-plugin's variables and the instance's ID and nothing else, an empty standard input, and as standard error a file,
+//     run/instances/<name>.err/err, which as root is alone on a small tmpfs: the kernel bounds it, and the core copies it into the role's log. A file and not a
+//     pipe: so the role survives the core. A privileged role has no sandbox, and the core's user.
 //  4. go-plugin performs its handshake on standard output, which is a file too, and has done its part: it never sees the log, one hostile line of
 //     which would panic it, and keeps no goroutine. What else comes on standard output is thrown away.
 //  5. The record is written again, now with the PID and its start time. The core dials the socket that the handshake named, which must be in the runtime

@@ -51,7 +51,7 @@ func TestInstanceLives(t *testing.T) {
 	if os.Geteuid() == 0 && !strings.Contains(string(proc), "Groups:\t \n") {
 		t.Errorf("the role has further groups:\n%s", proc)
 	}
-	if records := node.entries(t, "run", "instances"); !slices.Equal(records, []string{"one.1.json", "one.1.log", "one.1.out"}) {
+	if records := node.entries(t, "run", "instances"); !slices.Equal(records, []string{"one.1.err", "one.1.json", "one.1.log", "one.1.out"}) {
 		t.Errorf("records %v", records)
 	}
 	info, err := os.Stat(filepath.Join(node.dir, "data", "roles", "one", "written"))

@@ -2,11 +2,13 @@ package plugin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,27 +69,59 @@ func (l *lineSink) Accept(_ string, _ hclog.Level, message string, arguments ...
 	l.lines.Set(append(before[:len(before):len(before)], message+" "+strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")))
 }
 
-// followed is a log that is followed, open for its role to write.
+// followed is what a role writes, followed into its log, and open for the role to write.
 type followed struct {
 	*follower
-	path string
-	role *os.File
-	sink *lineSink
+	launcher *Launcher
+	dir      string // of the spool
+	path     string // of the log
+	role     *os.File
+	sink     *lineSink
+}
+
+// spooled is the standard error of an instance that nobody follows yet.
+func spooled(t *testing.T) (*followed, *spool) {
+	t.Helper()
+	f := &followed{launcher: &Launcher{runDir: t.TempDir()}, path: filepath.Join(t.TempDir(), "one.log"), sink: &lineSink{}}
+	if err := os.Mkdir(f.launcher.instancesDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.dir = f.launcher.spoolDir("one.1")
+	spool, role, err := f.launcher.makeSpool("one.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.role = role
+	t.Cleanup(func() {
+		_ = f.role.Close()
+		if err := removeSpool(f.dir); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(f.launcher.instancesDir()); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+	return f, spool
+}
+
+// follow begins where the one before left off.
+func (f *followed) follow(t *testing.T, spool *spool) {
+	t.Helper()
+	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: new(bytes.Buffer)})
+	log.RegisterSink(f.sink)
+	offset, from, err := keepOffset(f.path+".offset", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.follower, err = follow(log, spool, f.path, from, offset, nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func followFile(t *testing.T) *followed {
 	t.Helper()
-	f := &followed{path: filepath.Join(t.TempDir(), "one.log"), sink: &lineSink{}}
-	var err error
-	if f.role, err = openLog(f.path); err != nil {
-		t.Fatal(err)
-	}
-	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: new(bytes.Buffer)})
-	log.RegisterSink(f.sink)
-	if f.follower, err = follow(log, f.path, -1, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.role.Close() })
+	f, spool := spooled(t)
+	f.follow(t, spool)
 	return f
 }
 
@@ -127,42 +161,210 @@ func TestAFloodIsLeftOutOfTheLog(t *testing.T) {
 
 func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	t.Parallel()
-	f := followFile(t)
-	changes, err := (*watches)(nil).watch(f.path)
-	if err != nil {
+	f, spool := spooled(t)
+	old := strings.Repeat(strings.Repeat("z", 63)+"\n", maxLog/64)
+	if err := os.WriteFile(f.path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = changes.Close() }()
-	if err := changes.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	block := strings.Repeat(strings.Repeat("z", 63)+"\n", 1<<10)
-	for range maxLog / len(block) {
-		f.write(t, block)
-	}
+	f.follow(t, spool)
 	f.write(t, "the last line before\n")
-	// The core notices by itself, while the role runs.
-	for size(t, f.path) > maxLog {
-		if _, err := changes.Read(make([]byte, 4096)); err != nil {
-			t.Fatalf("the log is as large as it was: %v", err)
-		}
-	}
+	await(t, f.sink, "the last line before ")
 	f.write(t, "the first line after\n")
 	f.finish()
 	kept, err := os.ReadFile(f.path + earlier)
 	if err != nil || len(kept) != keptLog || !bytes.HasSuffix(kept, []byte("z\nthe last line before\n")) {
 		t.Errorf("of the old log %d bytes are kept (%v)", len(kept), err)
 	}
-	if now, err := os.ReadFile(f.path); err != nil || string(now) != "the first line after\n" {
-		t.Errorf("the log has %d bytes, beginning with %.40q (%v)", len(now), now, err)
-	}
-	logged, _ := f.sink.lines.Get()
-	if last := logged[len(logged)-1]; !strings.Contains(last, "the log became too large and began anew") || !strings.Contains(last, "times_emptied 1") {
-		t.Errorf("the last line is %q", last)
-	}
+	f.holds(t, "the first line after\n")
 	if lines := f.lines(); lines[len(lines)-1] != "the first line after" {
 		t.Errorf("the last line that was read is %q", lines[len(lines)-1])
 	}
+}
+
+func (f *followed) holds(t *testing.T, want string) {
+	t.Helper()
+	if now, err := os.ReadFile(f.path); err != nil || string(now) != want {
+		t.Errorf("the log has %d bytes, beginning with %.60q, want %d, beginning with %.60q (%v)", len(now), now, len(want), want, err)
+	}
+}
+
+// A role that writes while no core reads takes the room of its spool and no more. All of that is in the log afterwards, and the room is there again.
+func TestASpoolIsBounded(t *testing.T) {
+	t.Parallel()
+	f, spool := spooled(t)
+	if os.Geteuid() != 0 {
+		t.Skip("cannot run: without the right to mount, the kernel bounds no spool")
+	}
+	block := bytes.Repeat([]byte(strings.Repeat("w", 63)+"\n"), 1<<10)
+	var written []byte
+	for len(written) <= 2*spoolSize {
+		n, err := f.role.Write(block)
+		written = append(written, block[:n]...)
+		if err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if len(written) > spoolSize || len(written) < spoolSize-len(block) {
+		t.Errorf("%d bytes were written into a spool of %d", len(written), spoolSize)
+	}
+	f.follow(t, spool)
+	await(t, f.sink, strings.Repeat("w", 63)+" ")
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if _, err := f.role.WriteString("after\n"); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("there is no room again: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	f.finish()
+	all := string(written) + "after\n"
+	if len(all) <= maxLog {
+		f.holds(t, all)
+	} else if end, err := os.ReadFile(f.path + earlier); err != nil || string(end) != all[len(all)-keptLog:] {
+		t.Errorf("of what was written while nobody read %d bytes are kept (%v)", len(end), err)
+	}
+	f.takes(t, 2*spoolPiece)
+}
+
+// The room of what was read is given back whatever was written at a time.
+func TestTheRoomOfASpoolComesBack(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	line := strings.Repeat("v", 99) + "\n"
+	for n := range 64 {
+		f.write(t, strings.Repeat(line, 700)+fmt.Sprintln("piece", n))
+		// Read, each of them, when the last of it is known.
+		want := fmt.Sprint("piece ", n)
+		for deadline := time.Now().Add(30 * time.Second); ; {
+			if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
+				break
+			} else if time.Now().After(deadline) {
+				t.Fatalf("%s is not read", want)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	f.finish()
+	f.takes(t, 2*spoolPiece)
+}
+
+// takes fails the test if the spool takes more room.
+func (f *followed) takes(t *testing.T, most int64) {
+	t.Helper()
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(f.dir, spoolFile), &stat); err != nil || stat.Blocks*512 > most {
+		t.Errorf("the spool takes %d bytes when all of it was read (%v)", stat.Blocks*512, err)
+	}
+}
+
+// An operator may empty the log of a role. What is kept of the one before stays then.
+func TestALogThatSomebodyElseEmpties(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "one.log")
+	for name, content := range map[string]string{path + earlier: "earlier\n", path: strings.Repeat("u", maxLog)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := openRoleLog(hclog.NewNullLogger(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = log.Write([]byte("now\n"))
+	if err := log.close(); err != nil {
+		t.Fatal(err)
+	}
+	(&followed{path: path}).holds(t, "now\n")
+	(&followed{path: path + earlier}).holds(t, "earlier\n")
+}
+
+// What a core has not forwarded when it leaves is forwarded by the next, and nothing is in the log twice.
+func TestTheNextCoreGoesOn(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	f.write(t, "one\ntwo\nthr")
+	await(t, f.sink, "two ")
+	f.leave()
+	f.write(t, "ee\nfour\n")
+	f.write(t, "last wor")
+	for range 2 { // the second has nothing to do
+		f.next(t)
+		f.finish()
+	}
+	f.holds(t, "one\ntwo\nthree\nfour\nlast wor")
+	if logged, _ := f.sink.lines.Get(); strings.Join(logged, "") != "one two three four last wor " {
+		t.Errorf("forwarded: %q", logged)
+	}
+}
+
+// next is the next core.
+func (f *followed) next(t *testing.T) {
+	t.Helper()
+	spool, err := openSpool(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.follow(t, spool)
+}
+
+// A role that empties its spool while a core has a part of a line of it loses that, and nothing that comes after.
+func TestASpoolThatIsEmptiedBetweenCores(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	f.write(t, "one\na long unfinished line")
+	await(t, f.sink, "one ")
+	f.leave()
+	if err := f.role.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, "all of it\n")
+	f.next(t)
+	f.finish()
+	log, err := os.ReadFile(f.path)
+	if err != nil || !strings.HasSuffix(string(log), "all of it\n") {
+		t.Errorf("the log is %q (%v)", log, err)
+	}
+}
+
+// What is written faster than a log may grow is left out, and the log says so.
+func TestALogGrowsSlowly(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	log := &roleLog{left: logBurst, at: start}
+	if room := log.room(start); room != logBurst {
+		t.Errorf("a new log may take %d bytes", room)
+	}
+	log.left -= logBurst
+	if room := log.room(start); room != logLeast {
+		t.Errorf("one that has taken all may take %d bytes", room)
+	}
+	if room := log.room(start.Add(2 * time.Second)); room != 2*logRate {
+		t.Errorf("after two seconds it may take %d bytes", room)
+	}
+	if room := log.room(start.Add(time.Hour)); room != logBurst {
+		t.Errorf("after an hour it may take %d bytes", room)
+	}
+	path := filepath.Join(t.TempDir(), "one.log")
+	written, err := openRoleLog(hclog.NewNullLogger(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = written.Write([]byte("before"))
+	written.leaveOut(7)
+	_, _ = written.Write([]byte("after\n"))
+	written.leaveOut(8)
+	if err := written.close(); err != nil {
+		t.Fatal(err)
+	}
+	(&followed{path: path}).holds(t, "before\nreeve: 7 bytes are left out here: they were written faster than the log may grow\nafter\n"+
+		"reeve: 8 bytes are left out here: they were written faster than the log may grow\n")
 }
 
 // A role has its log open for writing and can do with it whatever it likes.
@@ -192,13 +394,4 @@ func await(t *testing.T, sink *lineSink, line string) {
 			}
 		}
 	}
-}
-
-func size(t *testing.T, path string) int64 {
-	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Size()
 }

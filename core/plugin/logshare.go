@@ -25,8 +25,6 @@ type left struct {
 	lines int
 	// skipped is how many bytes were not even read.
 	skipped int64
-	// emptied is how often the file began anew.
-	emptied int
 }
 
 // take reports whether a line of some bytes is to be forwarded.

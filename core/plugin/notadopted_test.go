@@ -74,7 +74,7 @@ func TestNotAdopted(t *testing.T) {
 			if left := node.processes(t); len(left) != 1 {
 				t.Errorf("processes %v", left)
 			}
-			if left := node.entries(t, "run", "instances"); !slices.Equal(left, []string{"two.1.json", "two.1.log", "two.1.out"}) {
+			if left := node.entries(t, "run", "instances"); !slices.Equal(left, []string{"two.1.err", "two.1.json", "two.1.log", "two.1.out"}) {
 				t.Errorf("run/instances holds %v", left)
 			}
 			if !alive() {
@@ -161,7 +161,7 @@ func TestImpostorIsNotAdopted(t *testing.T) {
 			if err := syscall.Kill(r.PID, signal); err != nil {
 				t.Fatal(err)
 			}
-			log := filepath.Join(node.dir, "data", "logs", "one.log")
+			log := filepath.Join(node.dir, "run", "instances", "one.1.err", "err")
 			until(t, name, func() bool {
 				content, err := os.ReadFile(log)
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {

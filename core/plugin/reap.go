@@ -63,6 +63,9 @@ func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopt
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
+	if err := l.drainSpools(ctx, names); err != nil {
+		l.log.Warn("not everything that earlier instances wrote is in their logs", "error", err)
+	}
 	for _, dir := range []string{l.pluginDir(), filepath.Join(l.runDir, "host"), filepath.Join(l.runDir, "access"), l.instancesDir()} {
 		// What is below may have been written by roles.
 		if err := l.removeBut(ctx, dir, names); err != nil {

@@ -108,7 +108,7 @@ func TestInstancesOutliveTheCoreAndAreReaped(t *testing.T) {
 	if len(before) < 6 {
 		t.Fatalf("only %v outlived the core", before)
 	}
-	if records := node.entries(t, "run", "instances"); len(records) != 6 {
+	if records := node.entries(t, "run", "instances"); len(records) != 8 {
 		t.Fatalf("records %v", records)
 	}
 	next, err := openNode(node.dir)

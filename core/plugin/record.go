@@ -16,7 +16,7 @@ import (
 )
 
 // recordVersion is the version of the records. One of another version is of a core that launched differently: its instance is ended.
-const recordVersion = 2
+const recordVersion = 3
 
 // record is what a core leaves behind about an instance, for the next one: written before the process exists, so that it can be ended, and again when it is
 // connected, so that it can be adopted.
@@ -80,6 +80,7 @@ const (
 	recordSuffix = ".json"
 	outputSuffix = ".out"
 	offsetSuffix = ".log"
+	spoolSuffix  = ".err"
 )
 
 func (l *Launcher) recordPath(name string) string {
@@ -109,7 +110,14 @@ func recordOf(remit *Remit, digest string, process Process, socket string, launc
 
 // removeRecord removes the record last: while it is there the next core looks after the rest.
 func (l *Launcher) removeRecord(name string) error {
-	return errors.Join(removeFile(l.outputPath(name)), removeFile(l.offsetPath(name)), removeFile(l.recordPath(name)))
+	err := errors.Join(removeSpool(l.spoolDir(name)), removeFile(l.outputPath(name)))
+	if err == nil {
+		err = removeFile(l.offsetPath(name))
+	}
+	if err == nil {
+		err = removeFile(l.recordPath(name))
+	}
+	return err
 }
 
 // readRecords returns what the records say, and the problems of those that say nothing that this core understands.

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"os"
 	"syscall"
 	"time"
 
@@ -43,24 +44,17 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 			_ = executable.Close()
 		}
 	}()
-	log, err := openLog(l.logPath(remit.Role))
+	stderr, err := s.followStderr()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = log.Close() }()
-	offset, _, err := keepOffset(l.offsetPath(remit.Name), true)
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.log, err = follow(l.roleLog(remit), log.Name(), -1, offset, &l.watches); err != nil {
-		return nil, nil, err
-	}
+	defer func() { _ = stderr.Close() }()
 	if err := s.makeGroup(); err != nil {
 		s.log.finish()
 		return nil, nil, err
 	}
 	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
-		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: log,
+		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: stderr,
 		// go-plugin's own variables come to these, and nothing else.
 		Env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
 	}}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
@@ -142,8 +136,26 @@ func (s *session) letGo() error {
 }
 
 // roleLog is where the lines of an instance go.
-func (l *Launcher) roleLog(remit *Remit) hclog.Logger {
-	return l.log.Named("role").With("role", remit.Role, "instance", remit.InstanceID)
+func (l *Launcher) roleLog(role, instanceID string) hclog.Logger {
+	return l.log.Named("role").With("role", role, "instance", instanceID)
+}
+
+// followStderr makes the standard error of an instance that is to be launched and follows it. The caller closes it once the process has it.
+func (s *session) followStderr() (write *os.File, err error) {
+	l, remit := s.launcher, s.remit
+	offset, from, err := keepOffset(l.offsetPath(remit.Name), true)
+	if err != nil {
+		return nil, err
+	}
+	spool, write, err := l.makeSpool(remit.Name)
+	if err != nil {
+		offset.close()
+		return nil, err
+	}
+	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.watches); err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	return write, nil
 }
 
 // sweep kills what left the process group: what is in the control group, and unless nothing can have left that, as root whatever runs as the

@@ -83,7 +83,8 @@ const mostOfLog = 96 << 20
 // boundedLog looks how much room a role's logs take.
 func (s *scene) boundedLog(o *Outcome, role string) {
 	paths, _ := filepath.Glob(s.cluster.Path("data", "logs", role+"*"))
-	paths = append(paths, s.cluster.Path("reeved.log"))
+	unread, _ := filepath.Glob(s.cluster.Path("run", "instances", role+".*.err", "err"))
+	paths = append(append(paths, unread...), s.cluster.Path("reeved.log"))
 	for _, path := range paths {
 		var found unix.Stat_t
 		if err := unix.Stat(path, &found); err == nil && found.Blocks*512 > mostOfLog {

@@ -11,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/e2e/internal/build"
 )
@@ -183,6 +186,18 @@ func (c *Cluster) end(t testing.TB) {
 }
 
 func (c *Cluster) remove(t testing.TB, path string) {
+	// Spools of roles whose core and roles were killed.
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[4]; strings.HasPrefix(at, path+"/") {
+			if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+				t.Errorf("unmount %s: %v", at, err)
+			}
+		}
+	}
 	if err := os.RemoveAll(path); err != nil {
 		t.Error(err)
 	}

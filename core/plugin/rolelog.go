@@ -1,0 +1,130 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxLog is the size of a role's log from which it begins anew, in bytes, and keptLog how much of its end is then kept beside it: days of an ordinary
+	// role, and little enough for 64 roles on a small disk.
+	maxLog  = 16 << 20
+	keptLog = 4 << 20
+	// logRate is how much a log may grow in the long run, in bytes a second, and logBurst how much at once. What a role writes faster is left out: a verbose
+	// role stays below, and one that writes for ever does not wear out the disk. All that a spool holds may come at once.
+	logRate  = 1 << 20
+	logBurst = spoolSize
+	// logLeast is how much of the newest is taken however much was written, in bytes: a panic with its trace.
+	logLeast = 16 << 10
+)
+
+// earlier is added to the name of a log for what was written before.
+const earlier = ".1"
+
+// roleLog is the log of a role, which the core alone writes: one for each instance that is followed. It is of one goroutine.
+type roleLog struct {
+	log  hclog.Logger
+	path string
+	file *os.File
+	size int64
+	// spare is how much of what is written next is in the log already.
+	spare int64
+	// left is how much may be written at once, as of at.
+	left int64
+	at   time.Time
+	// within says that the last line is not whole.
+	within bool
+	// failed says that writing failed, and was said to have.
+	failed bool
+}
+
+// openRoleLog opens the log at path for appending, or makes it.
+func openRoleLog(log hclog.Logger, path string) (*roleLog, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &roleLog{log: log, path: path, file: file, size: info.Size(), left: logBurst, at: time.Now()}, nil
+}
+
+func (r *roleLog) close() error { return r.file.Close() }
+
+// room is how much may be written now, and left then.
+func (r *roleLog) room(now time.Time) int64 {
+	if passed := now.Sub(r.at); passed > 0 {
+		r.left, r.at = min(logBurst, r.left+int64(min(passed, time.Minute).Seconds()*logRate)), now
+	}
+	return max(r.left, logLeast)
+}
+
+// Write appends p. It never fails: a role is not to be left unread because its log cannot be written.
+func (r *roleLog) Write(p []byte) (int, error) {
+	r.left = max(0, r.left-int64(len(p)))
+	fresh := p[min(r.spare, int64(len(p))):]
+	r.spare -= int64(len(p) - len(fresh))
+	r.append(fresh)
+	return len(p), nil
+}
+
+// leaveOut says in the log that so many bytes are not in it.
+func (r *roleLog) leaveOut(bytes int64) {
+	r.spare = 0
+	line := fmt.Sprintf("reeve: %d bytes are left out here: they were written faster than the log may grow\n", bytes)
+	if r.within {
+		line = "\n" + line
+	}
+	r.append([]byte(line))
+}
+
+func (r *roleLog) append(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	r.within = p[len(p)-1] != '\n'
+	n, err := r.file.Write(p)
+	r.size += int64(n)
+	if err == nil && r.size > maxLog {
+		err = r.beginAnew()
+	}
+	if err != nil && !r.failed {
+		r.log.Warn("the log of the role cannot be written; what it writes is missing there until that works again", "file", r.path, "error", err)
+	}
+	r.failed = err != nil
+}
+
+// beginAnew empties a log that is too large, when its end is kept beside it. The file stays, for those who follow it.
+func (r *roleLog) beginAnew() error {
+	// Somebody else may have emptied it: an operator, or this core for another instance of the role.
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	if r.size = info.Size(); r.size <= maxLog {
+		return nil
+	}
+	err = r.keepEnd()
+	if err == nil || r.size > 2*maxLog { // rather nothing of what was before than ever more
+		err = errors.Join(err, r.file.Truncate(0))
+		r.size = 0
+	}
+	return err
+}
+
+func (r *roleLog) keepEnd() error {
+	kept, err := os.OpenFile(r.path+earlier, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(kept, io.NewSectionReader(r.file, r.size-keptLog, keptLog))
+	return errors.Join(err, kept.Close())
+}
