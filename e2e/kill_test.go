@@ -185,6 +185,7 @@ func TestMachineRestarted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		devcluster.Unmount(t, run)
 		if err := os.RemoveAll(run); err != nil {
 			t.Fatal(err)
 		}

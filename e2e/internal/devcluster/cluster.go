@@ -186,7 +186,15 @@ func (c *Cluster) end(t testing.TB) {
 }
 
 func (c *Cluster) remove(t testing.TB, path string) {
-	// Spools of roles whose core and roles were killed.
+	Unmount(t, path)
+	if err := os.RemoveAll(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// Unmount unmounts what is mounted below a path, as the end of a machine does: the spools of roles whose core and roles were killed.
+func Unmount(t testing.TB, path string) {
+	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Error(err)
@@ -197,9 +205,6 @@ func (c *Cluster) remove(t testing.TB, path string) {
 				t.Errorf("unmount %s: %v", at, err)
 			}
 		}
-	}
-	if err := os.RemoveAll(path); err != nil {
-		t.Error(err)
 	}
 }
 
