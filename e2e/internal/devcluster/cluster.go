@@ -11,13 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/e2e/internal/build"
 )
@@ -163,7 +160,7 @@ func (c *Cluster) end(t testing.TB) {
 	}
 	c.commands.Wait()
 	// What a core that was killed had open.
-	c.unmount(t)
+	Unmount(t, c.State())
 	// As root the run directory is not below home, and the dev directory need not be.
 	state := c.State()
 	if run, err := filepath.EvalSymlinks(filepath.Join(state, "run")); err == nil {
@@ -189,22 +186,6 @@ func (c *Cluster) remove(t testing.TB, path string) {
 	Unmount(t, path)
 	if err := os.RemoveAll(path); err != nil {
 		t.Error(err)
-	}
-}
-
-// Unmount unmounts what is mounted below a path, as the end of a machine does: the spools of roles whose core and roles were killed.
-func Unmount(t testing.TB, path string) {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Error(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if at := strings.Fields(line)[4]; strings.HasPrefix(at, path+"/") {
-			if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
-				t.Errorf("unmount %s: %v", at, err)
-			}
-		}
 	}
 }
 

@@ -126,33 +126,47 @@ func (c *Cluster) Unlock(t testing.TB, key string) Result {
 // Mounts returns where something is mounted in the dev directory, what was mounted last first.
 func (c *Cluster) Mounts(t testing.TB) []string {
 	t.Helper()
+	return mountsBelow(t, c.State())
+}
+
+func mountsBelow(t testing.TB, path string) []string {
+	t.Helper()
 	mounts, err := procfs.Mounts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
 	for _, target := range mounts {
-		if strings.HasPrefix(target, c.State()+"/") {
+		if strings.HasPrefix(target, path+"/") {
 			found = append([]string{target}, found...)
 		}
 	}
 	return found
 }
 
+// Unmount unmounts what is mounted below a path, as the end of a machine does: the volume of a node that was killed with its roles, and their spools.
+func Unmount(t testing.TB, path string) {
+	t.Helper()
+	for _, target := range mountsBelow(t, path) {
+		// The kernel takes down the mounts of processes that have ended a moment later: until then the file system is in use.
+		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			t.Errorf("unmount %s: %v", target, err)
+		}
+	}
+}
+
 // PowerOff takes away what does not outlive a machine that loses its power: the processes, what is mounted, with the keys that the kernel has, and what is in run/.
 func (c *Cluster) PowerOff(t testing.TB) {
 	t.Helper()
 	c.KillAll(t)
-	c.unmount(t)
+	Unmount(t, c.State())
 	run := filepath.Join(c.Home, "r")
 	entries, err := os.ReadDir(run)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	for _, entry := range entries {
-		if err := os.RemoveAll(filepath.Join(run, entry.Name())); err != nil {
-			t.Error(err)
-		}
+		c.remove(t, filepath.Join(run, entry.Name()))
 	}
 }
 
@@ -164,15 +178,4 @@ func (c *Cluster) WishesSealed(t testing.TB) bool {
 		t.Fatal(err)
 	}
 	return err == nil
-}
-
-// unmount unmounts what the node has left mounted.
-func (c *Cluster) unmount(t testing.TB) {
-	t.Helper()
-	for _, target := range c.Mounts(t) {
-		// The kernel takes down the mounts of processes that have ended a moment later: until then the file system is in use.
-		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			t.Errorf("unmount %s: %v", target, err)
-		}
-	}
 }
