@@ -78,7 +78,14 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 		},
 		"writable":             func(path string) error { return os.Chmod(path, 0o777) },
 		"no longer executable": func(path string) error { return os.Chmod(path, 0o444) },
-		"too large":            func(path string) error { return os.Truncate(path, plugin.MaxExecutable+1) },
+		"too large": func(path string) error {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			// Its owner may not write to it, unless that is root.
+			return errors.Join(os.Chmod(path, 0o755), os.Truncate(path, plugin.MaxExecutable+1), os.Chmod(path, info.Mode()))
+		},
 		"link": func(path string) error {
 			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
 		},
