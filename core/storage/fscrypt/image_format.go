@@ -106,6 +106,10 @@ func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	if file, err = takeImage(i.draft()); err != nil {
 		return err
 	}
+	// What was to be all zeros has no room any more: mkfs gives it back where that is quicker.
+	if err := i.allocate(file); err != nil {
+		return errors.Join(err, file.Close())
+	}
 	if err := i.mount(file); err != nil {
 		return err
 	}
@@ -144,6 +148,19 @@ func (i *image) allocate(file *os.File) error {
 		return fmt.Errorf("fscrypt: make the image: %w", err)
 	}
 	return nil
+}
+
+// refill takes the room again that an image has given away since: the kernel does that where it is to write zeros. What the disk does not have any more is
+// left.
+func (i *image) refill(file *os.File) {
+	var info unix.Stat_t
+	err := unix.Fstat(int(file.Fd()), &info)
+	if err != nil || info.Blocks*512 >= info.Size {
+		return
+	}
+	if err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size); err != nil {
+		i.Log.Warn("the image has not all of its room, and the disk does not give it: writes on the volume may fail", "image", i.Image, "size", info.Size, "has", info.Blocks*512, "error", err)
+	}
 }
 
 // full is the error of an image for which there is no room.

@@ -1,6 +1,7 @@
 package fscrypt_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,12 +38,45 @@ func TestReadOnly(t *testing.T) {
 // The room of an image is taken when it is made: a disk that fills up later does not touch it.
 func TestRoomIsTaken(t *testing.T) {
 	needRoot(t)
-	n := newNode(t, true)
-	key, _ := newKey(t)
-	must(t, n.kind(nil).Format(t.Context(), key))
+	for _, disk := range []string{"", "tmpfs"} {
+		t.Run("disk "+disk, func(t *testing.T) {
+			n := newNode(t, true)
+			if disk != "" {
+				must(t, unix.Mount("none", filepath.Join(n.dir, "system"), disk, 0, ""))
+			}
+			key, _ := newKey(t)
+			kind := n.kind(nil)
+			must(t, kind.Format(t.Context(), key))
+			n.hasRoom(t, true)
+			must(t, kind.Close(t.Context()))
+			// What was given away since is taken again.
+			file, err := os.OpenFile(n.file(), os.O_RDWR, 0)
+			must(t, err)
+			piece := make([]byte, 1<<20)
+			at := int64(0)
+			for ; ; at += int64(len(piece)) {
+				if _, err := file.ReadAt(piece, at); err != nil {
+					t.Fatalf("nothing in the image is zero: %v", err)
+				}
+				if bytes.Count(piece, []byte{0}) == len(piece) {
+					break
+				}
+			}
+			must(t, unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, int64(len(piece))))
+			must(t, file.Close())
+			n.hasRoom(t, false)
+			must(t, kind.Open(t.Context(), key))
+			n.hasRoom(t, true)
+			must(t, kind.Close(t.Context()))
+		})
+	}
+}
+
+func (n node) hasRoom(t *testing.T, want bool) {
+	t.Helper()
 	var info unix.Stat_t
 	must(t, unix.Stat(n.file(), &info))
-	if taken := info.Blocks * 512; taken < info.Size {
+	if taken := info.Blocks * 512; taken >= info.Size != want {
 		t.Errorf("the image of %d bytes has %d", info.Size, taken)
 	}
 }
