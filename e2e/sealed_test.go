@@ -241,3 +241,16 @@ func holds(t *testing.T, writer devcluster.Role, key, want string) {
 		t.Errorf("what was written is lost: %v", all)
 	}
 }
+
+// TestSealedAndUnlockedAtOnce seals and unlocks a node one right after the other: a call that meets the moment in which the socket is served anew is made again.
+func TestSealedAndUnlockedAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newSealed(t, few)
+	before := startUp(t, c, fewRoles...)
+	for range 20 {
+		c.MustReeve(t, "node", "seal", "--yes")
+		c.MustReeve(t, "node", "unlock", "--recovery-key", c.RecoveryKey())
+	}
+	sameNode(t, before, c.AwaitUp(t, patience, fewRoles...))
+	stopCore(t, c)
+}

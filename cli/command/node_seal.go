@@ -76,14 +76,21 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 			return err
 		}
 	}
-	_, err = api.Seal(ctx, &nodev1.SealRequest{DryRun: options.dryRun})
-	switch {
-	case status.Code(err) == codes.Unavailable && node.Local:
-		// The socket may have been served anew before the answer came.
-		if err := untilVolume(ctx, api, node.ID, volumeSealed); err != nil {
+	for {
+		_, err = api.Seal(ctx, &nodev1.SealRequest{DryRun: options.dryRun})
+		if status.Code(err) != codes.Unavailable || !node.Local {
+			break
+		}
+		// The socket is served anew: before the answer came, or before the core had heard of it.
+		now, err := untilVolume(ctx, api, node.ID, volumeSealed, volumeOpen)
+		if err != nil {
 			return err
 		}
-	case err != nil:
+		if now == volumeSealed {
+			return c.print(document)
+		}
+	}
+	if err != nil {
 		return fault.FromRPC(err, output.Called(node.ID)+" cannot be sealed", "Run `reeve status` to see how it is.")
 	}
 	return c.print(document)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ import (
 const (
 	volumeOpen   = clusterv1.StorageState_STORAGE_STATE_OPEN
 	volumeSealed = clusterv1.StorageState_STORAGE_STATE_SEALED
+	volumeLocked = clusterv1.StorageState_STORAGE_STATE_LOCKED
 	volumeMaking = clusterv1.StorageState_STORAGE_STATE_MAKING
 )
 
@@ -114,15 +116,24 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 	if dryRun {
 		return c.print(document)
 	}
-	response, err := api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
+	var response *nodev1.UnlockResponse
+	for {
+		response, err = api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
+		if status.Code(err) != codes.Unavailable {
+			break
+		}
+		// The socket is served anew: before the answer came, or before the core had heard of it.
+		now, err := untilVolume(ctx, api, id, volumeOpen, volumeLocked, volumeSealed)
+		if err != nil {
+			return err
+		}
+		if now == volumeOpen {
+			return c.print(document)
+		}
+	}
 	switch status.Code(err) {
 	case codes.OK:
 		document.Notes = append(document.Notes, response.GetNotes()...)
-	case codes.Unavailable:
-		// The socket may have been served anew before the answer came.
-		if err := untilVolume(ctx, api, id, volumeOpen); err != nil {
-			return err
-		}
 	case codes.InvalidArgument:
 		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "The recovery key is right and its recovery file is not of this volume: "+
 			"see whether system/recovery.age and the volume are of the same node.")
@@ -132,24 +143,32 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 	return c.print(document)
 }
 
-// untilVolume waits until the volume of the local node is in a state, while its API is served anew.
-func untilVolume(ctx context.Context, api nodev1.NodeServiceClient, id string, state clusterv1.StorageState) error {
-	what := "whether the volume of " + output.Called(id) + " is " + output.State(state) + " cannot be seen"
+// askAgain is how long a call is left that the API did not take: the one that is to take it may have to be served first.
+const askAgain = 100 * time.Millisecond
+
+// untilVolume waits until the volume of the local node is in one of some states, while its API is served anew, and returns in which.
+func untilVolume(ctx context.Context, api nodev1.NodeServiceClient, id string, states ...clusterv1.StorageState) (clusterv1.StorageState, error) {
+	what := "whether the volume of " + output.Called(id) + " is " + output.State(states[0]) + " cannot be seen"
 	for {
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
 		stream, err := api.WatchStatus(ctx, &nodev1.WatchStatusRequest{}, grpc.WaitForReady(true))
 		for err == nil {
 			var response *nodev1.WatchStatusResponse
-			if response, err = stream.Recv(); response.GetStatus().GetStorage().GetState() == state {
-				return nil
+			response, err = stream.Recv()
+			if now := response.GetStatus().GetStorage().GetState(); err == nil && slices.Contains(states, now) {
+				return now, nil
 			}
 		}
 		if ctx.Err() != nil {
-			return fault.Wrap(fault.Failed, ctx.Err(), what, "Run `reeve status` to see how it is.")
+			return 0, fault.Wrap(fault.Failed, ctx.Err(), what, "Run `reeve status` to see how it is.")
 		}
 		switch status.Code(err) {
 		case codes.Unavailable, codes.Canceled, codes.Unknown:
 		default:
-			return fault.FromRPC(err, what, "Run `reeve status` to see how it is.")
+			return 0, fault.FromRPC(err, what, "Run `reeve status` to see how it is.")
 		}
 	}
 }

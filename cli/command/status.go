@@ -95,7 +95,17 @@ func nodeStatus(ctx context.Context, cluster *target.Target, name string) (*node
 func askStatus(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) (*nodev1.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	response, err := api.GetStatus(ctx, &nodev1.GetStatusRequest{})
+	var response *nodev1.GetStatusResponse
+	ask := func() (err error) {
+		response, err = api.GetStatus(ctx, &nodev1.GetStatusRequest{})
+		return err
+	}
+	var err error
+	if node.Local {
+		err = target.Anew(ctx, ask)
+	} else {
+		err = ask()
+	}
 	if err != nil {
 		return nil, fault.FromRPC(err, "the status of node "+node.ID+" cannot be had", "")
 	}

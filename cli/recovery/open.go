@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -29,7 +30,11 @@ type File struct {
 
 // Get asks a node for its recovery file. node names it, for errors.
 func Get(ctx context.Context, api nodev1.NodeServiceClient, node string) (File, error) {
-	response, err := api.GetRecoveryFile(ctx, &nodev1.GetRecoveryFileRequest{})
+	var response *nodev1.GetRecoveryFileResponse
+	err := target.Anew(ctx, func() (err error) {
+		response, err = api.GetRecoveryFile(ctx, &nodev1.GetRecoveryFileRequest{})
+		return err
+	})
 	if status.Code(err) == codes.NotFound {
 		return File{}, fault.Wrap(fault.NotFound, err, node+" has no recovery file",
 			"Its volume is not encrypted, or it was set up without a recovery key: `reeve status` says which, and what else may open it.")

@@ -128,6 +128,20 @@ func (t *Target) Close() error {
 // anewWithin is how long a node may take to serve its socket anew, whose volume was opened or closed.
 const anewWithin = 3 * time.Second
 
+// Anew makes a call of the local node's own API, which may be made twice, and makes it again for 3 s while it is Unavailable: a node whose volume was just
+// opened or closed serves its socket anew.
+func Anew(ctx context.Context, call func() error) error {
+	err := call()
+	for began := time.Now(); status.Code(err) == codes.Unavailable && time.Since(began) < anewWithin && ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(anewWithin / 30):
+			err = call()
+		}
+	}
+	return err
+}
+
 // LocalStatus returns the status of the local node. It is a usage fault if the way to the cluster is not by one.
 func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	if t.local == nil {
@@ -135,15 +149,11 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	response, err := nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
-	// A node whose volume was just opened or closed serves its socket anew.
-	for tried := time.Now(); status.Code(err) == codes.Unavailable && time.Since(tried) < anewWithin && ctx.Err() == nil; {
-		select {
-		case <-ctx.Done():
-		case <-time.After(anewWithin / 30):
-			response, err = nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
-		}
-	}
+	var response *nodev1.GetStatusResponse
+	err := Anew(ctx, func() (err error) {
+		response, err = nodev1.NewNodeServiceClient(t.local).GetStatus(ctx, &nodev1.GetStatusRequest{})
+		return err
+	})
 	if err != nil {
 		return nil, fault.FromRPC(err, "the status of "+t.way.node()+" cannot be had", "")
 	}
