@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,15 +38,13 @@ type volume struct {
 	guard     *diskguard.Guard
 	end       func()
 
-	mu     sync.Mutex
-	events []*nodev1.Event
+	events event.Value[[]*nodev1.Event]
 }
 
 // Record implements roles.Recorder.
 func (v *volume) Record(e *nodev1.Event) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.events = append(v.events, e)
+	before, _ := v.events.Get()
+	v.events.Set(append(slices.Clone(before), e))
 }
 
 func newVolume(t *testing.T, options string, names ...string) *volume {
@@ -165,11 +164,13 @@ func TestARoleFillsTheDisk(t *testing.T) {
 	if !strings.HasPrefix(full["hog"], "filled the disk: 3") || !strings.Contains(full["hog"], " MiB in its data directory; ") {
 		t.Errorf("reason %q", full["hog"])
 	}
-	v.mu.Lock()
-	if len(v.events) != 1 || v.events[0].GetType() != "RoleFilledDisk" || v.events[0].GetRole() != "hog" {
-		t.Errorf("events %v", v.events)
+	// It is stopped first, and written down then.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	events, err := v.events.Wait(ctx, func(events []*nodev1.Event) bool { return len(events) > 0 })
+	if err != nil || len(events) != 1 || events[0].GetType() != "RoleFilledDisk" || events[0].GetRole() != "hog" {
+		t.Errorf("events %v (%v)", events, err)
 	}
-	v.mu.Unlock()
 	// What was reserved is there for the others.
 	v.reserved(false)
 	if err := os.WriteFile(v.of("store", "write"), make([]byte, 500<<10), 0o600); err != nil {
