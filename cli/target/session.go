@@ -224,7 +224,13 @@ func (t *Target) untilRenewal(ctx context.Context, description *grpc.StreamDesc,
 	if patience == 0 || description.ClientStreams {
 		return open(ctx, description, conn, method, options...)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, ErrRenewal)
+	// No deadline: that the server would be told of, which could end the stream before it is known here why.
+	ctx, end := context.WithCancelCause(ctx)
+	due := time.AfterFunc(patience, func() { end(ErrRenewal) })
+	cancel := func() {
+		due.Stop()
+		end(nil)
+	}
 	stream, err := open(ctx, description, conn, method, options...)
 	if err != nil {
 		cancel()
