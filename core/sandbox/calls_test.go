@@ -109,9 +109,7 @@ func TestPorts(t *testing.T) {
 		t.Skip("this kernel's Landlock knows no ports")
 	}
 	open, closed := port(listen(t, "tcp", "127.0.0.1:0")), port(listen(t, "tcp", "127.0.0.1:0"))
-	free := listen(t, "tcp", "127.0.0.1:0")
-	mine := port(free)
-	_ = free.Close()
+	mine := reserve(t)
 	w.policy.Remit = remit.Remit{Connect: remit.Ports{Numbers: []uint16{open}}, Listen: remit.Ports{Numbers: []uint16{mine}}}
 	expect(t, host, w.policy, map[string]string{
 		fmt.Sprint("dial 127.0.0.1:", open): "", fmt.Sprint("dial 127.0.0.1:", closed): denied, fmt.Sprint("listen 127.0.0.1:", mine): "",
@@ -119,6 +117,27 @@ func TestPorts(t *testing.T) {
 	})
 	w.policy.Remit = remit.Remit{Connect: remit.Ports{Any: true}}
 	expect(t, host, w.policy, map[string]string{fmt.Sprint("dial 127.0.0.1:", closed): "", fmt.Sprint("listen 127.0.0.1:", mine): denied})
+}
+
+// reserve has a port kept for a process that asks for it by its number, while nobody who asks for any port is given it: it is bound, and nobody listens.
+func reserve(t *testing.T) uint16 {
+	t.Helper()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(socket) })
+	if err := unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	address, err := unix.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(address.(*unix.SockaddrInet4).Port)
 }
 
 func portsOnly(p sandbox.Policy) sandbox.Policy {

@@ -300,7 +300,15 @@ func ended(pidfd, milliseconds int) bool {
 
 // TestTracedThread: a role whose thread has the core for its tracer is still waited for.
 func TestTracedThread(t *testing.T) {
+	// Its tracer is the thread that is its parent then: the one that started it, which lives as long as a role that ends with the core does.
+	t.Run("ends with core", func(t *testing.T) { tracedThread(t, true) })
+	// Here that thread has ended or is ending, and what it traced with it, or another one of the core is the parent by then.
+	t.Run("outlives core", func(t *testing.T) { tracedThread(t, false) })
+}
+
+func tracedThread(t *testing.T, endsWithCore bool) {
 	w, host := newWorld(t), probed(t)
+	w.policy.EndsWithCore = endsWithCore
 	child := begin(t, host, w.policy, "traced-thread ")
 	if got := child.results["traced-thread "]; got != "" {
 		t.Skipf("the thread found no tracer: %s", got)
@@ -308,7 +316,7 @@ func TestTracedThread(t *testing.T) {
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if ended(int(child.PIDFD.Fd()), 300) {
+	if endsWithCore && ended(int(child.PIDFD.Fd()), 300) {
 		t.Error("it ended by itself: there is nothing to test")
 	}
 	for deadline := time.Now().Add(10 * time.Second); !ended(int(child.PIDFD.Fd()), 20); {
