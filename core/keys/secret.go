@@ -125,7 +125,22 @@ func (s *Secret) Use(with func(content []byte) error) error {
 			m.idle.Broadcast()
 		}
 	}()
+	defer forget(registers)
 	return with(m.content)
+}
+
+// registers is how much all the vector registers hold that are used for copying, in bytes: a copy of this size goes through each of them.
+const registers = 256
+
+// forget overwrites the vector registers, in which copying and encrypting leave what they worked on: whenever a thread is interrupted, the kernel and the
+// runtime write them to its stacks, which are in ordinary memory. A moment remains in which that happens first. Its argument is registers: of a size that the
+// compiler knows it would make a copy that takes one of them.
+//
+//go:noinline
+func forget(size int) {
+	var from, to [registers]byte
+	copy(to[:size], from[:size])
+	runtime.KeepAlive(&to)
 }
 
 // Len is the number of its bytes; 0 if it is destroyed.
