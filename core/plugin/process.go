@@ -154,6 +154,10 @@ func (p *process) wait(end context.CancelFunc) {
 	}
 	// The dead leader holds the number of its group until it is reaped: whoever is killed here belongs to the group.
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
+	if p.uid == uint32(os.Geteuid()) {
+		// The others are dead in a moment, which nothing else waits for: a user that others have too tells later only of what carries the mark.
+		_ = sweep(context.Background(), "the process group of an instance", 0, p.member)
+	}
 	p.state, _ = p.child.Process.Wait() // the state says what it was
 	p.reaped = true
 	p.child.Release()

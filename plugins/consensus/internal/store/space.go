@@ -34,6 +34,9 @@ const (
 	// headroom is what must be free for any write of a user: somewhat more than the largest request. So a full store is full for all of them alike, and
 	// large writes do not fail where small ones still succeed.
 	headroom = int64(2 << 20)
+	// rewritten is how many times its cost a write may make the database grow until it is in its size: each commit writes anew the page to which it adds,
+	// and a page of large values has up to three others. What is forced to disk near the limit is known, and no longer reckoned so.
+	rewritten = 4
 )
 
 // ErrFull is what a user is told whose write finds no room: etcd's own error for it, which its clients know.
@@ -147,7 +150,7 @@ func (s *Store) admit(cost int64) bool {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
 	fits := func() bool {
-		known := backend.Size() + s.space.underway + s.space.answered
+		known := backend.Size() + rewritten*(s.space.underway+s.space.answered)
 		return known < s.space.limit() && known+cost < s.space.limit()+headroom
 	}
 	if !fits() && s.space.answered > 0 {
