@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -103,8 +102,7 @@ func TestReserve(t *testing.T) {
 	if _, err := user.Txn(ctx).Then(clientv3.OpDelete(ownPrefix, clientv3.WithPrefix())).Commit(); err != nil {
 		t.Errorf("a transaction that only deletes: %v", err)
 	}
-	// A store that was rewritten rests for twenty times as long as that took: on a busy disk a minute and more.
-	rested, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	rested, cancel := context.WithTimeout(t.Context(), storetest.RestBound)
 	defer cancel()
 	if _, err := s.Status().Wait(rested, func(status store.Status) bool { return status.Room == store.RoomForAll }); err != nil {
 		t.Fatal("the store did not recover after the delete")

@@ -56,7 +56,7 @@ func TestFull(t *testing.T) {
 	offender := storetest.Dial(t, ant.Socket)
 	var refusal error
 	accepted := 0
-	storetest.Eventually(t, "the store is full of the role's keys", func() bool {
+	storetest.EventuallyWithin(t, storetest.RestBound, "the store is full of the role's keys", func() bool {
 		for {
 			if _, refusal = offender.Put(ctx, fmt.Sprintf("%s%d", ants, accepted), strings.Repeat("x", value)); refusal != nil {
 				return accepted*value >= stored

@@ -34,9 +34,10 @@ const (
 	// headroom is what must be free for any write of a user: somewhat more than the largest request. So a full store is full for all of them alike, and
 	// large writes do not fail where small ones still succeed.
 	headroom = int64(2 << 20)
-	// rewritten is how many times its cost a write may make the database grow until it is in its size: each commit writes anew the page to which it adds,
-	// and a page of large values has up to three others. What is forced to disk near the limit is known, and no longer reckoned so.
-	rewritten = 4
+	// rewritten is how many times its cost a write is reckoned to make the database grow until it is in its size: each commit writes anew the page to which it
+	// adds, with the other values on it. What is forced to disk near the limit is known, and no longer reckoned so; more than twice would force every write,
+	// each of which then leaves the holes of a commit of its own.
+	rewritten = 2
 )
 
 // ErrFull is what a user is told whose write finds no room: etcd's own error for it, which its clients know.

@@ -21,7 +21,7 @@ var big = strings.Repeat("x", 512<<10)
 // awaitRoom waits until a store says who may write.
 func awaitRoom(t *testing.T, s *store.Store, want store.Room) store.Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), storetest.Bound)
+	ctx, cancel := context.WithTimeout(context.Background(), storetest.RestBound)
 	defer cancel()
 	status, err := s.Status().Wait(ctx, func(status store.Status) bool { return status.Room == want })
 	if err != nil {

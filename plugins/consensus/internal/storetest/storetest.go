@@ -27,6 +27,10 @@ const (
 // Bound is how long a test waits for what should happen at once. It is only ever reached by a test that fails.
 const Bound = 30 * time.Second
 
+// RestBound is how long a test waits for a store that is full to have room again: one that was rewritten rests for twenty times as long as that took, which
+// is a minute and more on a busy disk.
+const RestBound = 5 * time.Minute
+
 // Plan is the plan of a new store with the cluster user "curator".
 var Plan = store.Plan{ClusterID: "cluster-a", NodeID: "reeve-1", ClusterUser: "curator", New: true}
 
@@ -109,7 +113,7 @@ func OpenWith(t testing.TB, config store.Config, plan store.Plan) (*store.Store,
 
 // Context is done with the test, or when it should long have been.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound)
+	ctx, cancel := context.WithTimeout(context.Background(), RestBound+Bound)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -162,14 +166,20 @@ func Dial(t testing.TB, socket string) *clientv3.Client {
 // Eventually waits until a condition holds that nothing tells of.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
+	EventuallyWithin(t, Bound, what, condition)
+}
+
+// EventuallyWithin waits for so long at most.
+func EventuallyWithin(t testing.TB, bound time.Duration, what string, condition func() bool) {
+	t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	deadline := time.After(Bound)
+	deadline := time.After(bound)
 	for !condition() {
 		select {
 		case <-ticker.C:
 		case <-deadline:
-			t.Fatalf("waited %s in vain: %s", Bound, what)
+			t.Fatalf("waited %s in vain: %s", bound, what)
 		}
 	}
 }
