@@ -129,12 +129,12 @@ func (s *Secret) Use(with func(content []byte) error) error {
 	return with(m.content)
 }
 
-// registers is how much all the vector registers hold that are used for copying, in bytes: a copy of this size goes through each of them.
+// registers is how much the vector registers of amd64 hold that are used for copying, in bytes: a copy of this size goes through each of them.
 const registers = 256
 
-// forget overwrites the vector registers, in which copying and encrypting leave what they worked on: whenever a thread is interrupted, the kernel and the
-// runtime write them to its stacks, which are in ordinary memory. A moment remains in which that happens first. Its argument is registers: of a size that the
-// compiler knows it would make a copy that takes one of them.
+// forget overwrites the registers in which copying leaves what it copied, and on amd64 those in which encrypting leaves what it worked on: whenever a thread is
+// interrupted, the kernel and the runtime write them to its stacks, which are in ordinary memory. A moment remains in which that happens first, and on other
+// processors what encrypting has left. Its argument is registers: of a size that the compiler knows it would make a copy that takes one register.
 //
 //go:noinline
 func forget(size int) {
