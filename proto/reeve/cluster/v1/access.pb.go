@@ -41,6 +41,9 @@ const (
 	Caller_CALLER_OPERATOR Caller = 5
 	// An operator whose record says viewer: may read.
 	Caller_CALLER_VIEWER Caller = 6
+	// Whoever proves to hold the private half of an Ed25519 key, by a self-signed certificate of it: a machine that registers, or a node whose volume is
+	// locked. What else it must show is the call's to check.
+	Caller_CALLER_NEWCOMER Caller = 7
 )
 
 // Enum value maps for Caller.
@@ -53,6 +56,7 @@ var (
 		4: "CALLER_LOCAL",
 		5: "CALLER_OPERATOR",
 		6: "CALLER_VIEWER",
+		7: "CALLER_NEWCOMER",
 	}
 	Caller_value = map[string]int32{
 		"CALLER_UNSPECIFIED": 0,
@@ -62,6 +66,7 @@ var (
 		"CALLER_LOCAL":       4,
 		"CALLER_OPERATOR":    5,
 		"CALLER_VIEWER":      6,
+		"CALLER_NEWCOMER":    7,
 	}
 )
 
@@ -201,7 +206,7 @@ const file_reeve_cluster_v1_access_proto_rawDesc = "" +
 	"Permission\x122\n" +
 	"\acallers\x18\x01 \x03(\x0e2\x18.reeve.cluster.v1.CallerR\acallers\x12\x15\n" +
 	"\x06by_key\x18\x02 \x01(\bR\x05byKey\x12\x18\n" +
-	"\aaudited\x18\x03 \x01(\bR\aaudited*\x8e\x01\n" +
+	"\aaudited\x18\x03 \x01(\bR\aaudited*\xa3\x01\n" +
 	"\x06Caller\x12\x16\n" +
 	"\x12CALLER_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vCALLER_CORE\x10\x01\x12\x0f\n" +
@@ -209,7 +214,8 @@ const file_reeve_cluster_v1_access_proto_rawDesc = "" +
 	"\fCALLER_OWNER\x10\x03\x12\x10\n" +
 	"\fCALLER_LOCAL\x10\x04\x12\x13\n" +
 	"\x0fCALLER_OPERATOR\x10\x05\x12\x11\n" +
-	"\rCALLER_VIEWER\x10\x06:^\n" +
+	"\rCALLER_VIEWER\x10\x06\x12\x13\n" +
+	"\x0fCALLER_NEWCOMER\x10\a:^\n" +
 	"\n" +
 	"permission\x12\x1e.google.protobuf.MethodOptions\x18\xba\x8e\x03 \x01(\v2\x1c.reeve.cluster.v1.PermissionR\n" +
 	"permission:E\n" +

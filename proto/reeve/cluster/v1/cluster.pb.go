@@ -30,6 +30,170 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CertificateKind int32
+
+const (
+	CertificateKind_CERTIFICATE_KIND_UNSPECIFIED CertificateKind = 0
+	CertificateKind_CERTIFICATE_KIND_CA          CertificateKind = 1
+	CertificateKind_CERTIFICATE_KIND_NODE        CertificateKind = 2
+	CertificateKind_CERTIFICATE_KIND_ROLE        CertificateKind = 3
+	CertificateKind_CERTIFICATE_KIND_CURATOR     CertificateKind = 4
+)
+
+// Enum value maps for CertificateKind.
+var (
+	CertificateKind_name = map[int32]string{
+		0: "CERTIFICATE_KIND_UNSPECIFIED",
+		1: "CERTIFICATE_KIND_CA",
+		2: "CERTIFICATE_KIND_NODE",
+		3: "CERTIFICATE_KIND_ROLE",
+		4: "CERTIFICATE_KIND_CURATOR",
+	}
+	CertificateKind_value = map[string]int32{
+		"CERTIFICATE_KIND_UNSPECIFIED": 0,
+		"CERTIFICATE_KIND_CA":          1,
+		"CERTIFICATE_KIND_NODE":        2,
+		"CERTIFICATE_KIND_ROLE":        3,
+		"CERTIFICATE_KIND_CURATOR":     4,
+	}
+)
+
+func (x CertificateKind) Enum() *CertificateKind {
+	p := new(CertificateKind)
+	*p = x
+	return p
+}
+
+func (x CertificateKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CertificateKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (CertificateKind) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_cluster_proto_enumTypes[0]
+}
+
+func (x CertificateKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CertificateKind.Descriptor instead.
+func (CertificateKind) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+// CAPhase is where the rotation of the CA stands.
+type CAPhase int32
+
+const (
+	CAPhase_CA_PHASE_UNSPECIFIED CAPhase = 0
+	// One CA, which signs.
+	CAPhase_CA_PHASE_STEADY CAPhase = 1
+	// A new one is trusted besides, and does not sign.
+	CAPhase_CA_PHASE_PREPARED CAPhase = 2
+	// The new one signs, and the old one is still trusted.
+	CAPhase_CA_PHASE_ACTIVE CAPhase = 3
+)
+
+// Enum value maps for CAPhase.
+var (
+	CAPhase_name = map[int32]string{
+		0: "CA_PHASE_UNSPECIFIED",
+		1: "CA_PHASE_STEADY",
+		2: "CA_PHASE_PREPARED",
+		3: "CA_PHASE_ACTIVE",
+	}
+	CAPhase_value = map[string]int32{
+		"CA_PHASE_UNSPECIFIED": 0,
+		"CA_PHASE_STEADY":      1,
+		"CA_PHASE_PREPARED":    2,
+		"CA_PHASE_ACTIVE":      3,
+	}
+)
+
+func (x CAPhase) Enum() *CAPhase {
+	p := new(CAPhase)
+	*p = x
+	return p
+}
+
+func (x CAPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CAPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (CAPhase) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_cluster_proto_enumTypes[1]
+}
+
+func (x CAPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CAPhase.Descriptor instead.
+func (CAPhase) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+// CAStep is a step of the rotation.
+type CAStep int32
+
+const (
+	CAStep_CA_STEP_UNSPECIFIED CAStep = 0
+	CAStep_CA_STEP_PREPARE     CAStep = 1
+	CAStep_CA_STEP_ACTIVATE    CAStep = 2
+	CAStep_CA_STEP_RETIRE      CAStep = 3
+)
+
+// Enum value maps for CAStep.
+var (
+	CAStep_name = map[int32]string{
+		0: "CA_STEP_UNSPECIFIED",
+		1: "CA_STEP_PREPARE",
+		2: "CA_STEP_ACTIVATE",
+		3: "CA_STEP_RETIRE",
+	}
+	CAStep_value = map[string]int32{
+		"CA_STEP_UNSPECIFIED": 0,
+		"CA_STEP_PREPARE":     1,
+		"CA_STEP_ACTIVATE":    2,
+		"CA_STEP_RETIRE":      3,
+	}
+)
+
+func (x CAStep) Enum() *CAStep {
+	p := new(CAStep)
+	*p = x
+	return p
+}
+
+func (x CAStep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CAStep) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_cluster_proto_enumTypes[2].Descriptor()
+}
+
+func (CAStep) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_cluster_proto_enumTypes[2]
+}
+
+func (x CAStep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CAStep.Descriptor instead.
+func (CAStep) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
 type BootstrapRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -262,6 +426,519 @@ func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
+type RegisterRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	TicketId     string                 `protobuf:"bytes,1,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	TicketSecret []byte                 `protobuf:"bytes,2,opt,name=ticket_secret,json=ticketSecret,proto3" json:"ticket_secret,omitempty"`
+	// The node's Ed25519 join key: 32 bytes.
+	JoinPublicKey []byte `protobuf:"bytes,3,opt,name=join_public_key,json=joinPublicKey,proto3" json:"join_public_key,omitempty"`
+	// Labels that it asks for besides those of the ticket.
+	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Roles that it asks for. Their generations are set by the curator.
+	Roles []*RoleAssignment `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
+	// Version of the core.
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// The addresses of the machine, the preferred one first.
+	Addresses []string `protobuf:"bytes,7,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// What seals its secrets: "file" or "tpm2".
+	Sealer string `protobuf:"bytes,8,opt,name=sealer,proto3" json:"sealer,omitempty"`
+	// Kind of its volume.
+	Volume        string `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterRequest) Reset() {
+	*x = RegisterRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterRequest) ProtoMessage() {}
+
+func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
+func (*RegisterRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RegisterRequest) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetTicketSecret() []byte {
+	if x != nil {
+		return x.TicketSecret
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetJoinPublicKey() []byte {
+	if x != nil {
+		return x.JoinPublicKey
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetRoles() []*RoleAssignment {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetSealer() string {
+	if x != nil {
+		return x.Sealer
+	}
+	return ""
+}
+
+func (x *RegisterRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+type RegisterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RegisterResponse) Reset() {
+	*x = RegisterResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterResponse) ProtoMessage() {}
+
+func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
+func (*RegisterResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RegisterResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+type AwaitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitRequest) Reset() {
+	*x = AwaitRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitRequest) ProtoMessage() {}
+
+func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
+func (*AwaitRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+type AwaitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State NodeState              `protobuf:"varint,1,opt,name=state,proto3,enum=reeve.cluster.v1.NodeState" json:"state,omitempty"`
+	// host:port of the cluster's curators.
+	Curators      []string `protobuf:"bytes,2,rep,name=curators,proto3" json:"curators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitResponse) Reset() {
+	*x = AwaitResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitResponse) ProtoMessage() {}
+
+func (x *AwaitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitResponse.ProtoReflect.Descriptor instead.
+func (*AwaitResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AwaitResponse) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+func (x *AwaitResponse) GetCurators() []string {
+	if x != nil {
+		return x.Curators
+	}
+	return nil
+}
+
+type CommitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's half of the key of the node's volume: 32 bytes; empty for a volume that is not encrypted.
+	Cuk           []byte       `protobuf:"bytes,1,opt,name=cuk,proto3" json:"cuk,omitempty"`
+	Incarnation   *Incarnation `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRequest) Reset() {
+	*x = CommitRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRequest) ProtoMessage() {}
+
+func (x *CommitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
+func (*CommitRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CommitRequest) GetCuk() []byte {
+	if x != nil {
+		return x.Cuk
+	}
+	return nil
+}
+
+func (x *CommitRequest) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+type CommitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The catalog entries of the node's roles, sorted by name.
+	Plugins []*PluginRecord `protobuf:"bytes,2,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	Policy  *ClusterPolicy  `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,4,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	// The node's SVID for its node key: leaf first, DER.
+	NodeSvid [][]byte `protobuf:"bytes,5,rep,name=node_svid,json=nodeSvid,proto3" json:"node_svid,omitempty"`
+	// The owner's Ed25519 public key.
+	OwnerPublicKey []byte `protobuf:"bytes,6,opt,name=owner_public_key,json=ownerPublicKey,proto3" json:"owner_public_key,omitempty"`
+	// host:port of the cluster's curators.
+	Curators []string `protobuf:"bytes,7,rep,name=curators,proto3" json:"curators,omitempty"`
+	// The ConsensusUser of the role that provides the cluster API: the node's member of the store is told it.
+	ClusterUser   string `protobuf:"bytes,8,opt,name=cluster_user,json=clusterUser,proto3" json:"cluster_user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitResponse) Reset() {
+	*x = CommitResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitResponse) ProtoMessage() {}
+
+func (x *CommitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
+func (*CommitResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CommitResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetPlugins() []*PluginRecord {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetPolicy() *ClusterPolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetNodeSvid() [][]byte {
+	if x != nil {
+		return x.NodeSvid
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetOwnerPublicKey() []byte {
+	if x != nil {
+		return x.OwnerPublicKey
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetCurators() []string {
+	if x != nil {
+		return x.Curators
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetClusterUser() string {
+	if x != nil {
+		return x.ClusterUser
+	}
+	return ""
+}
+
+type JoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   *Incarnation           `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *JoinRequest) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+type JoinResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Cuk   []byte                 `protobuf:"bytes,1,opt,name=cuk,proto3" json:"cuk,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *JoinResponse) GetCuk() []byte {
+	if x != nil {
+		return x.Cuk
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -270,7 +947,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +959,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +972,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 type WatchResponse struct {
@@ -319,7 +996,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +1008,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +1021,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -412,7 +1089,7 @@ type ReportStatusRequest struct {
 
 func (x *ReportStatusRequest) Reset() {
 	*x = ReportStatusRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +1101,7 @@ func (x *ReportStatusRequest) String() string {
 func (*ReportStatusRequest) ProtoMessage() {}
 
 func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +1114,7 @@ func (x *ReportStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusRequest.ProtoReflect.Descriptor instead.
 func (*ReportStatusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportStatusRequest) GetStatus() *NodeStatus {
@@ -455,7 +1132,7 @@ type ReportStatusResponse struct {
 
 func (x *ReportStatusResponse) Reset() {
 	*x = ReportStatusResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +1144,7 @@ func (x *ReportStatusResponse) String() string {
 func (*ReportStatusResponse) ProtoMessage() {}
 
 func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +1157,7 @@ func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStatusResponse.ProtoReflect.Descriptor instead.
 func (*ReportStatusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 type HeartbeatRequest struct {
@@ -491,7 +1168,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +1180,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +1193,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type HeartbeatResponse struct {
@@ -529,7 +1206,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +1218,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +1231,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeartbeatResponse) GetTtlSeconds() uint32 {
@@ -572,7 +1249,7 @@ type IssueSVIDRequest struct {
 
 func (x *IssueSVIDRequest) Reset() {
 	*x = IssueSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +1261,7 @@ func (x *IssueSVIDRequest) String() string {
 func (*IssueSVIDRequest) ProtoMessage() {}
 
 func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +1274,7 @@ func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 type IssueSVIDResponse struct {
@@ -612,7 +1289,7 @@ type IssueSVIDResponse struct {
 
 func (x *IssueSVIDResponse) Reset() {
 	*x = IssueSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +1301,7 @@ func (x *IssueSVIDResponse) String() string {
 func (*IssueSVIDResponse) ProtoMessage() {}
 
 func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +1314,7 @@ func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IssueSVIDResponse) GetSvid() [][]byte {
@@ -654,6 +1331,1453 @@ func (x *IssueSVIDResponse) GetCaCertificates() [][]byte {
 	return nil
 }
 
+// IncarnationRefused is a detail of the FailedPrecondition status with which the calls of a node are refused that is not the one the cluster knows.
+type IncarnationRefused struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether another machine has called with the same number. Otherwise a later start of the node has.
+	Twin bool `protobuf:"varint,1,opt,name=twin,proto3" json:"twin,omitempty"`
+	// The number that the cluster knows.
+	Known         uint64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IncarnationRefused) Reset() {
+	*x = IncarnationRefused{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IncarnationRefused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IncarnationRefused) ProtoMessage() {}
+
+func (x *IncarnationRefused) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IncarnationRefused.ProtoReflect.Descriptor instead.
+func (*IncarnationRefused) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *IncarnationRefused) GetTwin() bool {
+	if x != nil {
+		return x.Twin
+	}
+	return false
+}
+
+func (x *IncarnationRefused) GetKnown() uint64 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+type IssueRoleSVIDRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// A certificate request (PKCS #10, DER) for the instance's key, ECDSA P-256 or Ed25519, signed by it. Nothing else of it is looked at.
+	CertificateRequest []byte `protobuf:"bytes,2,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *IssueRoleSVIDRequest) Reset() {
+	*x = IssueRoleSVIDRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueRoleSVIDRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueRoleSVIDRequest) ProtoMessage() {}
+
+func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueRoleSVIDRequest.ProtoReflect.Descriptor instead.
+func (*IssueRoleSVIDRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *IssueRoleSVIDRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *IssueRoleSVIDRequest) GetCertificateRequest() []byte {
+	if x != nil {
+		return x.CertificateRequest
+	}
+	return nil
+}
+
+type IssueRoleSVIDResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leaf first, DER: valid for an hour at most.
+	Svid [][]byte `protobuf:"bytes,1,rep,name=svid,proto3" json:"svid,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *IssueRoleSVIDResponse) Reset() {
+	*x = IssueRoleSVIDResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueRoleSVIDResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueRoleSVIDResponse) ProtoMessage() {}
+
+func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueRoleSVIDResponse.ProtoReflect.Descriptor instead.
+func (*IssueRoleSVIDResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *IssueRoleSVIDResponse) GetSvid() [][]byte {
+	if x != nil {
+		return x.Svid
+	}
+	return nil
+}
+
+func (x *IssueRoleSVIDResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+type CreateTicketRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: a day. At most 30 days.
+	LifetimeSeconds uint32 `protobuf:"varint,1,opt,name=lifetime_seconds,json=lifetimeSeconds,proto3" json:"lifetime_seconds,omitempty"`
+	// How many nodes may register with it; 0: one. At most 1000.
+	Uses uint32 `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"`
+	// The roles that nodes may ask for; empty: any, or none where the ticket approves by itself.
+	Roles []string `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
+	// The labels that every node which registers with it gets.
+	Labels      map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	AutoApprove bool              `protobuf:"varint,5,opt,name=auto_approve,json=autoApprove,proto3" json:"auto_approve,omitempty"`
+	// At most 256 bytes.
+	Note string `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`
+	// Check everything, answer as if it were done, and change nothing. The answer has no text.
+	DryRun        bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTicketRequest) Reset() {
+	*x = CreateTicketRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTicketRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTicketRequest) ProtoMessage() {}
+
+func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTicketRequest.ProtoReflect.Descriptor instead.
+func (*CreateTicketRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CreateTicketRequest) GetLifetimeSeconds() uint32 {
+	if x != nil {
+		return x.LifetimeSeconds
+	}
+	return 0
+}
+
+func (x *CreateTicketRequest) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *CreateTicketRequest) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *CreateTicketRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *CreateTicketRequest) GetAutoApprove() bool {
+	if x != nil {
+		return x.AutoApprove
+	}
+	return false
+}
+
+func (x *CreateTicketRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *CreateTicketRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type CreateTicketResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Ticket *Ticket                `protobuf:"bytes,1,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// All that a machine needs to register, the secret included.
+	Text          *TicketText `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTicketResponse) Reset() {
+	*x = CreateTicketResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTicketResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTicketResponse) ProtoMessage() {}
+
+func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTicketResponse.ProtoReflect.Descriptor instead.
+func (*CreateTicketResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CreateTicketResponse) GetTicket() *Ticket {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *CreateTicketResponse) GetText() *TicketText {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+type ListTicketsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTicketsRequest) Reset() {
+	*x = ListTicketsRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTicketsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTicketsRequest) ProtoMessage() {}
+
+func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTicketsRequest.ProtoReflect.Descriptor instead.
+func (*ListTicketsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+type ListTicketsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest first.
+	Tickets       []*Ticket `protobuf:"bytes,1,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTicketsResponse) Reset() {
+	*x = ListTicketsResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTicketsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTicketsResponse) ProtoMessage() {}
+
+func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTicketsResponse.ProtoReflect.Descriptor instead.
+func (*ListTicketsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListTicketsResponse) GetTickets() []*Ticket {
+	if x != nil {
+		return x.Tickets
+	}
+	return nil
+}
+
+type RevokeTicketRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its ID, or an unambiguous beginning of it of at least 4 characters.
+	TicketId string `protobuf:"bytes,1,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTicketRequest) Reset() {
+	*x = RevokeTicketRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTicketRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTicketRequest) ProtoMessage() {}
+
+func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTicketRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTicketRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RevokeTicketRequest) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *RevokeTicketRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RevokeTicketResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it was.
+	Ticket        *Ticket `protobuf:"bytes,1,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTicketResponse) Reset() {
+	*x = RevokeTicketResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTicketResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTicketResponse) ProtoMessage() {}
+
+func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTicketResponse.ProtoReflect.Descriptor instead.
+func (*RevokeTicketResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RevokeTicketResponse) GetTicket() *Ticket {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+type ApproveNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The key that the caller looked at: 32 bytes; empty: whichever it is.
+	PublicKey []byte `protobuf:"bytes,2,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
+	// Whether roles takes the place of what the node asked for.
+	SetRoles bool              `protobuf:"varint,3,opt,name=set_roles,json=setRoles,proto3" json:"set_roles,omitempty"`
+	Roles    []*RoleAssignment `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"`
+	// Labels besides those that it has; an empty value takes one away.
+	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveNodeRequest) Reset() {
+	*x = ApproveNodeRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveNodeRequest) ProtoMessage() {}
+
+func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveNodeRequest.ProtoReflect.Descriptor instead.
+func (*ApproveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ApproveNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ApproveNodeRequest) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
+	}
+	return nil
+}
+
+func (x *ApproveNodeRequest) GetSetRoles() bool {
+	if x != nil {
+		return x.SetRoles
+	}
+	return false
+}
+
+func (x *ApproveNodeRequest) GetRoles() []*RoleAssignment {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *ApproveNodeRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ApproveNodeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type ApproveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveNodeResponse) Reset() {
+	*x = ApproveNodeResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveNodeResponse) ProtoMessage() {}
+
+func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveNodeResponse.ProtoReflect.Descriptor instead.
+func (*ApproveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ApproveNodeResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type AcceptNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptNodeRequest) Reset() {
+	*x = AcceptNodeRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptNodeRequest) ProtoMessage() {}
+
+func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptNodeRequest.ProtoReflect.Descriptor instead.
+func (*AcceptNodeRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *AcceptNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AcceptNodeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type AcceptNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptNodeResponse) Reset() {
+	*x = AcceptNodeResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptNodeResponse) ProtoMessage() {}
+
+func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptNodeResponse.ProtoReflect.Descriptor instead.
+func (*AcceptNodeResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AcceptNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type SetLabelsRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// An empty value takes a label away.
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLabelsRequest) Reset() {
+	*x = SetLabelsRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLabelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLabelsRequest) ProtoMessage() {}
+
+func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLabelsRequest.ProtoReflect.Descriptor instead.
+func (*SetLabelsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SetLabelsRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *SetLabelsRequest) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *SetLabelsRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type SetLabelsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLabelsResponse) Reset() {
+	*x = SetLabelsResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLabelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLabelsResponse) ProtoMessage() {}
+
+func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLabelsResponse.ProtoReflect.Descriptor instead.
+func (*SetLabelsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetLabelsResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type DrainNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Let the roles run again.
+	Undo bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DrainNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+func (x *DrainNodeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DrainNodeResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type DecommissionNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecommissionNodeRequest) Reset() {
+	*x = DecommissionNodeRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecommissionNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecommissionNodeRequest) ProtoMessage() {}
+
+func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecommissionNodeRequest.ProtoReflect.Descriptor instead.
+func (*DecommissionNodeRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DecommissionNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DecommissionNodeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type DecommissionNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecommissionNodeResponse) Reset() {
+	*x = DecommissionNodeResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecommissionNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecommissionNodeResponse) ProtoMessage() {}
+
+func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecommissionNodeResponse.ProtoReflect.Descriptor instead.
+func (*DecommissionNodeResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *DecommissionNodeResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type DeleteNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Force  bool                   `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNodeRequest) Reset() {
+	*x = DeleteNodeRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNodeRequest) ProtoMessage() {}
+
+func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
+func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *DeleteNodeRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *DeleteNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *DeleteNodeRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type DeleteNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// What was bypassed, a sentence each.
+	Bypassed      []string `protobuf:"bytes,2,rep,name=bypassed,proto3" json:"bypassed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNodeResponse) Reset() {
+	*x = DeleteNodeResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNodeResponse) ProtoMessage() {}
+
+func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
+func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *DeleteNodeResponse) GetNode() *NodeRecord {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *DeleteNodeResponse) GetBypassed() []string {
+	if x != nil {
+		return x.Bypassed
+	}
+	return nil
+}
+
+type ListCertificatesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCertificatesRequest) Reset() {
+	*x = ListCertificatesRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCertificatesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCertificatesRequest) ProtoMessage() {}
+
+func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
+func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+type ListCertificatesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by end.
+	Certificates []*Certificate `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	// Where the rotation of the CA stands.
+	Phase         CAPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCertificatesResponse) Reset() {
+	*x = ListCertificatesResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCertificatesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCertificatesResponse) ProtoMessage() {}
+
+func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
+func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+func (x *ListCertificatesResponse) GetPhase() CAPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return CAPhase_CA_PHASE_UNSPECIFIED
+}
+
+// Certificate is one that the cluster has issued.
+type Certificate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  CertificateKind        `protobuf:"varint,1,opt,name=kind,proto3,enum=reeve.cluster.v1.CertificateKind" json:"kind,omitempty"`
+	// Whose it is: a SPIFFE ID, or the subject of a certificate of the CA.
+	Subject string `protobuf:"bytes,2,opt,name=subject,proto3" json:"subject,omitempty"`
+	// Empty for those of the CA.
+	NodeId    string                 `protobuf:"bytes,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	NotBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
+	NotAfter  *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=not_after,json=notAfter,proto3" json:"not_after,omitempty"`
+	// Hex of the first 16 bytes of the SHA-256 of the certificate.
+	Fingerprint string `protobuf:"bytes,6,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// What the cluster does with it, for people: "signs", "trusted" ...
+	Use           string `protobuf:"bytes,7,opt,name=use,proto3" json:"use,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Certificate) Reset() {
+	*x = Certificate{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Certificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Certificate) ProtoMessage() {}
+
+func (x *Certificate) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
+func (*Certificate) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Certificate) GetKind() CertificateKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CertificateKind_CERTIFICATE_KIND_UNSPECIFIED
+}
+
+func (x *Certificate) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *Certificate) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Certificate) GetNotBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotBefore
+	}
+	return nil
+}
+
+func (x *Certificate) GetNotAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NotAfter
+	}
+	return nil
+}
+
+func (x *Certificate) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
+func (x *Certificate) GetUse() string {
+	if x != nil {
+		return x.Use
+	}
+	return ""
+}
+
+type RotateCARequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Step  CAStep                 `protobuf:"varint,1,opt,name=step,proto3,enum=reeve.cluster.v1.CAStep" json:"step,omitempty"`
+	// Take the step although nodes are not ready for it: they have to be approved anew if they do not come back in time.
+	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateCARequest) Reset() {
+	*x = RotateCARequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateCARequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateCARequest) ProtoMessage() {}
+
+func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
+func (*RotateCARequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RotateCARequest) GetStep() CAStep {
+	if x != nil {
+		return x.Step
+	}
+	return CAStep_CA_STEP_UNSPECIFIED
+}
+
+func (x *RotateCARequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *RotateCARequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RotateCAResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Phase CAPhase                `protobuf:"varint,1,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
+	// The nodes that are not ready for the next step, sorted, and why not.
+	Waiting       []string `protobuf:"bytes,2,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateCAResponse) Reset() {
+	*x = RotateCAResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateCAResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateCAResponse) ProtoMessage() {}
+
+func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
+func (*RotateCAResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RotateCAResponse) GetPhase() CAPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return CAPhase_CA_PHASE_UNSPECIFIED
+}
+
+func (x *RotateCAResponse) GetWaiting() []string {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
 type GetClusterInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -662,7 +2786,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +2798,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +2811,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 type GetClusterInfoResponse struct {
@@ -704,7 +2828,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +2840,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +2853,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -775,7 +2899,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +2911,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +2924,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 type ListNodesResponse struct {
@@ -813,7 +2937,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +2949,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +2962,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -857,7 +2981,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +2993,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +3006,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -901,7 +3025,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +3037,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +3050,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -945,7 +3069,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +3081,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +3094,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -989,7 +3113,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +3125,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +3138,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -1038,7 +3162,7 @@ type AddRoleRequest struct {
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +3174,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +3187,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -1103,7 +3227,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +3239,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +3252,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -1152,7 +3276,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +3288,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +3301,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -1217,7 +3341,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +3353,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +3366,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -1267,7 +3391,7 @@ type SetRolesRequest struct {
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +3403,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +3416,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -1332,7 +3456,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +3468,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +3481,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -1384,7 +3508,7 @@ type AddPluginRequest struct {
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +3520,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +3533,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -1457,7 +3581,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +3593,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +3606,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -1508,7 +3632,7 @@ type ApprovePluginRequest struct {
 
 func (x *ApprovePluginRequest) Reset() {
 	*x = ApprovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +3644,7 @@ func (x *ApprovePluginRequest) String() string {
 func (*ApprovePluginRequest) ProtoMessage() {}
 
 func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +3657,7 @@ func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
 func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ApprovePluginRequest) GetName() string {
@@ -1580,7 +3704,7 @@ type ApprovePluginResponse struct {
 
 func (x *ApprovePluginResponse) Reset() {
 	*x = ApprovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +3716,7 @@ func (x *ApprovePluginResponse) String() string {
 func (*ApprovePluginResponse) ProtoMessage() {}
 
 func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +3729,7 @@ func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
 func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
@@ -1630,7 +3754,7 @@ type SetGrantsRequest struct {
 
 func (x *SetGrantsRequest) Reset() {
 	*x = SetGrantsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1642,7 +3766,7 @@ func (x *SetGrantsRequest) String() string {
 func (*SetGrantsRequest) ProtoMessage() {}
 
 func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1655,7 +3779,7 @@ func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SetGrantsRequest) GetPlugin() string {
@@ -1695,7 +3819,7 @@ type SetGrantsResponse struct {
 
 func (x *SetGrantsResponse) Reset() {
 	*x = SetGrantsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +3831,7 @@ func (x *SetGrantsResponse) String() string {
 func (*SetGrantsResponse) ProtoMessage() {}
 
 func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +3844,7 @@ func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
@@ -1745,7 +3869,7 @@ type RemovePluginRequest struct {
 
 func (x *RemovePluginRequest) Reset() {
 	*x = RemovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +3881,7 @@ func (x *RemovePluginRequest) String() string {
 func (*RemovePluginRequest) ProtoMessage() {}
 
 func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +3894,7 @@ func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
 func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RemovePluginRequest) GetName() string {
@@ -1813,7 +3937,7 @@ type RemovePluginResponse struct {
 
 func (x *RemovePluginResponse) Reset() {
 	*x = RemovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +3949,7 @@ func (x *RemovePluginResponse) String() string {
 func (*RemovePluginResponse) ProtoMessage() {}
 
 func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +3962,7 @@ func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
 func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
@@ -1863,7 +3987,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +3999,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +4012,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 type GetPolicyResponse struct {
@@ -1900,7 +4024,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +4036,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +4049,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -1947,7 +4071,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +4083,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +4096,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
@@ -1998,7 +4122,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +4134,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +4147,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -2041,7 +4165,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +4177,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +4190,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 type ListPluginsResponse struct {
@@ -2079,7 +4203,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +4215,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +4228,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -2128,7 +4252,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +4264,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +4277,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -2191,7 +4315,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +4327,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +4340,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -2261,7 +4385,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +4397,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +4410,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -2326,7 +4450,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +4462,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +4475,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -2369,7 +4493,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +4505,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +4518,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 type ListOperatorsResponse struct {
@@ -2409,7 +4533,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +4545,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +4558,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -2462,7 +4586,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +4598,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +4611,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -2514,7 +4638,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +4650,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +4663,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -2561,7 +4685,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +4697,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +4710,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -2615,7 +4739,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +4751,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +4764,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -2687,7 +4811,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +4823,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +4836,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -2814,7 +4938,44 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\"\n" +
 	"\trequester\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\trequester\"\x16\n" +
-	"\x14ReplaceOwnerResponse\"\x0e\n" +
+	"\x14ReplaceOwnerResponse\"\xa3\x03\n" +
+	"\x0fRegisterRequest\x12!\n" +
+	"\tticket_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\bticketId\x12#\n" +
+	"\rticket_secret\x18\x02 \x01(\fR\fticketSecret\x12&\n" +
+	"\x0fjoin_public_key\x18\x03 \x01(\fR\rjoinPublicKey\x12E\n" +
+	"\x06labels\x18\x04 \x03(\v2-.reeve.cluster.v1.RegisterRequest.LabelsEntryR\x06labels\x126\n" +
+	"\x05roles\x18\x05 \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1c\n" +
+	"\taddresses\x18\a \x03(\tR\taddresses\x12\x16\n" +
+	"\x06sealer\x18\b \x01(\tR\x06sealer\x12\x16\n" +
+	"\x06volume\x18\t \x01(\tR\x06volume\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
+	"\x10RegisterResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x12'\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x0e\n" +
+	"\fAwaitRequest\"^\n" +
+	"\rAwaitResponse\x121\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1b.reeve.cluster.v1.NodeStateR\x05state\x12\x1a\n" +
+	"\bcurators\x18\x02 \x03(\tR\bcurators\"b\n" +
+	"\rCommitRequest\x12\x10\n" +
+	"\x03cuk\x18\x01 \x01(\fR\x03cuk\x12?\n" +
+	"\vincarnation\x18\x02 \x01(\v2\x1d.reeve.cluster.v1.IncarnationR\vincarnation\"\xe4\x02\n" +
+	"\x0eCommitResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
+	"\aplugins\x18\x02 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordR\aplugins\x127\n" +
+	"\x06policy\x18\x03 \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\x12'\n" +
+	"\x0fca_certificates\x18\x04 \x03(\fR\x0ecaCertificates\x12\x1b\n" +
+	"\tnode_svid\x18\x05 \x03(\fR\bnodeSvid\x12(\n" +
+	"\x10owner_public_key\x18\x06 \x01(\fR\x0eownerPublicKey\x12\x1a\n" +
+	"\bcurators\x18\a \x03(\tR\bcurators\x12!\n" +
+	"\fcluster_user\x18\b \x01(\tR\vclusterUser\"N\n" +
+	"\vJoinRequest\x12?\n" +
+	"\vincarnation\x18\x01 \x01(\v2\x1d.reeve.cluster.v1.IncarnationR\vincarnation\"I\n" +
+	"\fJoinResponse\x12\x10\n" +
+	"\x03cuk\x18\x01 \x01(\fR\x03cuk\x12'\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x0e\n" +
 	"\fWatchRequest\"\x95\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
@@ -2835,7 +4996,103 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10IssueSVIDRequest\"P\n" +
 	"\x11IssueSVIDResponse\x12\x12\n" +
 	"\x04svid\x18\x01 \x03(\fR\x04svid\x12'\n" +
-	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x17\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\">\n" +
+	"\x12IncarnationRefused\x12\x12\n" +
+	"\x04twin\x18\x01 \x01(\bR\x04twin\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\x04R\x05known\"[\n" +
+	"\x14IssueRoleSVIDRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12/\n" +
+	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\"T\n" +
+	"\x15IssueRoleSVIDResponse\x12\x12\n" +
+	"\x04svid\x18\x01 \x03(\fR\x04svid\x12'\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\xd8\x02\n" +
+	"\x13CreateTicketRequest\x12/\n" +
+	"\x10lifetime_seconds\x18\x01 \x01(\rB\x04\xd8\xf3\x18\x01R\x0flifetimeSeconds\x12\x18\n" +
+	"\x04uses\x18\x02 \x01(\rB\x04\xd8\xf3\x18\x01R\x04uses\x12\x14\n" +
+	"\x05roles\x18\x03 \x03(\tR\x05roles\x12I\n" +
+	"\x06labels\x18\x04 \x03(\v21.reeve.cluster.v1.CreateTicketRequest.LabelsEntryR\x06labels\x12'\n" +
+	"\fauto_approve\x18\x05 \x01(\bB\x04\xd8\xf3\x18\x01R\vautoApprove\x12\x12\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\x12\x1d\n" +
+	"\adry_run\x18\a \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"z\n" +
+	"\x14CreateTicketResponse\x120\n" +
+	"\x06ticket\x18\x01 \x01(\v2\x18.reeve.cluster.v1.TicketR\x06ticket\x120\n" +
+	"\x04text\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.TicketTextR\x04text\"\x14\n" +
+	"\x12ListTicketsRequest\"I\n" +
+	"\x13ListTicketsResponse\x122\n" +
+	"\atickets\x18\x01 \x03(\v2\x18.reeve.cluster.v1.TicketR\atickets\"W\n" +
+	"\x13RevokeTicketRequest\x12!\n" +
+	"\tticket_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\bticketId\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"H\n" +
+	"\x14RevokeTicketResponse\x120\n" +
+	"\x06ticket\x18\x01 \x01(\v2\x18.reeve.cluster.v1.TicketR\x06ticket\"\xd1\x02\n" +
+	"\x12ApproveNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\x02 \x01(\fR\tpublicKey\x12!\n" +
+	"\tset_roles\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\bsetRoles\x126\n" +
+	"\x05roles\x18\x04 \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12H\n" +
+	"\x06labels\x18\x05 \x03(\v20.reeve.cluster.v1.ApproveNodeRequest.LabelsEntryR\x06labels\x12\x1d\n" +
+	"\adry_run\x18\x06 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"G\n" +
+	"\x13ApproveNodeResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"Q\n" +
+	"\x11AcceptNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"@\n" +
+	"\x12AcceptNodeResponse\x12*\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"\xd3\x01\n" +
+	"\x10SetLabelsRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12F\n" +
+	"\x06labels\x18\x02 \x03(\v2..reeve.cluster.v1.SetLabelsRequest.LabelsEntryR\x06labels\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
+	"\x11SetLabelsResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"j\n" +
+	"\x10DrainNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x18\n" +
+	"\x04undo\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x04undo\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"E\n" +
+	"\x11DrainNodeResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"W\n" +
+	"\x17DecommissionNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x1d\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"L\n" +
+	"\x18DecommissionNodeResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"m\n" +
+	"\x11DeleteNodeRequest\x12\x1d\n" +
+	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x1a\n" +
+	"\x05force\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x05force\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"b\n" +
+	"\x12DeleteNodeResponse\x120\n" +
+	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x12\x1a\n" +
+	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"\x19\n" +
+	"\x17ListCertificatesRequest\"\x8e\x01\n" +
+	"\x18ListCertificatesResponse\x12A\n" +
+	"\fcertificates\x18\x01 \x03(\v2\x1d.reeve.cluster.v1.CertificateR\fcertificates\x12/\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\"\x9f\x02\n" +
+	"\vCertificate\x125\n" +
+	"\x04kind\x18\x01 \x01(\x0e2!.reeve.cluster.v1.CertificateKindR\x04kind\x12\x18\n" +
+	"\asubject\x18\x02 \x01(\tR\asubject\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\x129\n" +
+	"\n" +
+	"not_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tnotBefore\x127\n" +
+	"\tnot_after\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bnotAfter\x12 \n" +
+	"\vfingerprint\x18\x06 \x01(\tR\vfingerprint\x12\x10\n" +
+	"\x03use\x18\a \x01(\tR\x03use\"\x80\x01\n" +
+	"\x0fRotateCARequest\x122\n" +
+	"\x04step\x18\x01 \x01(\x0e2\x18.reeve.cluster.v1.CAStepB\x04\xd8\xf3\x18\x01R\x04step\x12\x1a\n" +
+	"\x05force\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x05force\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"]\n" +
+	"\x10RotateCAResponse\x12/\n" +
+	"\x05phase\x18\x01 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\x12\x18\n" +
+	"\awaiting\x18\x02 \x03(\tR\awaiting\"\x17\n" +
 	"\x15GetClusterInfoRequest\"\xc3\x01\n" +
 	"\x16GetClusterInfoResponse\x12\x1d\n" +
 	"\n" +
@@ -2977,12 +5234,28 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"suppressed\x1a=\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xdb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*\xa0\x01\n" +
+	"\x0fCertificateKind\x12 \n" +
+	"\x1cCERTIFICATE_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CERTIFICATE_KIND_CA\x10\x01\x12\x19\n" +
+	"\x15CERTIFICATE_KIND_NODE\x10\x02\x12\x19\n" +
+	"\x15CERTIFICATE_KIND_ROLE\x10\x03\x12\x1c\n" +
+	"\x18CERTIFICATE_KIND_CURATOR\x10\x04*d\n" +
+	"\aCAPhase\x12\x18\n" +
+	"\x14CA_PHASE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCA_PHASE_STEADY\x10\x01\x12\x15\n" +
+	"\x11CA_PHASE_PREPARED\x10\x02\x12\x13\n" +
+	"\x0fCA_PHASE_ACTIVE\x10\x03*`\n" +
+	"\x06CAStep\x12\x17\n" +
+	"\x13CA_STEP_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCA_STEP_PREPARE\x10\x01\x12\x14\n" +
+	"\x10CA_STEP_ACTIVATE\x10\x02\x12\x12\n" +
+	"\x0eCA_STEP_RETIRE\x10\x032\xdb\x01\n" +
 	"\x10BootstrapService\x12]\n" +
 	"\tBootstrap\x12\".reeve.cluster.v1.BootstrapRequest\x1a#.reeve.cluster.v1.BootstrapResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x01\x12h\n" +
 	"\fReplaceOwner\x12%.reeve.cluster.v1.ReplaceOwnerRequest\x1a&.reeve.cluster.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\x01\x18\x012\x88\x03\n" +
+	"\x01\x01\x18\x012\xf3\x03\n" +
 	"\vNodeService\x12S\n" +
 	"\x05Watch\x12\x1e.reeve.cluster.v1.WatchRequest\x1a\x1f.reeve.cluster.v1.WatchResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x020\x01\x12f\n" +
@@ -2991,8 +5264,45 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tHeartbeat\x12\".reeve.cluster.v1.HeartbeatRequest\x1a#.reeve.cluster.v1.HeartbeatResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x02\x12]\n" +
 	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x022\x92\x0f\n" +
-	"\x11ManagementService\x12p\n" +
+	"\x01\x02\x12i\n" +
+	"\rIssueRoleSVID\x12&.reeve.cluster.v1.IssueRoleSVIDRequest\x1a'.reeve.cluster.v1.IssueRoleSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
+	"\x01\x022\xef\x02\n" +
+	"\x10EnrolmentService\x12\\\n" +
+	"\bRegister\x12!.reeve.cluster.v1.RegisterRequest\x1a\".reeve.cluster.v1.RegisterResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\a\x18\x01\x12S\n" +
+	"\x05Await\x12\x1e.reeve.cluster.v1.AwaitRequest\x1a\x1f.reeve.cluster.v1.AwaitResponse\"\a\xd2\xf3\x18\x03\n" +
+	"\x01\a0\x01\x12V\n" +
+	"\x06Commit\x12\x1f.reeve.cluster.v1.CommitRequest\x1a .reeve.cluster.v1.CommitResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\a\x18\x01\x12P\n" +
+	"\x04Join\x12\x1d.reeve.cluster.v1.JoinRequest\x1a\x1e.reeve.cluster.v1.JoinResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\a\x18\x012\x8e\x18\n" +
+	"\x11ManagementService\x12h\n" +
+	"\fCreateTicket\x12%.reeve.cluster.v1.CreateTicketRequest\x1a&.reeve.cluster.v1.CreateTicketResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12g\n" +
+	"\vListTickets\x12$.reeve.cluster.v1.ListTicketsRequest\x1a%.reeve.cluster.v1.ListTicketsResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12h\n" +
+	"\fRevokeTicket\x12%.reeve.cluster.v1.RevokeTicketRequest\x1a&.reeve.cluster.v1.RevokeTicketResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12e\n" +
+	"\vApproveNode\x12$.reeve.cluster.v1.ApproveNodeRequest\x1a%.reeve.cluster.v1.ApproveNodeResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12b\n" +
+	"\n" +
+	"AcceptNode\x12#.reeve.cluster.v1.AcceptNodeRequest\x1a$.reeve.cluster.v1.AcceptNodeResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12`\n" +
+	"\tSetLabels\x12\".reeve.cluster.v1.SetLabelsRequest\x1a#.reeve.cluster.v1.SetLabelsResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x01\x12`\n" +
+	"\tDrainNode\x12\".reeve.cluster.v1.DrainNodeRequest\x1a#.reeve.cluster.v1.DrainNodeResponse\"\n" +
+	"\xd2\xf3\x18\x06\n" +
+	"\x02\x03\x05\x18\x01\x12t\n" +
+	"\x10DecommissionNode\x12).reeve.cluster.v1.DecommissionNodeRequest\x1a*.reeve.cluster.v1.DecommissionNodeResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12b\n" +
+	"\n" +
+	"DeleteNode\x12#.reeve.cluster.v1.DeleteNodeRequest\x1a$.reeve.cluster.v1.DeleteNodeResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12v\n" +
+	"\x10ListCertificates\x12).reeve.cluster.v1.ListCertificatesRequest\x1a*.reeve.cluster.v1.ListCertificatesResponse\"\v\xd2\xf3\x18\a\n" +
+	"\x03\x03\x05\x06\x18\x01\x12\\\n" +
+	"\bRotateCA\x12!.reeve.cluster.v1.RotateCARequest\x1a\".reeve.cluster.v1.RotateCAResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x03\x18\x01\x12p\n" +
 	"\x0eGetClusterInfo\x12'.reeve.cluster.v1.GetClusterInfoRequest\x1a(.reeve.cluster.v1.GetClusterInfoResponse\"\v\xd2\xf3\x18\a\n" +
 	"\x03\x03\x05\x06\x18\x01\x12a\n" +
 	"\tListNodes\x12\".reeve.cluster.v1.ListNodesRequest\x1a#.reeve.cluster.v1.ListNodesResponse\"\v\xd2\xf3\x18\a\n" +
@@ -3048,173 +5358,281 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_cluster_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
-	(*BootstrapRequest)(nil),       // 0: reeve.cluster.v1.BootstrapRequest
-	(*BootstrapResponse)(nil),      // 1: reeve.cluster.v1.BootstrapResponse
-	(*ReplaceOwnerRequest)(nil),    // 2: reeve.cluster.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),   // 3: reeve.cluster.v1.ReplaceOwnerResponse
-	(*WatchRequest)(nil),           // 4: reeve.cluster.v1.WatchRequest
-	(*WatchResponse)(nil),          // 5: reeve.cluster.v1.WatchResponse
-	(*ReportStatusRequest)(nil),    // 6: reeve.cluster.v1.ReportStatusRequest
-	(*ReportStatusResponse)(nil),   // 7: reeve.cluster.v1.ReportStatusResponse
-	(*HeartbeatRequest)(nil),       // 8: reeve.cluster.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),      // 9: reeve.cluster.v1.HeartbeatResponse
-	(*IssueSVIDRequest)(nil),       // 10: reeve.cluster.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),      // 11: reeve.cluster.v1.IssueSVIDResponse
-	(*GetClusterInfoRequest)(nil),  // 12: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil), // 13: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),       // 14: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),      // 15: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),         // 16: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),        // 17: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),       // 18: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),      // 19: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),         // 20: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),        // 21: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),      // 22: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),     // 23: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),        // 24: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),       // 25: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),       // 26: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),      // 27: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),   // 28: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),  // 29: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),       // 30: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),      // 31: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),    // 32: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),   // 33: reeve.cluster.v1.RemovePluginResponse
-	(*GetPolicyRequest)(nil),       // 34: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),      // 35: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),       // 36: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),      // 37: reeve.cluster.v1.SetPolicyResponse
-	(*ListPluginsRequest)(nil),     // 38: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),    // 39: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),           // 40: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),          // 41: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),     // 42: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),    // 43: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),   // 44: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),  // 45: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),  // 46: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil), // 47: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),       // 48: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),      // 49: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),             // 50: reeve.cluster.v1.AuditEntry
-	nil,                            // 51: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                            // 52: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                            // 53: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                            // 54: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),         // 55: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),           // 56: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),             // 57: reeve.cluster.v1.NodeRecord
-	(*v1.Directory)(nil),           // 58: reeve.host.v1.Directory
-	(*Operator)(nil),               // 59: reeve.cluster.v1.Operator
-	(*ClusterPolicy)(nil),          // 60: reeve.cluster.v1.ClusterPolicy
-	(*NodeStatus)(nil),             // 61: reeve.cluster.v1.NodeStatus
-	(*Node)(nil),                   // 62: reeve.cluster.v1.Node
-	(*v11.Manifest)(nil),           // 63: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),             // 64: reeve.cluster.v1.RoleGrants
-	(*timestamppb.Timestamp)(nil),  // 65: google.protobuf.Timestamp
-	(OperatorRole)(0),              // 66: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                    // 67: reeve.cluster.v1.Caller
+	(CertificateKind)(0),             // 0: reeve.cluster.v1.CertificateKind
+	(CAPhase)(0),                     // 1: reeve.cluster.v1.CAPhase
+	(CAStep)(0),                      // 2: reeve.cluster.v1.CAStep
+	(*BootstrapRequest)(nil),         // 3: reeve.cluster.v1.BootstrapRequest
+	(*BootstrapResponse)(nil),        // 4: reeve.cluster.v1.BootstrapResponse
+	(*ReplaceOwnerRequest)(nil),      // 5: reeve.cluster.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),     // 6: reeve.cluster.v1.ReplaceOwnerResponse
+	(*RegisterRequest)(nil),          // 7: reeve.cluster.v1.RegisterRequest
+	(*RegisterResponse)(nil),         // 8: reeve.cluster.v1.RegisterResponse
+	(*AwaitRequest)(nil),             // 9: reeve.cluster.v1.AwaitRequest
+	(*AwaitResponse)(nil),            // 10: reeve.cluster.v1.AwaitResponse
+	(*CommitRequest)(nil),            // 11: reeve.cluster.v1.CommitRequest
+	(*CommitResponse)(nil),           // 12: reeve.cluster.v1.CommitResponse
+	(*JoinRequest)(nil),              // 13: reeve.cluster.v1.JoinRequest
+	(*JoinResponse)(nil),             // 14: reeve.cluster.v1.JoinResponse
+	(*WatchRequest)(nil),             // 15: reeve.cluster.v1.WatchRequest
+	(*WatchResponse)(nil),            // 16: reeve.cluster.v1.WatchResponse
+	(*ReportStatusRequest)(nil),      // 17: reeve.cluster.v1.ReportStatusRequest
+	(*ReportStatusResponse)(nil),     // 18: reeve.cluster.v1.ReportStatusResponse
+	(*HeartbeatRequest)(nil),         // 19: reeve.cluster.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),        // 20: reeve.cluster.v1.HeartbeatResponse
+	(*IssueSVIDRequest)(nil),         // 21: reeve.cluster.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),        // 22: reeve.cluster.v1.IssueSVIDResponse
+	(*IncarnationRefused)(nil),       // 23: reeve.cluster.v1.IncarnationRefused
+	(*IssueRoleSVIDRequest)(nil),     // 24: reeve.cluster.v1.IssueRoleSVIDRequest
+	(*IssueRoleSVIDResponse)(nil),    // 25: reeve.cluster.v1.IssueRoleSVIDResponse
+	(*CreateTicketRequest)(nil),      // 26: reeve.cluster.v1.CreateTicketRequest
+	(*CreateTicketResponse)(nil),     // 27: reeve.cluster.v1.CreateTicketResponse
+	(*ListTicketsRequest)(nil),       // 28: reeve.cluster.v1.ListTicketsRequest
+	(*ListTicketsResponse)(nil),      // 29: reeve.cluster.v1.ListTicketsResponse
+	(*RevokeTicketRequest)(nil),      // 30: reeve.cluster.v1.RevokeTicketRequest
+	(*RevokeTicketResponse)(nil),     // 31: reeve.cluster.v1.RevokeTicketResponse
+	(*ApproveNodeRequest)(nil),       // 32: reeve.cluster.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),      // 33: reeve.cluster.v1.ApproveNodeResponse
+	(*AcceptNodeRequest)(nil),        // 34: reeve.cluster.v1.AcceptNodeRequest
+	(*AcceptNodeResponse)(nil),       // 35: reeve.cluster.v1.AcceptNodeResponse
+	(*SetLabelsRequest)(nil),         // 36: reeve.cluster.v1.SetLabelsRequest
+	(*SetLabelsResponse)(nil),        // 37: reeve.cluster.v1.SetLabelsResponse
+	(*DrainNodeRequest)(nil),         // 38: reeve.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 39: reeve.cluster.v1.DrainNodeResponse
+	(*DecommissionNodeRequest)(nil),  // 40: reeve.cluster.v1.DecommissionNodeRequest
+	(*DecommissionNodeResponse)(nil), // 41: reeve.cluster.v1.DecommissionNodeResponse
+	(*DeleteNodeRequest)(nil),        // 42: reeve.cluster.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),       // 43: reeve.cluster.v1.DeleteNodeResponse
+	(*ListCertificatesRequest)(nil),  // 44: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil), // 45: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),              // 46: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),          // 47: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),         // 48: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),    // 49: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),   // 50: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),         // 51: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),        // 52: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),           // 53: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),          // 54: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),         // 55: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),        // 56: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),           // 57: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),          // 58: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),        // 59: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),       // 60: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),          // 61: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),         // 62: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),         // 63: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),        // 64: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),     // 65: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),    // 66: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),         // 67: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),        // 68: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),      // 69: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),     // 70: reeve.cluster.v1.RemovePluginResponse
+	(*GetPolicyRequest)(nil),         // 71: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),        // 72: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),         // 73: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),        // 74: reeve.cluster.v1.SetPolicyResponse
+	(*ListPluginsRequest)(nil),       // 75: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),      // 76: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),             // 77: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),            // 78: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),       // 79: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),      // 80: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),     // 81: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),    // 82: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),    // 83: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),   // 84: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),         // 85: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 86: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),               // 87: reeve.cluster.v1.AuditEntry
+	nil,                              // 88: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                              // 89: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                              // 90: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                              // 91: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                              // 92: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                              // 93: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                              // 94: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                              // 95: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),           // 96: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),             // 97: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),               // 98: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                   // 99: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),              // 100: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),            // 101: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),             // 102: reeve.host.v1.Directory
+	(*Operator)(nil),                 // 103: reeve.cluster.v1.Operator
+	(*NodeStatus)(nil),               // 104: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                   // 105: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),               // 106: reeve.cluster.v1.TicketText
+	(*Node)(nil),                     // 107: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),    // 108: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),             // 109: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),               // 110: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                // 111: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                      // 112: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	51, // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	55, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	56, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	57, // 3: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	56, // 4: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	58, // 5: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	59, // 6: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	60, // 7: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	61, // 8: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	62, // 9: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	62, // 10: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	62, // 11: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	57, // 12: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	57, // 13: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	55, // 14: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	57, // 15: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	63, // 16: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	52, // 17: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	64, // 18: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	56, // 19: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	53, // 20: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	64, // 21: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	56, // 22: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	64, // 23: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	56, // 24: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	56, // 25: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	60, // 26: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	60, // 27: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	60, // 28: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	56, // 29: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	65, // 30: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	66, // 31: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	66, // 32: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	59, // 33: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	59, // 34: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	59, // 35: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	50, // 36: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	65, // 37: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	67, // 38: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	54, // 39: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	0,  // 40: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	2,  // 41: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	4,  // 42: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	6,  // 43: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	8,  // 44: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	10, // 45: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	12, // 46: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	14, // 47: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	16, // 48: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	18, // 49: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	20, // 50: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	22, // 51: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	24, // 52: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	26, // 53: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	28, // 54: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	30, // 55: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	32, // 56: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	34, // 57: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	36, // 58: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	38, // 59: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	40, // 60: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	42, // 61: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	44, // 62: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	46, // 63: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	48, // 64: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	1,  // 65: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	3,  // 66: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	5,  // 67: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	7,  // 68: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	9,  // 69: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	11, // 70: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	13, // 71: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	15, // 72: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	17, // 73: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	19, // 74: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	21, // 75: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	23, // 76: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	25, // 77: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	27, // 78: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	29, // 79: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	31, // 80: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	33, // 81: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	35, // 82: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	37, // 83: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	39, // 84: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	41, // 85: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	43, // 86: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	45, // 87: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	47, // 88: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	49, // 89: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	65, // [65:90] is the sub-list for method output_type
-	40, // [40:65] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	88,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	96,  // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	97,  // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	89,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	96,  // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	98,  // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	99,  // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	100, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	98,  // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	97,  // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	101, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	100, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	98,  // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	97,  // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	102, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	103, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	101, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	104, // 17: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	90,  // 18: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	105, // 19: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	106, // 20: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	105, // 21: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	105, // 22: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	96,  // 23: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	91,  // 24: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	98,  // 25: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	107, // 26: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	92,  // 27: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	98,  // 28: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 29: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 30: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 31: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	46,  // 32: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
+	1,   // 33: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	0,   // 34: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
+	108, // 35: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	108, // 36: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	2,   // 37: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
+	1,   // 38: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
+	107, // 39: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	107, // 40: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	107, // 41: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	98,  // 42: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 43: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	96,  // 44: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	98,  // 45: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	109, // 46: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	93,  // 47: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	110, // 48: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	97,  // 49: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	94,  // 50: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	110, // 51: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	97,  // 52: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	110, // 53: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	97,  // 54: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	97,  // 55: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	101, // 56: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	101, // 57: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	101, // 58: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	97,  // 59: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	108, // 60: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	111, // 61: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	111, // 62: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	103, // 63: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	103, // 64: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	103, // 65: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	87,  // 66: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	108, // 67: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	112, // 68: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	95,  // 69: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	3,   // 70: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	5,   // 71: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	15,  // 72: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	17,  // 73: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	19,  // 74: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	21,  // 75: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	24,  // 76: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	7,   // 77: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	9,   // 78: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	11,  // 79: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	13,  // 80: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	26,  // 81: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	28,  // 82: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	30,  // 83: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	32,  // 84: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	34,  // 85: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	36,  // 86: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	38,  // 87: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	40,  // 88: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	42,  // 89: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	44,  // 90: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	47,  // 91: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	49,  // 92: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	51,  // 93: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	53,  // 94: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	55,  // 95: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	57,  // 96: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	59,  // 97: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	61,  // 98: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	63,  // 99: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	65,  // 100: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	67,  // 101: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	69,  // 102: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	71,  // 103: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	73,  // 104: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	75,  // 105: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	77,  // 106: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	79,  // 107: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	81,  // 108: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	83,  // 109: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	85,  // 110: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 111: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 112: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	16,  // 113: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	18,  // 114: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	20,  // 115: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	22,  // 116: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	25,  // 117: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	8,   // 118: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	10,  // 119: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	12,  // 120: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	14,  // 121: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	27,  // 122: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	29,  // 123: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	31,  // 124: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	33,  // 125: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	35,  // 126: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	37,  // 127: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	39,  // 128: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	41,  // 129: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	43,  // 130: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	45,  // 131: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	48,  // 132: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	50,  // 133: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	52,  // 134: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	54,  // 135: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	56,  // 136: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	58,  // 137: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	60,  // 138: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	62,  // 139: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	64,  // 140: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	66,  // 141: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	68,  // 142: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	70,  // 143: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	72,  // 144: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	74,  // 145: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	76,  // 146: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	78,  // 147: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	80,  // 148: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	82,  // 149: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	84,  // 150: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	86,  // 151: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	111, // [111:152] is the sub-list for method output_type
+	70,  // [70:111] is the sub-list for method input_type
+	70,  // [70:70] is the sub-list for extension type_name
+	70,  // [70:70] is the sub-list for extension extendee
+	0,   // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }
@@ -3229,13 +5647,14 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   55,
+			NumEnums:      3,
+			NumMessages:   93,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_reeve_cluster_v1_cluster_proto_goTypes,
 		DependencyIndexes: file_reeve_cluster_v1_cluster_proto_depIdxs,
+		EnumInfos:         file_reeve_cluster_v1_cluster_proto_enumTypes,
 		MessageInfos:      file_reeve_cluster_v1_cluster_proto_msgTypes,
 	}.Build()
 	File_reeve_cluster_v1_cluster_proto = out.File

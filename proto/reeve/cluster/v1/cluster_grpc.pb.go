@@ -177,17 +177,20 @@ var BootstrapService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	NodeService_Watch_FullMethodName        = "/reeve.cluster.v1.NodeService/Watch"
-	NodeService_ReportStatus_FullMethodName = "/reeve.cluster.v1.NodeService/ReportStatus"
-	NodeService_Heartbeat_FullMethodName    = "/reeve.cluster.v1.NodeService/Heartbeat"
-	NodeService_IssueSVID_FullMethodName    = "/reeve.cluster.v1.NodeService/IssueSVID"
+	NodeService_Watch_FullMethodName         = "/reeve.cluster.v1.NodeService/Watch"
+	NodeService_ReportStatus_FullMethodName  = "/reeve.cluster.v1.NodeService/ReportStatus"
+	NodeService_Heartbeat_FullMethodName     = "/reeve.cluster.v1.NodeService/Heartbeat"
+	NodeService_IssueSVID_FullMethodName     = "/reeve.cluster.v1.NodeService/IssueSVID"
+	NodeService_IssueRoleSVID_FullMethodName = "/reeve.cluster.v1.NodeService/IssueRoleSVID"
 )
 
 // NodeServiceClient is the client API for NodeService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// NodeService is for the cores of the cluster's nodes. A node speaks only for itself: who it is comes from its certificate.
+// NodeService is for the cores of the cluster's nodes. A node speaks only for itself: who it is comes from its certificate. Every call carries the incarnation of
+// its core in the header "reeve-incarnation": its number, a dot, and its nonce in hex. FailedPrecondition with an IncarnationRefused detail if a later one, or
+// another machine with the same number, has called.
 type NodeServiceClient interface {
 	// Watch streams the node's own record, the catalog entries of its roles and the directory: the present ones at once, then after every
 	// change, the newest if several came while the caller was busy.
@@ -198,6 +201,9 @@ type NodeServiceClient interface {
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
 	// IssueSVID issues a new SVID of the node for its node key.
 	IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error)
+	// IssueRoleSVID issues an SVID for an instance of a role that is assigned to the node. NotFound if it is not; InvalidArgument if the certificate request is not
+	// one of its own key.
+	IssueRoleSVID(ctx context.Context, in *IssueRoleSVIDRequest, opts ...grpc.CallOption) (*IssueRoleSVIDResponse, error)
 }
 
 type nodeServiceClient struct {
@@ -257,11 +263,23 @@ func (c *nodeServiceClient) IssueSVID(ctx context.Context, in *IssueSVIDRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) IssueRoleSVID(ctx context.Context, in *IssueRoleSVIDRequest, opts ...grpc.CallOption) (*IssueRoleSVIDResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IssueRoleSVIDResponse)
+	err := c.cc.Invoke(ctx, NodeService_IssueRoleSVID_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeServiceServer is the server API for NodeService service.
 // All implementations must embed UnimplementedNodeServiceServer
 // for forward compatibility.
 //
-// NodeService is for the cores of the cluster's nodes. A node speaks only for itself: who it is comes from its certificate.
+// NodeService is for the cores of the cluster's nodes. A node speaks only for itself: who it is comes from its certificate. Every call carries the incarnation of
+// its core in the header "reeve-incarnation": its number, a dot, and its nonce in hex. FailedPrecondition with an IncarnationRefused detail if a later one, or
+// another machine with the same number, has called.
 type NodeServiceServer interface {
 	// Watch streams the node's own record, the catalog entries of its roles and the directory: the present ones at once, then after every
 	// change, the newest if several came while the caller was busy.
@@ -272,6 +290,9 @@ type NodeServiceServer interface {
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
 	// IssueSVID issues a new SVID of the node for its node key.
 	IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error)
+	// IssueRoleSVID issues an SVID for an instance of a role that is assigned to the node. NotFound if it is not; InvalidArgument if the certificate request is not
+	// one of its own key.
+	IssueRoleSVID(context.Context, *IssueRoleSVIDRequest) (*IssueRoleSVIDResponse, error)
 	mustEmbedUnimplementedNodeServiceServer()
 }
 
@@ -293,6 +314,9 @@ func (UnimplementedNodeServiceServer) Heartbeat(context.Context, *HeartbeatReque
 }
 func (UnimplementedNodeServiceServer) IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method IssueSVID not implemented")
+}
+func (UnimplementedNodeServiceServer) IssueRoleSVID(context.Context, *IssueRoleSVIDRequest) (*IssueRoleSVIDResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method IssueRoleSVID not implemented")
 }
 func (UnimplementedNodeServiceServer) mustEmbedUnimplementedNodeServiceServer() {}
 func (UnimplementedNodeServiceServer) testEmbeddedByValue()                     {}
@@ -380,6 +404,24 @@ func _NodeService_IssueSVID_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_IssueRoleSVID_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IssueRoleSVIDRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).IssueRoleSVID(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_IssueRoleSVID_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).IssueRoleSVID(ctx, req.(*IssueRoleSVIDRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeService_ServiceDesc is the grpc.ServiceDesc for NodeService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -399,6 +441,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "IssueSVID",
 			Handler:    _NodeService_IssueSVID_Handler,
 		},
+		{
+			MethodName: "IssueRoleSVID",
+			Handler:    _NodeService_IssueRoleSVID_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -411,25 +457,280 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	ManagementService_GetClusterInfo_FullMethodName = "/reeve.cluster.v1.ManagementService/GetClusterInfo"
-	ManagementService_ListNodes_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListNodes"
-	ManagementService_GetNode_FullMethodName        = "/reeve.cluster.v1.ManagementService/GetNode"
-	ManagementService_WatchNode_FullMethodName      = "/reeve.cluster.v1.ManagementService/WatchNode"
-	ManagementService_AddRole_FullMethodName        = "/reeve.cluster.v1.ManagementService/AddRole"
-	ManagementService_RemoveRole_FullMethodName     = "/reeve.cluster.v1.ManagementService/RemoveRole"
-	ManagementService_SetRoles_FullMethodName       = "/reeve.cluster.v1.ManagementService/SetRoles"
-	ManagementService_AddPlugin_FullMethodName      = "/reeve.cluster.v1.ManagementService/AddPlugin"
-	ManagementService_ApprovePlugin_FullMethodName  = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
-	ManagementService_SetGrants_FullMethodName      = "/reeve.cluster.v1.ManagementService/SetGrants"
-	ManagementService_RemovePlugin_FullMethodName   = "/reeve.cluster.v1.ManagementService/RemovePlugin"
-	ManagementService_GetPolicy_FullMethodName      = "/reeve.cluster.v1.ManagementService/GetPolicy"
-	ManagementService_SetPolicy_FullMethodName      = "/reeve.cluster.v1.ManagementService/SetPolicy"
-	ManagementService_ListPlugins_FullMethodName    = "/reeve.cluster.v1.ManagementService/ListPlugins"
-	ManagementService_Login_FullMethodName          = "/reeve.cluster.v1.ManagementService/Login"
-	ManagementService_AddOperator_FullMethodName    = "/reeve.cluster.v1.ManagementService/AddOperator"
-	ManagementService_ListOperators_FullMethodName  = "/reeve.cluster.v1.ManagementService/ListOperators"
-	ManagementService_RevokeOperator_FullMethodName = "/reeve.cluster.v1.ManagementService/RevokeOperator"
-	ManagementService_ListAudit_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListAudit"
+	EnrolmentService_Register_FullMethodName = "/reeve.cluster.v1.EnrolmentService/Register"
+	EnrolmentService_Await_FullMethodName    = "/reeve.cluster.v1.EnrolmentService/Await"
+	EnrolmentService_Commit_FullMethodName   = "/reeve.cluster.v1.EnrolmentService/Commit"
+	EnrolmentService_Join_FullMethodName     = "/reeve.cluster.v1.EnrolmentService/Join"
+)
+
+// EnrolmentServiceClient is the client API for EnrolmentService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// EnrolmentService takes machines into the cluster, and gives nodes whose volume is locked their key. Who calls is told by the key of a self-signed
+// certificate: the node key for Register, Await and Commit, the join key for Join.
+type EnrolmentServiceClient interface {
+	// Register makes a record of the node: New, or Standby if its ticket approves. Again with the same key it returns the record as it is, and its ticket is
+	// not asked for nor spent. Unauthenticated if the ticket is none, was revoked, has expired or is spent, without saying which to who does not have its secret;
+	// PermissionDenied if the ticket does not allow what is asked for; FailedPrecondition if the node was removed; ResourceExhausted if too many nodes wait for
+	// approval, or register at once.
+	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Await streams the state of the caller's own record: the present one at once, then every change. NotFound if there is none.
+	Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitResponse], error)
+	// Commit makes a node that is Standby Up: the cluster takes its half of the key of the node's volume (CUK) and gives it what a member needs. Again with the
+	// same CUK it answers the same. FailedPrecondition if the node is not approved; AlreadyExists if another CUK is known.
+	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
+	// Join returns the CUK of the node whose join key the caller has proved. NotFound if there is no such node, or the cluster does not have its CUK;
+	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if the node was removed, or its incarnation is refused.
+	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
+}
+
+type enrolmentServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewEnrolmentServiceClient(cc grpc.ClientConnInterface) EnrolmentServiceClient {
+	return &enrolmentServiceClient{cc}
+}
+
+func (c *enrolmentServiceClient) Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RegisterResponse)
+	err := c.cc.Invoke(ctx, EnrolmentService_Register_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *enrolmentServiceClient) Await(ctx context.Context, in *AwaitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AwaitResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &EnrolmentService_ServiceDesc.Streams[0], EnrolmentService_Await_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AwaitRequest, AwaitResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EnrolmentService_AwaitClient = grpc.ServerStreamingClient[AwaitResponse]
+
+func (c *enrolmentServiceClient) Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CommitResponse)
+	err := c.cc.Invoke(ctx, EnrolmentService_Commit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *enrolmentServiceClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinResponse)
+	err := c.cc.Invoke(ctx, EnrolmentService_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// EnrolmentServiceServer is the server API for EnrolmentService service.
+// All implementations must embed UnimplementedEnrolmentServiceServer
+// for forward compatibility.
+//
+// EnrolmentService takes machines into the cluster, and gives nodes whose volume is locked their key. Who calls is told by the key of a self-signed
+// certificate: the node key for Register, Await and Commit, the join key for Join.
+type EnrolmentServiceServer interface {
+	// Register makes a record of the node: New, or Standby if its ticket approves. Again with the same key it returns the record as it is, and its ticket is
+	// not asked for nor spent. Unauthenticated if the ticket is none, was revoked, has expired or is spent, without saying which to who does not have its secret;
+	// PermissionDenied if the ticket does not allow what is asked for; FailedPrecondition if the node was removed; ResourceExhausted if too many nodes wait for
+	// approval, or register at once.
+	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
+	// Await streams the state of the caller's own record: the present one at once, then every change. NotFound if there is none.
+	Await(*AwaitRequest, grpc.ServerStreamingServer[AwaitResponse]) error
+	// Commit makes a node that is Standby Up: the cluster takes its half of the key of the node's volume (CUK) and gives it what a member needs. Again with the
+	// same CUK it answers the same. FailedPrecondition if the node is not approved; AlreadyExists if another CUK is known.
+	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
+	// Join returns the CUK of the node whose join key the caller has proved. NotFound if there is no such node, or the cluster does not have its CUK;
+	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if the node was removed, or its incarnation is refused.
+	Join(context.Context, *JoinRequest) (*JoinResponse, error)
+	mustEmbedUnimplementedEnrolmentServiceServer()
+}
+
+// UnimplementedEnrolmentServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedEnrolmentServiceServer struct{}
+
+func (UnimplementedEnrolmentServiceServer) Register(context.Context, *RegisterRequest) (*RegisterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Register not implemented")
+}
+func (UnimplementedEnrolmentServiceServer) Await(*AwaitRequest, grpc.ServerStreamingServer[AwaitResponse]) error {
+	return status.Error(codes.Unimplemented, "method Await not implemented")
+}
+func (UnimplementedEnrolmentServiceServer) Commit(context.Context, *CommitRequest) (*CommitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Commit not implemented")
+}
+func (UnimplementedEnrolmentServiceServer) Join(context.Context, *JoinRequest) (*JoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedEnrolmentServiceServer) mustEmbedUnimplementedEnrolmentServiceServer() {}
+func (UnimplementedEnrolmentServiceServer) testEmbeddedByValue()                          {}
+
+// UnsafeEnrolmentServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to EnrolmentServiceServer will
+// result in compilation errors.
+type UnsafeEnrolmentServiceServer interface {
+	mustEmbedUnimplementedEnrolmentServiceServer()
+}
+
+func RegisterEnrolmentServiceServer(s grpc.ServiceRegistrar, srv EnrolmentServiceServer) {
+	// If the following call panics, it indicates UnimplementedEnrolmentServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&EnrolmentService_ServiceDesc, srv)
+}
+
+func _EnrolmentService_Register_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RegisterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnrolmentServiceServer).Register(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EnrolmentService_Register_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnrolmentServiceServer).Register(ctx, req.(*RegisterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _EnrolmentService_Await_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AwaitRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EnrolmentServiceServer).Await(m, &grpc.GenericServerStream[AwaitRequest, AwaitResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type EnrolmentService_AwaitServer = grpc.ServerStreamingServer[AwaitResponse]
+
+func _EnrolmentService_Commit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CommitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnrolmentServiceServer).Commit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EnrolmentService_Commit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnrolmentServiceServer).Commit(ctx, req.(*CommitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _EnrolmentService_Join_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EnrolmentServiceServer).Join(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EnrolmentService_Join_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EnrolmentServiceServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// EnrolmentService_ServiceDesc is the grpc.ServiceDesc for EnrolmentService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var EnrolmentService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "reeve.cluster.v1.EnrolmentService",
+	HandlerType: (*EnrolmentServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Register",
+			Handler:    _EnrolmentService_Register_Handler,
+		},
+		{
+			MethodName: "Commit",
+			Handler:    _EnrolmentService_Commit_Handler,
+		},
+		{
+			MethodName: "Join",
+			Handler:    _EnrolmentService_Join_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Await",
+			Handler:       _EnrolmentService_Await_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "reeve/cluster/v1/cluster.proto",
+}
+
+const (
+	ManagementService_CreateTicket_FullMethodName     = "/reeve.cluster.v1.ManagementService/CreateTicket"
+	ManagementService_ListTickets_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListTickets"
+	ManagementService_RevokeTicket_FullMethodName     = "/reeve.cluster.v1.ManagementService/RevokeTicket"
+	ManagementService_ApproveNode_FullMethodName      = "/reeve.cluster.v1.ManagementService/ApproveNode"
+	ManagementService_AcceptNode_FullMethodName       = "/reeve.cluster.v1.ManagementService/AcceptNode"
+	ManagementService_SetLabels_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetLabels"
+	ManagementService_DrainNode_FullMethodName        = "/reeve.cluster.v1.ManagementService/DrainNode"
+	ManagementService_DecommissionNode_FullMethodName = "/reeve.cluster.v1.ManagementService/DecommissionNode"
+	ManagementService_DeleteNode_FullMethodName       = "/reeve.cluster.v1.ManagementService/DeleteNode"
+	ManagementService_ListCertificates_FullMethodName = "/reeve.cluster.v1.ManagementService/ListCertificates"
+	ManagementService_RotateCA_FullMethodName         = "/reeve.cluster.v1.ManagementService/RotateCA"
+	ManagementService_GetClusterInfo_FullMethodName   = "/reeve.cluster.v1.ManagementService/GetClusterInfo"
+	ManagementService_ListNodes_FullMethodName        = "/reeve.cluster.v1.ManagementService/ListNodes"
+	ManagementService_GetNode_FullMethodName          = "/reeve.cluster.v1.ManagementService/GetNode"
+	ManagementService_WatchNode_FullMethodName        = "/reeve.cluster.v1.ManagementService/WatchNode"
+	ManagementService_AddRole_FullMethodName          = "/reeve.cluster.v1.ManagementService/AddRole"
+	ManagementService_RemoveRole_FullMethodName       = "/reeve.cluster.v1.ManagementService/RemoveRole"
+	ManagementService_SetRoles_FullMethodName         = "/reeve.cluster.v1.ManagementService/SetRoles"
+	ManagementService_AddPlugin_FullMethodName        = "/reeve.cluster.v1.ManagementService/AddPlugin"
+	ManagementService_ApprovePlugin_FullMethodName    = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
+	ManagementService_SetGrants_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetGrants"
+	ManagementService_RemovePlugin_FullMethodName     = "/reeve.cluster.v1.ManagementService/RemovePlugin"
+	ManagementService_GetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/GetPolicy"
+	ManagementService_SetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetPolicy"
+	ManagementService_ListPlugins_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListPlugins"
+	ManagementService_Login_FullMethodName            = "/reeve.cluster.v1.ManagementService/Login"
+	ManagementService_AddOperator_FullMethodName      = "/reeve.cluster.v1.ManagementService/AddOperator"
+	ManagementService_ListOperators_FullMethodName    = "/reeve.cluster.v1.ManagementService/ListOperators"
+	ManagementService_RevokeOperator_FullMethodName   = "/reeve.cluster.v1.ManagementService/RevokeOperator"
+	ManagementService_ListAudit_FullMethodName        = "/reeve.cluster.v1.ManagementService/ListAudit"
 )
 
 // ManagementServiceClient is the client API for ManagementService service.
@@ -438,6 +739,35 @@ const (
 //
 // ManagementService is for operators.
 type ManagementServiceClient interface {
+	// CreateTicket makes a ticket. The answer is the only place where its secret ever is.
+	CreateTicket(ctx context.Context, in *CreateTicketRequest, opts ...grpc.CallOption) (*CreateTicketResponse, error)
+	// ListTickets returns the tickets that are not revoked, expired ones among them for a day.
+	ListTickets(ctx context.Context, in *ListTicketsRequest, opts ...grpc.CallOption) (*ListTicketsResponse, error)
+	// RevokeTicket takes a ticket back: nobody registers with it any more. Nodes that have, stay. NotFound if there is none.
+	RevokeTicket(ctx context.Context, in *RevokeTicketRequest, opts ...grpc.CallOption) (*RevokeTicketResponse, error)
+	// ApproveNode makes a node that is New Standby, with the roles and labels that it asked for or those of the request. A node that is Standby or Up already
+	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed.
+	ApproveNode(ctx context.Context, in *ApproveNodeRequest, opts ...grpc.CallOption) (*ApproveNodeResponse, error)
+	// AcceptNode has the cluster take the next start of a node for the right one, whatever number it has: after its disk was restored from a copy, or when one of
+	// two machines with its key was switched off.
+	AcceptNode(ctx context.Context, in *AcceptNodeRequest, opts ...grpc.CallOption) (*AcceptNodeResponse, error)
+	// SetLabels changes the labels of a node.
+	SetLabels(ctx context.Context, in *SetLabelsRequest, opts ...grpc.CallOption) (*SetLabelsResponse, error)
+	// DrainNode has a node hold its roles back, but for those that the cluster itself runs on, or lets them run again.
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and is
+	// never a member again. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
+	DecommissionNode(ctx context.Context, in *DecommissionNodeRequest, opts ...grpc.CallOption) (*DecommissionNodeResponse, error)
+	// DeleteNode removes a node that is dead: at once Decommissioned, its certificates are worth nothing, and its member is taken out of the consensus store. What
+	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
+	// that can be, and the answer names them.
+	DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error)
+	// ListCertificates returns every certificate that the cluster has issued and that is in use, with its end: those of the CA, of nodes, of role instances and of the
+	// curators.
+	ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error)
+	// RotateCA takes the next step of putting a new cluster CA in the place of the old one: PREPARE makes it known, ACTIVATE signs by it, RETIRE forgets the old one.
+	// FailedPrecondition if that is not the next step, or nodes have not come as far as it needs: their names are said.
+	RotateCA(ctx context.Context, in *RotateCARequest, opts ...grpc.CallOption) (*RotateCAResponse, error)
 	GetClusterInfo(ctx context.Context, in *GetClusterInfoRequest, opts ...grpc.CallOption) (*GetClusterInfoResponse, error)
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesResponse, error)
 	// GetNode returns a node by its ID, or by an unambiguous beginning of it of at least 8 characters. NotFound, or InvalidArgument if several match.
@@ -491,6 +821,116 @@ type managementServiceClient struct {
 
 func NewManagementServiceClient(cc grpc.ClientConnInterface) ManagementServiceClient {
 	return &managementServiceClient{cc}
+}
+
+func (c *managementServiceClient) CreateTicket(ctx context.Context, in *CreateTicketRequest, opts ...grpc.CallOption) (*CreateTicketResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateTicketResponse)
+	err := c.cc.Invoke(ctx, ManagementService_CreateTicket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ListTickets(ctx context.Context, in *ListTicketsRequest, opts ...grpc.CallOption) (*ListTicketsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTicketsResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ListTickets_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) RevokeTicket(ctx context.Context, in *RevokeTicketRequest, opts ...grpc.CallOption) (*RevokeTicketResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeTicketResponse)
+	err := c.cc.Invoke(ctx, ManagementService_RevokeTicket_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ApproveNode(ctx context.Context, in *ApproveNodeRequest, opts ...grpc.CallOption) (*ApproveNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApproveNodeResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ApproveNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) AcceptNode(ctx context.Context, in *AcceptNodeRequest, opts ...grpc.CallOption) (*AcceptNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptNodeResponse)
+	err := c.cc.Invoke(ctx, ManagementService_AcceptNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) SetLabels(ctx context.Context, in *SetLabelsRequest, opts ...grpc.CallOption) (*SetLabelsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetLabelsResponse)
+	err := c.cc.Invoke(ctx, ManagementService_SetLabels_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, ManagementService_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) DecommissionNode(ctx context.Context, in *DecommissionNodeRequest, opts ...grpc.CallOption) (*DecommissionNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DecommissionNodeResponse)
+	err := c.cc.Invoke(ctx, ManagementService_DecommissionNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) DeleteNode(ctx context.Context, in *DeleteNodeRequest, opts ...grpc.CallOption) (*DeleteNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteNodeResponse)
+	err := c.cc.Invoke(ctx, ManagementService_DeleteNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) ListCertificates(ctx context.Context, in *ListCertificatesRequest, opts ...grpc.CallOption) (*ListCertificatesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCertificatesResponse)
+	err := c.cc.Invoke(ctx, ManagementService_ListCertificates_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) RotateCA(ctx context.Context, in *RotateCARequest, opts ...grpc.CallOption) (*RotateCAResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateCAResponse)
+	err := c.cc.Invoke(ctx, ManagementService_RotateCA_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *managementServiceClient) GetClusterInfo(ctx context.Context, in *GetClusterInfoRequest, opts ...grpc.CallOption) (*GetClusterInfoResponse, error) {
@@ -698,6 +1138,35 @@ func (c *managementServiceClient) ListAudit(ctx context.Context, in *ListAuditRe
 //
 // ManagementService is for operators.
 type ManagementServiceServer interface {
+	// CreateTicket makes a ticket. The answer is the only place where its secret ever is.
+	CreateTicket(context.Context, *CreateTicketRequest) (*CreateTicketResponse, error)
+	// ListTickets returns the tickets that are not revoked, expired ones among them for a day.
+	ListTickets(context.Context, *ListTicketsRequest) (*ListTicketsResponse, error)
+	// RevokeTicket takes a ticket back: nobody registers with it any more. Nodes that have, stay. NotFound if there is none.
+	RevokeTicket(context.Context, *RevokeTicketRequest) (*RevokeTicketResponse, error)
+	// ApproveNode makes a node that is New Standby, with the roles and labels that it asked for or those of the request. A node that is Standby or Up already
+	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed.
+	ApproveNode(context.Context, *ApproveNodeRequest) (*ApproveNodeResponse, error)
+	// AcceptNode has the cluster take the next start of a node for the right one, whatever number it has: after its disk was restored from a copy, or when one of
+	// two machines with its key was switched off.
+	AcceptNode(context.Context, *AcceptNodeRequest) (*AcceptNodeResponse, error)
+	// SetLabels changes the labels of a node.
+	SetLabels(context.Context, *SetLabelsRequest) (*SetLabelsResponse, error)
+	// DrainNode has a node hold its roles back, but for those that the cluster itself runs on, or lets them run again.
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and is
+	// never a member again. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
+	DecommissionNode(context.Context, *DecommissionNodeRequest) (*DecommissionNodeResponse, error)
+	// DeleteNode removes a node that is dead: at once Decommissioned, its certificates are worth nothing, and its member is taken out of the consensus store. What
+	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
+	// that can be, and the answer names them.
+	DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error)
+	// ListCertificates returns every certificate that the cluster has issued and that is in use, with its end: those of the CA, of nodes, of role instances and of the
+	// curators.
+	ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error)
+	// RotateCA takes the next step of putting a new cluster CA in the place of the old one: PREPARE makes it known, ACTIVATE signs by it, RETIRE forgets the old one.
+	// FailedPrecondition if that is not the next step, or nodes have not come as far as it needs: their names are said.
+	RotateCA(context.Context, *RotateCARequest) (*RotateCAResponse, error)
 	GetClusterInfo(context.Context, *GetClusterInfoRequest) (*GetClusterInfoResponse, error)
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesResponse, error)
 	// GetNode returns a node by its ID, or by an unambiguous beginning of it of at least 8 characters. NotFound, or InvalidArgument if several match.
@@ -753,6 +1222,39 @@ type ManagementServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedManagementServiceServer struct{}
 
+func (UnimplementedManagementServiceServer) CreateTicket(context.Context, *CreateTicketRequest) (*CreateTicketResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateTicket not implemented")
+}
+func (UnimplementedManagementServiceServer) ListTickets(context.Context, *ListTicketsRequest) (*ListTicketsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTickets not implemented")
+}
+func (UnimplementedManagementServiceServer) RevokeTicket(context.Context, *RevokeTicketRequest) (*RevokeTicketResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeTicket not implemented")
+}
+func (UnimplementedManagementServiceServer) ApproveNode(context.Context, *ApproveNodeRequest) (*ApproveNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApproveNode not implemented")
+}
+func (UnimplementedManagementServiceServer) AcceptNode(context.Context, *AcceptNodeRequest) (*AcceptNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptNode not implemented")
+}
+func (UnimplementedManagementServiceServer) SetLabels(context.Context, *SetLabelsRequest) (*SetLabelsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLabels not implemented")
+}
+func (UnimplementedManagementServiceServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedManagementServiceServer) DecommissionNode(context.Context, *DecommissionNodeRequest) (*DecommissionNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DecommissionNode not implemented")
+}
+func (UnimplementedManagementServiceServer) DeleteNode(context.Context, *DeleteNodeRequest) (*DeleteNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteNode not implemented")
+}
+func (UnimplementedManagementServiceServer) ListCertificates(context.Context, *ListCertificatesRequest) (*ListCertificatesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCertificates not implemented")
+}
+func (UnimplementedManagementServiceServer) RotateCA(context.Context, *RotateCARequest) (*RotateCAResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateCA not implemented")
+}
 func (UnimplementedManagementServiceServer) GetClusterInfo(context.Context, *GetClusterInfoRequest) (*GetClusterInfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetClusterInfo not implemented")
 }
@@ -829,6 +1331,204 @@ func RegisterManagementServiceServer(s grpc.ServiceRegistrar, srv ManagementServ
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&ManagementService_ServiceDesc, srv)
+}
+
+func _ManagementService_CreateTicket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTicketRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).CreateTicket(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_CreateTicket_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).CreateTicket(ctx, req.(*CreateTicketRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ListTickets_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTicketsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ListTickets(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ListTickets_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ListTickets(ctx, req.(*ListTicketsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_RevokeTicket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeTicketRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).RevokeTicket(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_RevokeTicket_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).RevokeTicket(ctx, req.(*RevokeTicketRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ApproveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApproveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ApproveNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ApproveNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ApproveNode(ctx, req.(*ApproveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_AcceptNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).AcceptNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_AcceptNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).AcceptNode(ctx, req.(*AcceptNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_SetLabels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetLabelsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).SetLabels(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_SetLabels_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).SetLabels(ctx, req.(*SetLabelsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_DecommissionNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DecommissionNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).DecommissionNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_DecommissionNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).DecommissionNode(ctx, req.(*DecommissionNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_DeleteNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).DeleteNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_DeleteNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).DeleteNode(ctx, req.(*DeleteNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_ListCertificates_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCertificatesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).ListCertificates(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_ListCertificates_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).ListCertificates(ctx, req.(*ListCertificatesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_RotateCA_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateCARequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).RotateCA(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_RotateCA_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).RotateCA(ctx, req.(*RotateCARequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _ManagementService_GetClusterInfo_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -1173,6 +1873,50 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "reeve.cluster.v1.ManagementService",
 	HandlerType: (*ManagementServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CreateTicket",
+			Handler:    _ManagementService_CreateTicket_Handler,
+		},
+		{
+			MethodName: "ListTickets",
+			Handler:    _ManagementService_ListTickets_Handler,
+		},
+		{
+			MethodName: "RevokeTicket",
+			Handler:    _ManagementService_RevokeTicket_Handler,
+		},
+		{
+			MethodName: "ApproveNode",
+			Handler:    _ManagementService_ApproveNode_Handler,
+		},
+		{
+			MethodName: "AcceptNode",
+			Handler:    _ManagementService_AcceptNode_Handler,
+		},
+		{
+			MethodName: "SetLabels",
+			Handler:    _ManagementService_SetLabels_Handler,
+		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _ManagementService_DrainNode_Handler,
+		},
+		{
+			MethodName: "DecommissionNode",
+			Handler:    _ManagementService_DecommissionNode_Handler,
+		},
+		{
+			MethodName: "DeleteNode",
+			Handler:    _ManagementService_DeleteNode_Handler,
+		},
+		{
+			MethodName: "ListCertificates",
+			Handler:    _ManagementService_ListCertificates_Handler,
+		},
+		{
+			MethodName: "RotateCA",
+			Handler:    _ManagementService_RotateCA_Handler,
+		},
 		{
 			MethodName: "GetClusterInfo",
 			Handler:    _ManagementService_GetClusterInfo_Handler,

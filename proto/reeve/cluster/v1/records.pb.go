@@ -448,7 +448,15 @@ type NodeRecord struct {
 	Created    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created,proto3" json:"created,omitempty"`
 	// Roles that are not assigned any more and whose data the node removes: their directories and logs, sorted. A role leaves the list when it is
 	// assigned again.
-	WipedRoles    []string `protobuf:"bytes,8,rep,name=wiped_roles,json=wipedRoles,proto3" json:"wiped_roles,omitempty"`
+	WipedRoles []string `protobuf:"bytes,8,rep,name=wiped_roles,json=wipedRoles,proto3" json:"wiped_roles,omitempty"`
+	// The node's Ed25519 join key: 32 bytes. It proves the node while its volume is locked. Empty for a node that cannot be unlocked by the cluster.
+	JoinPublicKey []byte `protobuf:"bytes,9,opt,name=join_public_key,json=joinPublicKey,proto3" json:"join_public_key,omitempty"`
+	// With what the node registered; absent for the first node of a cluster.
+	Registration *Registration `protobuf:"bytes,10,opt,name=registration,proto3" json:"registration,omitempty"`
+	// Whether the node's roles are held back, but for those that the cluster itself runs on (consensus, curator).
+	Drained bool `protobuf:"varint,11,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Since when the node is in its state.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,6 +547,411 @@ func (x *NodeRecord) GetWipedRoles() []string {
 	return nil
 }
 
+func (x *NodeRecord) GetJoinPublicKey() []byte {
+	if x != nil {
+		return x.JoinPublicKey
+	}
+	return nil
+}
+
+func (x *NodeRecord) GetRegistration() *Registration {
+	if x != nil {
+		return x.Registration
+	}
+	return nil
+}
+
+func (x *NodeRecord) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *NodeRecord) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// Registration is what a machine said of itself, and showed, when it registered. Nothing of it but the key and the ticket is proven.
+type Registration struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TicketId string                 `protobuf:"bytes,1,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// From where it called: host:port.
+	PeerAddress string `protobuf:"bytes,2,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	// Its addresses, as it says.
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Version of its core.
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// What seals its secrets: "file" or "tpm2".
+	Sealer string `protobuf:"bytes,5,opt,name=sealer,proto3" json:"sealer,omitempty"`
+	// Kind of its volume: "plain" is not encrypted.
+	Volume string `protobuf:"bytes,6,opt,name=volume,proto3" json:"volume,omitempty"`
+	// The roles that it asks for, sorted by name: with them it is approved, unless the owner says otherwise.
+	Roles []*RoleAssignment      `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`
+	// Whether the ticket approved it, without anybody having looked at it.
+	Automatic     bool `protobuf:"varint,9,opt,name=automatic,proto3" json:"automatic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Registration) Reset() {
+	*x = Registration{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Registration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Registration) ProtoMessage() {}
+
+func (x *Registration) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Registration.ProtoReflect.Descriptor instead.
+func (*Registration) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Registration) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *Registration) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *Registration) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Registration) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Registration) GetSealer() string {
+	if x != nil {
+		return x.Sealer
+	}
+	return ""
+}
+
+func (x *Registration) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Registration) GetRoles() []*RoleAssignment {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *Registration) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Registration) GetAutomatic() bool {
+	if x != nil {
+		return x.Automatic
+	}
+	return false
+}
+
+// Ticket is what a machine shows to register. Its secret is not part of it: the cluster keeps only a hash of that.
+type Ticket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 16 hexadecimal digits.
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Created *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created,proto3" json:"created,omitempty"`
+	// Who made it: "owner", or the operator's name.
+	CreatedBy string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Expires   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	// How many nodes may register with it, and how many have.
+	Uses uint32 `protobuf:"varint,5,opt,name=uses,proto3" json:"uses,omitempty"`
+	Used uint32 `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
+	// The roles that nodes may ask for, sorted; empty: any. Where any_role is not set and the ticket approves by itself, empty means none.
+	Roles []string `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
+	// The labels that every node which registers with it gets.
+	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether nodes that register with it are approved at once.
+	AutoApprove bool `protobuf:"varint,9,opt,name=auto_approve,json=autoApprove,proto3" json:"auto_approve,omitempty"`
+	// What it is for, for people.
+	Note          string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ticket) Reset() {
+	*x = Ticket{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ticket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ticket) ProtoMessage() {}
+
+func (x *Ticket) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
+func (*Ticket) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Ticket) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Ticket) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Ticket) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *Ticket) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *Ticket) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *Ticket) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Ticket) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *Ticket) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Ticket) GetAutoApprove() bool {
+	if x != nil {
+		return x.AutoApprove
+	}
+	return false
+}
+
+func (x *Ticket) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+// TicketText is what the text of a ticket holds: all that a machine needs to register. The text is "reeve1." and the base64url (without padding) of the
+// message (package proto/ticket).
+type TicketText struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TicketId string                 `protobuf:"bytes,1,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// 32 random bytes.
+	Secret    []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// SHA-256 of the public keys (SubjectPublicKeyInfo, DER) of the certificates of the cluster CA.
+	CaPins [][]byte `protobuf:"bytes,4,rep,name=ca_pins,json=caPins,proto3" json:"ca_pins,omitempty"`
+	// host:port of curators.
+	Curators      []string `protobuf:"bytes,5,rep,name=curators,proto3" json:"curators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TicketText) Reset() {
+	*x = TicketText{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TicketText) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TicketText) ProtoMessage() {}
+
+func (x *TicketText) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TicketText.ProtoReflect.Descriptor instead.
+func (*TicketText) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TicketText) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *TicketText) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
+func (x *TicketText) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *TicketText) GetCaPins() [][]byte {
+	if x != nil {
+		return x.CaPins
+	}
+	return nil
+}
+
+func (x *TicketText) GetCurators() []string {
+	if x != nil {
+		return x.Curators
+	}
+	return nil
+}
+
+// Incarnation tells one start of a node's core from every other one. Two that are alike in number and differ in nonce are two machines with one key; a lower one is of
+// a copy of the node's disk.
+type Incarnation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows with every start of the core.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Random: 16 bytes.
+	Nonce         []byte `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Incarnation) Reset() {
+	*x = Incarnation{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Incarnation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Incarnation) ProtoMessage() {}
+
+func (x *Incarnation) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
+func (*Incarnation) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Incarnation) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Incarnation) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
 // RoleAssignment is a role that a node should run.
 type RoleAssignment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -546,14 +959,16 @@ type RoleAssignment struct {
 	// A JSON document; empty: none.
 	Configuration string `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	// Grows with every change of the configuration.
-	Generation    uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint64 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The role is not to run here any more, and runs on until the consensus store has let the node's member go. Only roles that provide reeve.consensus.v1.
+	Leaving       bool `protobuf:"varint,4,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RoleAssignment) Reset() {
 	*x = RoleAssignment{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +980,7 @@ func (x *RoleAssignment) String() string {
 func (*RoleAssignment) ProtoMessage() {}
 
 func (x *RoleAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +993,7 @@ func (x *RoleAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleAssignment.ProtoReflect.Descriptor instead.
 func (*RoleAssignment) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RoleAssignment) GetRole() string {
@@ -600,6 +1015,13 @@ func (x *RoleAssignment) GetGeneration() uint64 {
 		return x.Generation
 	}
 	return 0
+}
+
+func (x *RoleAssignment) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
 }
 
 // PluginRecord is what the catalog holds of a plugin. Version, digests and manifest are those of the version that runs: they are empty as long as none
@@ -629,7 +1051,7 @@ type PluginRecord struct {
 
 func (x *PluginRecord) Reset() {
 	*x = PluginRecord{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +1063,7 @@ func (x *PluginRecord) String() string {
 func (*PluginRecord) ProtoMessage() {}
 
 func (x *PluginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +1076,7 @@ func (x *PluginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginRecord.ProtoReflect.Descriptor instead.
 func (*PluginRecord) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PluginRecord) GetName() string {
@@ -748,7 +1170,7 @@ type PluginVersion struct {
 
 func (x *PluginVersion) Reset() {
 	*x = PluginVersion{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +1182,7 @@ func (x *PluginVersion) String() string {
 func (*PluginVersion) ProtoMessage() {}
 
 func (x *PluginVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +1195,7 @@ func (x *PluginVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginVersion.ProtoReflect.Descriptor instead.
 func (*PluginVersion) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PluginVersion) GetVersion() string {
@@ -810,7 +1232,7 @@ type ClusterPolicy struct {
 	Isolation IsolationPolicy        `protobuf:"varint,1,opt,name=isolation,proto3,enum=reeve.cluster.v1.IsolationPolicy" json:"isolation,omitempty"`
 	// Grows with every change.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// From where a node may get the cluster's half of the key of its volume (CUK), sorted: "recovery", "tpm". "recovery" is always among them. Empty: all of
+	// From where a node may get the cluster's half of the key of its volume (CUK), sorted: "cluster", "recovery", "tpm". "recovery" is always among them. Empty: all of
 	// them.
 	CukSources    []string `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -819,7 +1241,7 @@ type ClusterPolicy struct {
 
 func (x *ClusterPolicy) Reset() {
 	*x = ClusterPolicy{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -831,7 +1253,7 @@ func (x *ClusterPolicy) String() string {
 func (*ClusterPolicy) ProtoMessage() {}
 
 func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -844,7 +1266,7 @@ func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicy.ProtoReflect.Descriptor instead.
 func (*ClusterPolicy) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ClusterPolicy) GetIsolation() IsolationPolicy {
@@ -881,7 +1303,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1315,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1328,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Missing) GetName() string {
@@ -936,7 +1358,7 @@ type RoleGrants struct {
 
 func (x *RoleGrants) Reset() {
 	*x = RoleGrants{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1370,7 @@ func (x *RoleGrants) String() string {
 func (*RoleGrants) ProtoMessage() {}
 
 func (x *RoleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1383,7 @@ func (x *RoleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleGrants.ProtoReflect.Descriptor instead.
 func (*RoleGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RoleGrants) GetRole() string {
@@ -1001,15 +1423,17 @@ type NodeStatus struct {
 	Version  string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Reported *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=reported,proto3" json:"reported,omitempty"`
 	// What the node cannot enforce of the sandboxes of its roles, sorted by name; empty: everything is enforced.
-	Missing       []*Missing     `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
-	Storage       *StorageStatus `protobuf:"bytes,10,opt,name=storage,proto3" json:"storage,omitempty"`
+	Missing []*Missing     `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
+	Storage *StorageStatus `protobuf:"bytes,10,opt,name=storage,proto3" json:"storage,omitempty"`
+	// The node's membership of its cluster, as it sees it, with the reason and since when.
+	Membership    *v11.Membership `protobuf:"bytes,11,opt,name=membership,proto3" json:"membership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1445,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1458,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1107,6 +1531,13 @@ func (x *NodeStatus) GetStorage() *StorageStatus {
 	return nil
 }
 
+func (x *NodeStatus) GetMembership() *v11.Membership {
+	if x != nil {
+		return x.Membership
+	}
+	return nil
+}
+
 // StorageStatus is the state of a node's volume and of what keeps its keys.
 type StorageStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1135,7 +1566,7 @@ type StorageStatus struct {
 
 func (x *StorageStatus) Reset() {
 	*x = StorageStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1578,7 @@ func (x *StorageStatus) String() string {
 func (*StorageStatus) ProtoMessage() {}
 
 func (x *StorageStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1591,7 @@ func (x *StorageStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageStatus.ProtoReflect.Descriptor instead.
 func (*StorageStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StorageStatus) GetState() StorageState {
@@ -1246,7 +1677,7 @@ type CukSource struct {
 
 func (x *CukSource) Reset() {
 	*x = CukSource{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1689,7 @@ func (x *CukSource) String() string {
 func (*CukSource) ProtoMessage() {}
 
 func (x *CukSource) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1702,7 @@ func (x *CukSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CukSource.ProtoReflect.Descriptor instead.
 func (*CukSource) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CukSource) GetName() string {
@@ -1330,7 +1761,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1773,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1786,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -1498,7 +1929,7 @@ type RolledBack struct {
 
 func (x *RolledBack) Reset() {
 	*x = RolledBack{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1941,7 @@ func (x *RolledBack) String() string {
 func (*RolledBack) ProtoMessage() {}
 
 func (x *RolledBack) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1954,7 @@ func (x *RolledBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
 func (*RolledBack) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RolledBack) GetVersion() string {
@@ -1580,7 +2011,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +2023,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +2036,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -1697,7 +2128,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +2140,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +2153,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Operator) GetName() string {
@@ -1774,14 +2205,18 @@ type Node struct {
 	// Absent if the node has never reported.
 	Status *NodeStatus `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// Whether the node's heartbeat is fresh.
-	Healthy       bool `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Healthy bool `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// What is wrong with it that somebody has to look at: two machines with its key, an older copy of its disk. Empty: nothing is known.
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What the consensus store says of the node's member; absent if it has none and is to have none.
+	Store         *StoreMembership `protobuf:"bytes,5,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +2228,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +2241,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -1830,11 +2265,97 @@ func (x *Node) GetHealthy() bool {
 	return false
 }
 
+func (x *Node) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *Node) GetStore() *StoreMembership {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+// StoreMembership is a node's place in the consensus store, as its leader last told.
+type StoreMembership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: it has no member yet.
+	MemberId string `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Learner  bool   `protobuf:"varint,2,opt,name=learner,proto3" json:"learner,omitempty"`
+	// What is being done to have it as it should be, and what that waits for; empty: nothing is to be done.
+	Step string `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	// Whether the step was given up, or is refused: the step says why.
+	Stuck         bool `protobuf:"varint,4,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreMembership) Reset() {
+	*x = StoreMembership{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreMembership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreMembership) ProtoMessage() {}
+
+func (x *StoreMembership) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreMembership.ProtoReflect.Descriptor instead.
+func (*StoreMembership) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreMembership) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *StoreMembership) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *StoreMembership) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *StoreMembership) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
+}
+
 var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x9a\x03\n" +
+	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xd2\x04\n" +
 	"\n" +
 	"NodeRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -1848,16 +2369,59 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"generation\x124\n" +
 	"\acreated\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1f\n" +
 	"\vwiped_roles\x18\b \x03(\tR\n" +
-	"wipedRoles\x1a9\n" +
+	"wipedRoles\x12&\n" +
+	"\x0fjoin_public_key\x18\t \x01(\fR\rjoinPublicKey\x12B\n" +
+	"\fregistration\x18\n" +
+	" \x01(\v2\x1e.reeve.cluster.v1.RegistrationR\fregistration\x12\x18\n" +
+	"\adrained\x18\v \x01(\bR\adrained\x120\n" +
+	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"j\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x02\n" +
+	"\fRegistration\x12\x1b\n" +
+	"\tticket_id\x18\x01 \x01(\tR\bticketId\x12!\n" +
+	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x16\n" +
+	"\x06sealer\x18\x05 \x01(\tR\x06sealer\x12\x16\n" +
+	"\x06volume\x18\x06 \x01(\tR\x06volume\x126\n" +
+	"\x05roles\x18\a \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12.\n" +
+	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
+	"\tautomatic\x18\t \x01(\bR\tautomatic\"\x91\x03\n" +
+	"\x06Ticket\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
+	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x03 \x01(\tR\tcreatedBy\x124\n" +
+	"\aexpires\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x12\n" +
+	"\x04uses\x18\x05 \x01(\rR\x04uses\x12\x12\n" +
+	"\x04used\x18\x06 \x01(\rR\x04used\x12\x14\n" +
+	"\x05roles\x18\a \x03(\tR\x05roles\x12<\n" +
+	"\x06labels\x18\b \x03(\v2$.reeve.cluster.v1.Ticket.LabelsEntryR\x06labels\x12!\n" +
+	"\fauto_approve\x18\t \x01(\bR\vautoApprove\x12\x12\n" +
+	"\x04note\x18\n" +
+	" \x01(\tR\x04note\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x01\n" +
+	"\n" +
+	"TicketText\x12\x1b\n" +
+	"\tticket_id\x18\x01 \x01(\tR\bticketId\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x17\n" +
+	"\aca_pins\x18\x04 \x03(\fR\x06caPins\x12\x1a\n" +
+	"\bcurators\x18\x05 \x03(\tR\bcurators\";\n" +
+	"\vIncarnation\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\fR\x05nonce\"\x84\x01\n" +
 	"\x0eRoleAssignment\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12$\n" +
 	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xc6\x04\n" +
+	"generation\x12\x18\n" +
+	"\aleaving\x18\x04 \x01(\bR\aleaving\"\xc6\x04\n" +
 	"\fPluginRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12E\n" +
@@ -1898,7 +2462,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"RoleGrants\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12%\n" +
 	"\x0econsensus_user\x18\x02 \x01(\tR\rconsensusUser\x12,\n" +
-	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xb9\x03\n" +
+	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xf4\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
@@ -1912,7 +2476,10 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\breported\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\breported\x123\n" +
 	"\amissing\x18\t \x03(\v2\x19.reeve.cluster.v1.MissingR\amissing\x129\n" +
 	"\astorage\x18\n" +
-	" \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\"\xd2\x02\n" +
+	" \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\x129\n" +
+	"\n" +
+	"membership\x18\v \x01(\v2\x19.reeve.host.v1.MembershipR\n" +
+	"membership\"\xd2\x02\n" +
 	"\rStorageStatus\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.reeve.cluster.v1.StorageStateR\x05state\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
@@ -1985,11 +2552,18 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"public_key\x18\x04 \x01(\fR\tpublicKey\x124\n" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\x8c\x01\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\xdf\x01\n" +
 	"\x04Node\x124\n" +
 	"\x06record\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x06record\x124\n" +
 	"\x06status\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\x12\x18\n" +
-	"\ahealthy\x18\x03 \x01(\bR\ahealthy*\xa5\x01\n" +
+	"\ahealthy\x18\x03 \x01(\bR\ahealthy\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x127\n" +
+	"\x05store\x18\x05 \x01(\v2!.reeve.cluster.v1.StoreMembershipR\x05store\"r\n" +
+	"\x0fStoreMembership\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x18\n" +
+	"\alearner\x18\x02 \x01(\bR\alearner\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\tR\x04step\x12\x14\n" +
+	"\x05stuck\x18\x04 \x01(\bR\x05stuck*\xa5\x01\n" +
 	"\tNodeState\x12\x1a\n" +
 	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eNODE_STATE_NEW\x10\x01\x12\x16\n" +
@@ -2044,7 +2618,7 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
 	(IsolationPolicy)(0),          // 1: reeve.cluster.v1.IsolationPolicy
@@ -2054,77 +2628,93 @@ var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(Isolation)(0),                // 5: reeve.cluster.v1.Isolation
 	(OperatorRole)(0),             // 6: reeve.cluster.v1.OperatorRole
 	(*NodeRecord)(nil),            // 7: reeve.cluster.v1.NodeRecord
-	(*RoleAssignment)(nil),        // 8: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 9: reeve.cluster.v1.PluginRecord
-	(*PluginVersion)(nil),         // 10: reeve.cluster.v1.PluginVersion
-	(*ClusterPolicy)(nil),         // 11: reeve.cluster.v1.ClusterPolicy
-	(*Missing)(nil),               // 12: reeve.cluster.v1.Missing
-	(*RoleGrants)(nil),            // 13: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 14: reeve.cluster.v1.NodeStatus
-	(*StorageStatus)(nil),         // 15: reeve.cluster.v1.StorageStatus
-	(*CukSource)(nil),             // 16: reeve.cluster.v1.CukSource
-	(*InstanceStatus)(nil),        // 17: reeve.cluster.v1.InstanceStatus
-	(*RolledBack)(nil),            // 18: reeve.cluster.v1.RolledBack
-	(*Failure)(nil),               // 19: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 20: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 21: reeve.cluster.v1.Node
-	nil,                           // 22: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 23: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 24: reeve.cluster.v1.PluginVersion.DigestsEntry
-	nil,                           // 25: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 27: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 28: reeve.role.v1.Grant
-	(v11.InstanceState)(0),        // 29: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 30: reeve.role.v1.Endpoint
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*Registration)(nil),          // 8: reeve.cluster.v1.Registration
+	(*Ticket)(nil),                // 9: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),            // 10: reeve.cluster.v1.TicketText
+	(*Incarnation)(nil),           // 11: reeve.cluster.v1.Incarnation
+	(*RoleAssignment)(nil),        // 12: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 13: reeve.cluster.v1.PluginRecord
+	(*PluginVersion)(nil),         // 14: reeve.cluster.v1.PluginVersion
+	(*ClusterPolicy)(nil),         // 15: reeve.cluster.v1.ClusterPolicy
+	(*Missing)(nil),               // 16: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 17: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 18: reeve.cluster.v1.NodeStatus
+	(*StorageStatus)(nil),         // 19: reeve.cluster.v1.StorageStatus
+	(*CukSource)(nil),             // 20: reeve.cluster.v1.CukSource
+	(*InstanceStatus)(nil),        // 21: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 22: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 23: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 24: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 25: reeve.cluster.v1.Node
+	(*StoreMembership)(nil),       // 26: reeve.cluster.v1.StoreMembership
+	nil,                           // 27: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 28: reeve.cluster.v1.Ticket.LabelsEntry
+	nil,                           // 29: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 30: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 31: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 33: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 34: reeve.role.v1.Grant
+	(*v11.Membership)(nil),        // 35: reeve.host.v1.Membership
+	(v11.InstanceState)(0),        // 36: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 37: reeve.role.v1.Endpoint
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	22, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	8,  // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	26, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	23, // 4: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	27, // 5: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	13, // 6: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	26, // 7: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	10, // 8: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
-	10, // 9: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
-	13, // 10: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
-	24, // 11: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
-	27, // 12: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
-	26, // 13: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
-	1,  // 14: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
-	28, // 15: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	5,  // 16: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	17, // 17: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	26, // 18: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	12, // 19: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	15, // 20: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
-	3,  // 21: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
-	16, // 22: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
-	4,  // 23: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
-	29, // 24: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	30, // 25: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	25, // 26: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	26, // 27: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	26, // 28: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	19, // 29: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	26, // 30: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	2,  // 31: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	18, // 32: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	26, // 33: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	26, // 34: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	31, // 35: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	6,  // 36: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	26, // 37: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	7,  // 38: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	14, // 39: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	27, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	12, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	32, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	8,  // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
+	32, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
+	12, // 6: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	32, // 7: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
+	32, // 8: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
+	32, // 9: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
+	28, // 10: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
+	29, // 11: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	33, // 12: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	17, // 13: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	32, // 14: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	14, // 15: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
+	14, // 16: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
+	17, // 17: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	30, // 18: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	33, // 19: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	32, // 20: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	1,  // 21: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
+	34, // 22: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	5,  // 23: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	21, // 24: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	32, // 25: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	16, // 26: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	19, // 27: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	35, // 28: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
+	3,  // 29: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	20, // 30: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	4,  // 31: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	36, // 32: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	37, // 33: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	31, // 34: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	32, // 35: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	32, // 36: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	23, // 37: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	32, // 38: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	2,  // 39: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	22, // 40: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	32, // 41: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	32, // 42: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	38, // 43: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	6,  // 44: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	32, // 45: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	7,  // 46: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	18, // 47: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	26, // 48: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -2132,14 +2722,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[12].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -144,6 +144,7 @@ type FormRequest struct {
 	//
 	//	*FormRequest_New
 	//	*FormRequest_Existing
+	//	*FormRequest_Join
 	How           isFormRequest_How `protobuf_oneof:"how"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -225,6 +226,15 @@ func (x *FormRequest) GetExisting() *FormExisting {
 	return nil
 }
 
+func (x *FormRequest) GetJoin() *FormJoin {
+	if x != nil {
+		if x, ok := x.How.(*FormRequest_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
 type isFormRequest_How interface {
 	isFormRequest_How()
 }
@@ -237,9 +247,54 @@ type FormRequest_Existing struct {
 	Existing *FormExisting `protobuf:"bytes,5,opt,name=existing,proto3,oneof"`
 }
 
+type FormRequest_Join struct {
+	Join *FormJoin `protobuf:"bytes,6,opt,name=join,proto3,oneof"`
+}
+
 func (*FormRequest_New) isFormRequest_How() {}
 
 func (*FormRequest_Existing) isFormRequest_How() {}
+
+func (*FormRequest_Join) isFormRequest_How() {}
+
+// FormJoin has the local member join the store that the cluster has. It asks the members that the directory names, and goes on with a join that was begun. The call
+// returns when the member is in the store, a learner still. While it cannot, it answers Unavailable with what it waits for. If the store has a member of this node
+// whose data is not here, that is a FormProblem: STORE_MISSING.
+type FormJoin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FormJoin) Reset() {
+	*x = FormJoin{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FormJoin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FormJoin) ProtoMessage() {}
+
+func (x *FormJoin) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FormJoin.ProtoReflect.Descriptor instead.
+func (*FormJoin) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
+}
 
 // FormNew makes a new store of one member, or goes on with one that an earlier FormNew of the same cluster began.
 type FormNew struct {
@@ -250,7 +305,7 @@ type FormNew struct {
 
 func (x *FormNew) Reset() {
 	*x = FormNew{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -262,7 +317,7 @@ func (x *FormNew) String() string {
 func (*FormNew) ProtoMessage() {}
 
 func (x *FormNew) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[1]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -275,7 +330,7 @@ func (x *FormNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormNew.ProtoReflect.Descriptor instead.
 func (*FormNew) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{1}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
 }
 
 // FormExisting opens the member whose data is on disk. A missing or foreign one is a FormProblem.
@@ -287,7 +342,7 @@ type FormExisting struct {
 
 func (x *FormExisting) Reset() {
 	*x = FormExisting{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +354,7 @@ func (x *FormExisting) String() string {
 func (*FormExisting) ProtoMessage() {}
 
 func (x *FormExisting) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[2]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +367,7 @@ func (x *FormExisting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormExisting.ProtoReflect.Descriptor instead.
 func (*FormExisting) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{2}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{3}
 }
 
 type FormResponse struct {
@@ -324,7 +379,7 @@ type FormResponse struct {
 
 func (x *FormResponse) Reset() {
 	*x = FormResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -336,7 +391,7 @@ func (x *FormResponse) String() string {
 func (*FormResponse) ProtoMessage() {}
 
 func (x *FormResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[3]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -349,7 +404,7 @@ func (x *FormResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormResponse.ProtoReflect.Descriptor instead.
 func (*FormResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{3}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FormResponse) GetMemberId() string {
@@ -370,7 +425,7 @@ type FormProblem struct {
 
 func (x *FormProblem) Reset() {
 	*x = FormProblem{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +437,7 @@ func (x *FormProblem) String() string {
 func (*FormProblem) ProtoMessage() {}
 
 func (x *FormProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[4]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +450,7 @@ func (x *FormProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FormProblem.ProtoReflect.Descriptor instead.
 func (*FormProblem) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{4}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FormProblem) GetKind() FormProblemKind {
@@ -426,7 +481,7 @@ type SetAccessRequest struct {
 
 func (x *SetAccessRequest) Reset() {
 	*x = SetAccessRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +493,7 @@ func (x *SetAccessRequest) String() string {
 func (*SetAccessRequest) ProtoMessage() {}
 
 func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[5]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +506,7 @@ func (x *SetAccessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessRequest.ProtoReflect.Descriptor instead.
 func (*SetAccessRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{5}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SetAccessRequest) GetCoreStart() int64 {
@@ -497,7 +552,7 @@ type AccessInstance struct {
 
 func (x *AccessInstance) Reset() {
 	*x = AccessInstance{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +564,7 @@ func (x *AccessInstance) String() string {
 func (*AccessInstance) ProtoMessage() {}
 
 func (x *AccessInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[6]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +577,7 @@ func (x *AccessInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessInstance.ProtoReflect.Descriptor instead.
 func (*AccessInstance) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{6}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AccessInstance) GetInstanceId() string {
@@ -582,7 +637,7 @@ type SetAccessResponse struct {
 
 func (x *SetAccessResponse) Reset() {
 	*x = SetAccessResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +649,7 @@ func (x *SetAccessResponse) String() string {
 func (*SetAccessResponse) ProtoMessage() {}
 
 func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[7]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +662,7 @@ func (x *SetAccessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetAccessResponse.ProtoReflect.Descriptor instead.
 func (*SetAccessResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{7}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{8}
 }
 
 type WatchStoreRequest struct {
@@ -618,7 +673,7 @@ type WatchStoreRequest struct {
 
 func (x *WatchStoreRequest) Reset() {
 	*x = WatchStoreRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +685,7 @@ func (x *WatchStoreRequest) String() string {
 func (*WatchStoreRequest) ProtoMessage() {}
 
 func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[8]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +698,7 @@ func (x *WatchStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreRequest.ProtoReflect.Descriptor instead.
 func (*WatchStoreRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{8}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{9}
 }
 
 type WatchStoreResponse struct {
@@ -655,7 +710,7 @@ type WatchStoreResponse struct {
 
 func (x *WatchStoreResponse) Reset() {
 	*x = WatchStoreResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +722,7 @@ func (x *WatchStoreResponse) String() string {
 func (*WatchStoreResponse) ProtoMessage() {}
 
 func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[9]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +735,7 @@ func (x *WatchStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStoreResponse.ProtoReflect.Descriptor instead.
 func (*WatchStoreResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{9}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchStoreResponse) GetStatus() *StoreStatus {
@@ -724,7 +779,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +791,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[10]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +804,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{10}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StoreStatus) GetFormed() bool {
@@ -882,7 +937,7 @@ type UserUsage struct {
 
 func (x *UserUsage) Reset() {
 	*x = UserUsage{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +949,7 @@ func (x *UserUsage) String() string {
 func (*UserUsage) ProtoMessage() {}
 
 func (x *UserUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[11]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +962,7 @@ func (x *UserUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserUsage.ProtoReflect.Descriptor instead.
 func (*UserUsage) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{11}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UserUsage) GetConsensusUser() string {
@@ -960,7 +1015,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1027,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[12]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1040,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{12}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
 }
 
 type RecoverResponse struct {
@@ -999,7 +1054,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1066,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[13]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1079,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{13}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RecoverResponse) GetSizeBefore() int64 {
@@ -1052,7 +1107,7 @@ type StoreMember struct {
 
 func (x *StoreMember) Reset() {
 	*x = StoreMember{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1119,7 @@ func (x *StoreMember) String() string {
 func (*StoreMember) ProtoMessage() {}
 
 func (x *StoreMember) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[14]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1132,7 @@ func (x *StoreMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMember.ProtoReflect.Descriptor instead.
 func (*StoreMember) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{14}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreMember) GetId() string {
@@ -1112,7 +1167,7 @@ type AccessStatus struct {
 
 func (x *AccessStatus) Reset() {
 	*x = AccessStatus{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1179,7 @@ func (x *AccessStatus) String() string {
 func (*AccessStatus) ProtoMessage() {}
 
 func (x *AccessStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[15]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1192,7 @@ func (x *AccessStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessStatus.ProtoReflect.Descriptor instead.
 func (*AccessStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{15}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AccessStatus) GetInstanceId() string {
@@ -1177,7 +1232,7 @@ type DesiredState struct {
 
 func (x *DesiredState) Reset() {
 	*x = DesiredState{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1244,7 @@ func (x *DesiredState) String() string {
 func (*DesiredState) ProtoMessage() {}
 
 func (x *DesiredState) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[16]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1257,7 @@ func (x *DesiredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredState.ProtoReflect.Descriptor instead.
 func (*DesiredState) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{16}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DesiredState) GetUsers() []*DesiredUser {
@@ -1226,6 +1281,362 @@ func (x *DesiredState) GetWipedUsers() []string {
 	return nil
 }
 
+// StoreState is the document by which the leader of the store tells the cluster API how far it has come (binary encoded, at the key StoreStateKey below the prefix of
+// the cluster user). It is written when something of it changes.
+type StoreState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision of the DesiredState that it answers.
+	DesiredRevision int64 `protobuf:"varint,1,opt,name=desired_revision,json=desiredRevision,proto3" json:"desired_revision,omitempty"`
+	// Sorted by node ID.
+	Members       []*StoreStateMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreState) Reset() {
+	*x = StoreState{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreState) ProtoMessage() {}
+
+func (x *StoreState) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreState.ProtoReflect.Descriptor instead.
+func (*StoreState) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StoreState) GetDesiredRevision() int64 {
+	if x != nil {
+		return x.DesiredRevision
+	}
+	return 0
+}
+
+func (x *StoreState) GetMembers() []*StoreStateMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// StoreStateMember is a node that has a member, or is to have one.
+type StoreStateMember struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Empty: it has no member.
+	MemberId string `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Learner  bool   `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Whether the member answers.
+	Healthy bool `protobuf:"varint,4,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// What is being done to have it as it should be, and what that waits for; empty: nothing is to be done.
+	Step string `protobuf:"bytes,5,opt,name=step,proto3" json:"step,omitempty"`
+	// Whether the step was given up, or is refused: the step says why, and what to do.
+	Stuck         bool `protobuf:"varint,6,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreStateMember) Reset() {
+	*x = StoreStateMember{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreStateMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreStateMember) ProtoMessage() {}
+
+func (x *StoreStateMember) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreStateMember.ProtoReflect.Descriptor instead.
+func (*StoreStateMember) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreStateMember) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StoreStateMember) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *StoreStateMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *StoreStateMember) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *StoreStateMember) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *StoreStateMember) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
+}
+
+type JoinRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port on which the new member listens to its peers.
+	PeerAddress string `protobuf:"bytes,1,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	// A certificate request (PKCS #10, DER) for the member's peer key. Nothing but the key is looked at.
+	CertificateRequest []byte `protobuf:"bytes,2,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
+	// Random, and the same when the call is repeated: what tells a join that goes on from one whose data was lost.
+	Attempt       string `protobuf:"bytes,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *JoinRequest) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetCertificateRequest() []byte {
+	if x != nil {
+		return x.CertificateRequest
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetAttempt() string {
+	if x != nil {
+		return x.Attempt
+	}
+	return ""
+}
+
+type JoinResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	MemberId string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	// ID of the store.
+	StoreId string `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// All members, the new one among them.
+	Members []*StorePeer `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	// The peer certificate, leaf first, DER, and the certificates of the peers' CA.
+	Certificate    [][]byte `protobuf:"bytes,4,rep,name=certificate,proto3" json:"certificate,omitempty"`
+	CaCertificates [][]byte `protobuf:"bytes,5,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *JoinResponse) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *JoinResponse) GetMembers() []*StorePeer {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCertificate() [][]byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *JoinResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+type StorePeer struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	MemberId string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	NodeId   string                 `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// URLs at which it listens to its peers.
+	PeerUrls      []string `protobuf:"bytes,3,rep,name=peer_urls,json=peerUrls,proto3" json:"peer_urls,omitempty"`
+	Learner       bool     `protobuf:"varint,4,opt,name=learner,proto3" json:"learner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorePeer) Reset() {
+	*x = StorePeer{}
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorePeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorePeer) ProtoMessage() {}
+
+func (x *StorePeer) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorePeer.ProtoReflect.Descriptor instead.
+func (*StorePeer) Descriptor() ([]byte, []int) {
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StorePeer) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *StorePeer) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StorePeer) GetPeerUrls() []string {
+	if x != nil {
+		return x.PeerUrls
+	}
+	return nil
+}
+
+func (x *StorePeer) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
 type DesiredUser struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ConsensusUser string                 `protobuf:"bytes,1,opt,name=consensus_user,json=consensusUser,proto3" json:"consensus_user,omitempty"`
@@ -1240,7 +1651,7 @@ type DesiredUser struct {
 
 func (x *DesiredUser) Reset() {
 	*x = DesiredUser{}
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1663,7 @@ func (x *DesiredUser) String() string {
 func (*DesiredUser) ProtoMessage() {}
 
 func (x *DesiredUser) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[17]
+	mi := &file_reeve_consensus_v1_consensus_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1676,7 @@ func (x *DesiredUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DesiredUser.ProtoReflect.Descriptor instead.
 func (*DesiredUser) Descriptor() ([]byte, []int) {
-	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{17}
+	return file_reeve_consensus_v1_consensus_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DesiredUser) GetConsensusUser() string {
@@ -1300,15 +1711,18 @@ var File_reeve_consensus_v1_consensus_proto protoreflect.FileDescriptor
 
 const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\n" +
-	"\"reeve/consensus/v1/consensus.proto\x12\x12reeve.consensus.v1\"\xe0\x01\n" +
+	"\"reeve/consensus/v1/consensus.proto\x12\x12reeve.consensus.v1\"\x94\x02\n" +
 	"\vFormRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12!\n" +
 	"\fcluster_user\x18\x03 \x01(\tR\vclusterUser\x12/\n" +
 	"\x03new\x18\x04 \x01(\v2\x1b.reeve.consensus.v1.FormNewH\x00R\x03new\x12>\n" +
-	"\bexisting\x18\x05 \x01(\v2 .reeve.consensus.v1.FormExistingH\x00R\bexistingB\x05\n" +
-	"\x03how\"\t\n" +
+	"\bexisting\x18\x05 \x01(\v2 .reeve.consensus.v1.FormExistingH\x00R\bexisting\x122\n" +
+	"\x04join\x18\x06 \x01(\v2\x1c.reeve.consensus.v1.FormJoinH\x00R\x04joinB\x05\n" +
+	"\x03how\"\n" +
+	"\n" +
+	"\bFormJoin\"\t\n" +
 	"\aFormNew\"\x0e\n" +
 	"\fFormExisting\"+\n" +
 	"\fFormResponse\x12\x1b\n" +
@@ -1381,7 +1795,33 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\x05users\x18\x01 \x03(\v2\x1f.reeve.consensus.v1.DesiredUserR\x05users\x12\x18\n" +
 	"\amembers\x18\x02 \x03(\tR\amembers\x12\x1f\n" +
 	"\vwiped_users\x18\x03 \x03(\tR\n" +
-	"wipedUsers\"\x8c\x01\n" +
+	"wipedUsers\"w\n" +
+	"\n" +
+	"StoreState\x12)\n" +
+	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
+	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\"\xa6\x01\n" +
+	"\x10StoreStateMember\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\x12\x18\n" +
+	"\ahealthy\x18\x04 \x01(\bR\ahealthy\x12\x12\n" +
+	"\x04step\x18\x05 \x01(\tR\x04step\x12\x14\n" +
+	"\x05stuck\x18\x06 \x01(\bR\x05stuck\"{\n" +
+	"\vJoinRequest\x12!\n" +
+	"\fpeer_address\x18\x01 \x01(\tR\vpeerAddress\x12/\n" +
+	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\tR\aattempt\"\xca\x01\n" +
+	"\fJoinResponse\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x127\n" +
+	"\amembers\x18\x03 \x03(\v2\x1d.reeve.consensus.v1.StorePeerR\amembers\x12 \n" +
+	"\vcertificate\x18\x04 \x03(\fR\vcertificate\x12'\n" +
+	"\x0fca_certificates\x18\x05 \x03(\fR\x0ecaCertificates\"x\n" +
+	"\tStorePeer\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x1b\n" +
+	"\tpeer_urls\x18\x03 \x03(\tR\bpeerUrls\x12\x18\n" +
+	"\alearner\x18\x04 \x01(\bR\alearner\"\x8c\x01\n" +
 	"\vDesiredUser\x12%\n" +
 	"\x0econsensus_user\x18\x01 \x01(\tR\rconsensusUser\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1f\n" +
@@ -1403,7 +1843,9 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\tSetAccess\x12$.reeve.consensus.v1.SetAccessRequest\x1a%.reeve.consensus.v1.SetAccessResponse\x12]\n" +
 	"\n" +
 	"WatchStore\x12%.reeve.consensus.v1.WatchStoreRequest\x1a&.reeve.consensus.v1.WatchStoreResponse0\x01\x12R\n" +
-	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponseBDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
+	"\aRecover\x12\".reeve.consensus.v1.RecoverRequest\x1a#.reeve.consensus.v1.RecoverResponse2X\n" +
+	"\vPeerService\x12I\n" +
+	"\x04Join\x12\x1f.reeve.consensus.v1.JoinRequest\x1a .reeve.consensus.v1.JoinResponseBDZBgithub.com/reeveproject/reeve/proto/reeve/consensus/v1;consensusv1b\x06proto3"
 
 var (
 	file_reeve_consensus_v1_consensus_proto_rawDescOnce sync.Once
@@ -1418,53 +1860,64 @@ func file_reeve_consensus_v1_consensus_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_consensus_v1_consensus_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_reeve_consensus_v1_consensus_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_reeve_consensus_v1_consensus_proto_goTypes = []any{
 	(FormProblemKind)(0),       // 0: reeve.consensus.v1.FormProblemKind
 	(AccessState)(0),           // 1: reeve.consensus.v1.AccessState
 	(*FormRequest)(nil),        // 2: reeve.consensus.v1.FormRequest
-	(*FormNew)(nil),            // 3: reeve.consensus.v1.FormNew
-	(*FormExisting)(nil),       // 4: reeve.consensus.v1.FormExisting
-	(*FormResponse)(nil),       // 5: reeve.consensus.v1.FormResponse
-	(*FormProblem)(nil),        // 6: reeve.consensus.v1.FormProblem
-	(*SetAccessRequest)(nil),   // 7: reeve.consensus.v1.SetAccessRequest
-	(*AccessInstance)(nil),     // 8: reeve.consensus.v1.AccessInstance
-	(*SetAccessResponse)(nil),  // 9: reeve.consensus.v1.SetAccessResponse
-	(*WatchStoreRequest)(nil),  // 10: reeve.consensus.v1.WatchStoreRequest
-	(*WatchStoreResponse)(nil), // 11: reeve.consensus.v1.WatchStoreResponse
-	(*StoreStatus)(nil),        // 12: reeve.consensus.v1.StoreStatus
-	(*UserUsage)(nil),          // 13: reeve.consensus.v1.UserUsage
-	(*RecoverRequest)(nil),     // 14: reeve.consensus.v1.RecoverRequest
-	(*RecoverResponse)(nil),    // 15: reeve.consensus.v1.RecoverResponse
-	(*StoreMember)(nil),        // 16: reeve.consensus.v1.StoreMember
-	(*AccessStatus)(nil),       // 17: reeve.consensus.v1.AccessStatus
-	(*DesiredState)(nil),       // 18: reeve.consensus.v1.DesiredState
-	(*DesiredUser)(nil),        // 19: reeve.consensus.v1.DesiredUser
+	(*FormJoin)(nil),           // 3: reeve.consensus.v1.FormJoin
+	(*FormNew)(nil),            // 4: reeve.consensus.v1.FormNew
+	(*FormExisting)(nil),       // 5: reeve.consensus.v1.FormExisting
+	(*FormResponse)(nil),       // 6: reeve.consensus.v1.FormResponse
+	(*FormProblem)(nil),        // 7: reeve.consensus.v1.FormProblem
+	(*SetAccessRequest)(nil),   // 8: reeve.consensus.v1.SetAccessRequest
+	(*AccessInstance)(nil),     // 9: reeve.consensus.v1.AccessInstance
+	(*SetAccessResponse)(nil),  // 10: reeve.consensus.v1.SetAccessResponse
+	(*WatchStoreRequest)(nil),  // 11: reeve.consensus.v1.WatchStoreRequest
+	(*WatchStoreResponse)(nil), // 12: reeve.consensus.v1.WatchStoreResponse
+	(*StoreStatus)(nil),        // 13: reeve.consensus.v1.StoreStatus
+	(*UserUsage)(nil),          // 14: reeve.consensus.v1.UserUsage
+	(*RecoverRequest)(nil),     // 15: reeve.consensus.v1.RecoverRequest
+	(*RecoverResponse)(nil),    // 16: reeve.consensus.v1.RecoverResponse
+	(*StoreMember)(nil),        // 17: reeve.consensus.v1.StoreMember
+	(*AccessStatus)(nil),       // 18: reeve.consensus.v1.AccessStatus
+	(*DesiredState)(nil),       // 19: reeve.consensus.v1.DesiredState
+	(*StoreState)(nil),         // 20: reeve.consensus.v1.StoreState
+	(*StoreStateMember)(nil),   // 21: reeve.consensus.v1.StoreStateMember
+	(*JoinRequest)(nil),        // 22: reeve.consensus.v1.JoinRequest
+	(*JoinResponse)(nil),       // 23: reeve.consensus.v1.JoinResponse
+	(*StorePeer)(nil),          // 24: reeve.consensus.v1.StorePeer
+	(*DesiredUser)(nil),        // 25: reeve.consensus.v1.DesiredUser
 }
 var file_reeve_consensus_v1_consensus_proto_depIdxs = []int32{
-	3,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
-	4,  // 1: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
-	0,  // 2: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
-	8,  // 3: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
-	12, // 4: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
-	16, // 5: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
-	17, // 6: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
-	13, // 7: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
-	1,  // 8: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
-	19, // 9: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
-	2,  // 10: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
-	7,  // 11: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
-	10, // 12: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
-	14, // 13: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
-	5,  // 14: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
-	9,  // 15: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
-	11, // 16: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
-	15, // 17: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 0: reeve.consensus.v1.FormRequest.new:type_name -> reeve.consensus.v1.FormNew
+	5,  // 1: reeve.consensus.v1.FormRequest.existing:type_name -> reeve.consensus.v1.FormExisting
+	3,  // 2: reeve.consensus.v1.FormRequest.join:type_name -> reeve.consensus.v1.FormJoin
+	0,  // 3: reeve.consensus.v1.FormProblem.kind:type_name -> reeve.consensus.v1.FormProblemKind
+	9,  // 4: reeve.consensus.v1.SetAccessRequest.instances:type_name -> reeve.consensus.v1.AccessInstance
+	13, // 5: reeve.consensus.v1.WatchStoreResponse.status:type_name -> reeve.consensus.v1.StoreStatus
+	17, // 6: reeve.consensus.v1.StoreStatus.members:type_name -> reeve.consensus.v1.StoreMember
+	18, // 7: reeve.consensus.v1.StoreStatus.access:type_name -> reeve.consensus.v1.AccessStatus
+	14, // 8: reeve.consensus.v1.StoreStatus.usage:type_name -> reeve.consensus.v1.UserUsage
+	1,  // 9: reeve.consensus.v1.AccessStatus.state:type_name -> reeve.consensus.v1.AccessState
+	25, // 10: reeve.consensus.v1.DesiredState.users:type_name -> reeve.consensus.v1.DesiredUser
+	21, // 11: reeve.consensus.v1.StoreState.members:type_name -> reeve.consensus.v1.StoreStateMember
+	24, // 12: reeve.consensus.v1.JoinResponse.members:type_name -> reeve.consensus.v1.StorePeer
+	2,  // 13: reeve.consensus.v1.ConsensusService.Form:input_type -> reeve.consensus.v1.FormRequest
+	8,  // 14: reeve.consensus.v1.ConsensusService.SetAccess:input_type -> reeve.consensus.v1.SetAccessRequest
+	11, // 15: reeve.consensus.v1.ConsensusService.WatchStore:input_type -> reeve.consensus.v1.WatchStoreRequest
+	15, // 16: reeve.consensus.v1.ConsensusService.Recover:input_type -> reeve.consensus.v1.RecoverRequest
+	22, // 17: reeve.consensus.v1.PeerService.Join:input_type -> reeve.consensus.v1.JoinRequest
+	6,  // 18: reeve.consensus.v1.ConsensusService.Form:output_type -> reeve.consensus.v1.FormResponse
+	10, // 19: reeve.consensus.v1.ConsensusService.SetAccess:output_type -> reeve.consensus.v1.SetAccessResponse
+	12, // 20: reeve.consensus.v1.ConsensusService.WatchStore:output_type -> reeve.consensus.v1.WatchStoreResponse
+	16, // 21: reeve.consensus.v1.ConsensusService.Recover:output_type -> reeve.consensus.v1.RecoverResponse
+	23, // 22: reeve.consensus.v1.PeerService.Join:output_type -> reeve.consensus.v1.JoinResponse
+	18, // [18:23] is the sub-list for method output_type
+	13, // [13:18] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_reeve_consensus_v1_consensus_proto_init() }
@@ -1475,6 +1928,7 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 	file_reeve_consensus_v1_consensus_proto_msgTypes[0].OneofWrappers = []any{
 		(*FormRequest_New)(nil),
 		(*FormRequest_Existing)(nil),
+		(*FormRequest_Join)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1482,9 +1936,9 @@ func file_reeve_consensus_v1_consensus_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_consensus_v1_consensus_proto_rawDesc), len(file_reeve_consensus_v1_consensus_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   24,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_reeve_consensus_v1_consensus_proto_goTypes,
 		DependencyIndexes: file_reeve_consensus_v1_consensus_proto_depIdxs,

@@ -3,6 +3,12 @@ package consensusv1
 // DesiredStateKey is where, below the prefix of the cluster user, the cluster API keeps the binary encoded DesiredState.
 const DesiredStateKey = "consensus/desired"
 
+// StoreStateKey is where, below the prefix of the cluster user, the leader of the store keeps the binary encoded StoreState.
+const StoreStateKey = "consensus/state"
+
+// PeerEndpoint is the name of the endpoint at which a member of the store serves the PeerService to the others.
+const PeerEndpoint = "reeve.consensus.v1"
+
 // UserPrefix is the prefix of the keys that a ConsensusUser owns. It ends with a slash.
 func UserPrefix(user string) string {
 	return "/reeve/users/" + user + "/"

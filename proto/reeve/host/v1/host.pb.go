@@ -786,6 +786,195 @@ func (x *DirectoryRole) GetValues() map[string]string {
 	return nil
 }
 
+type IssueSVIDRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A certificate request (PKCS #10, DER) for the instance's key, ECDSA P-256 or Ed25519, signed by it. Nothing else of it is looked at.
+	CertificateRequest []byte `protobuf:"bytes,1,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *IssueSVIDRequest) Reset() {
+	*x = IssueSVIDRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueSVIDRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueSVIDRequest) ProtoMessage() {}
+
+func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
+func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *IssueSVIDRequest) GetCertificateRequest() []byte {
+	if x != nil {
+		return x.CertificateRequest
+	}
+	return nil
+}
+
+type IssueSVIDResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leaf first, DER: valid for an hour at most.
+	Svid [][]byte `protobuf:"bytes,1,rep,name=svid,proto3" json:"svid,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *IssueSVIDResponse) Reset() {
+	*x = IssueSVIDResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueSVIDResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueSVIDResponse) ProtoMessage() {}
+
+func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
+func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *IssueSVIDResponse) GetSvid() [][]byte {
+	if x != nil {
+		return x.Svid
+	}
+	return nil
+}
+
+func (x *IssueSVIDResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
+type WatchTrustRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchTrustRequest) Reset() {
+	*x = WatchTrustRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTrustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTrustRequest) ProtoMessage() {}
+
+func (x *WatchTrustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTrustRequest.ProtoReflect.Descriptor instead.
+func (*WatchTrustRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{11}
+}
+
+type WatchTrustResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SPIFFE trust domain, "<cluster ID>.reeve".
+	TrustDomain string `protobuf:"bytes,1,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	// The certificates of the cluster CA, DER.
+	CaCertificates [][]byte `protobuf:"bytes,2,rep,name=ca_certificates,json=caCertificates,proto3" json:"ca_certificates,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WatchTrustResponse) Reset() {
+	*x = WatchTrustResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchTrustResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchTrustResponse) ProtoMessage() {}
+
+func (x *WatchTrustResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchTrustResponse.ProtoReflect.Descriptor instead.
+func (*WatchTrustResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchTrustResponse) GetTrustDomain() string {
+	if x != nil {
+		return x.TrustDomain
+	}
+	return ""
+}
+
+func (x *WatchTrustResponse) GetCaCertificates() [][]byte {
+	if x != nil {
+		return x.CaCertificates
+	}
+	return nil
+}
+
 type WatchNetworkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -794,7 +983,7 @@ type WatchNetworkRequest struct {
 
 func (x *WatchNetworkRequest) Reset() {
 	*x = WatchNetworkRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +995,7 @@ func (x *WatchNetworkRequest) String() string {
 func (*WatchNetworkRequest) ProtoMessage() {}
 
 func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1008,7 @@ func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkRequest.ProtoReflect.Descriptor instead.
 func (*WatchNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{9}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{13}
 }
 
 type WatchNetworkResponse struct {
@@ -832,7 +1021,7 @@ type WatchNetworkResponse struct {
 
 func (x *WatchNetworkResponse) Reset() {
 	*x = WatchNetworkResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +1033,7 @@ func (x *WatchNetworkResponse) String() string {
 func (*WatchNetworkResponse) ProtoMessage() {}
 
 func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +1046,7 @@ func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkResponse.ProtoReflect.Descriptor instead.
 func (*WatchNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{10}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchNetworkResponse) GetAddresses() []string {
@@ -875,7 +1064,7 @@ type OpenConsensusRequest struct {
 
 func (x *OpenConsensusRequest) Reset() {
 	*x = OpenConsensusRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1076,7 @@ func (x *OpenConsensusRequest) String() string {
 func (*OpenConsensusRequest) ProtoMessage() {}
 
 func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1089,7 @@ func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusRequest.ProtoReflect.Descriptor instead.
 func (*OpenConsensusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{11}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
 }
 
 type OpenConsensusResponse struct {
@@ -916,7 +1105,7 @@ type OpenConsensusResponse struct {
 
 func (x *OpenConsensusResponse) Reset() {
 	*x = OpenConsensusResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +1117,7 @@ func (x *OpenConsensusResponse) String() string {
 func (*OpenConsensusResponse) ProtoMessage() {}
 
 func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1130,7 @@ func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusResponse.ProtoReflect.Descriptor instead.
 func (*OpenConsensusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{12}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenConsensusResponse) GetState() isOpenConsensusResponse_State {
@@ -1000,7 +1189,7 @@ type ConsensusOpen struct {
 
 func (x *ConsensusOpen) Reset() {
 	*x = ConsensusOpen{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1201,7 @@ func (x *ConsensusOpen) String() string {
 func (*ConsensusOpen) ProtoMessage() {}
 
 func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1214,7 @@ func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusOpen.ProtoReflect.Descriptor instead.
 func (*ConsensusOpen) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{13}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ConsensusOpen) GetSocket() string {
@@ -1060,7 +1249,7 @@ type ConsensusUnavailable struct {
 
 func (x *ConsensusUnavailable) Reset() {
 	*x = ConsensusUnavailable{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1261,7 @@ func (x *ConsensusUnavailable) String() string {
 func (*ConsensusUnavailable) ProtoMessage() {}
 
 func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1274,7 @@ func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusUnavailable.ProtoReflect.Descriptor instead.
 func (*ConsensusUnavailable) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConsensusUnavailable) GetReason() ConsensusUnavailableReason {
@@ -1111,7 +1300,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1123,7 +1312,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1136,7 +1325,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -1157,7 +1346,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1358,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1371,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -1211,7 +1400,7 @@ type ReplaceFileRequest struct {
 
 func (x *ReplaceFileRequest) Reset() {
 	*x = ReplaceFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1412,7 @@ func (x *ReplaceFileRequest) String() string {
 func (*ReplaceFileRequest) ProtoMessage() {}
 
 func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1425,7 @@ func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReplaceFileRequest) GetPath() string {
@@ -1272,7 +1461,7 @@ type ReplaceFileResponse struct {
 
 func (x *ReplaceFileResponse) Reset() {
 	*x = ReplaceFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1473,7 @@ func (x *ReplaceFileResponse) String() string {
 func (*ReplaceFileResponse) ProtoMessage() {}
 
 func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1486,7 @@ func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReplaceFileResponse) GetDigest() string {
@@ -1324,7 +1513,7 @@ type SetHostnameRequest struct {
 
 func (x *SetHostnameRequest) Reset() {
 	*x = SetHostnameRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1525,7 @@ func (x *SetHostnameRequest) String() string {
 func (*SetHostnameRequest) ProtoMessage() {}
 
 func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1538,7 @@ func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameRequest.ProtoReflect.Descriptor instead.
 func (*SetHostnameRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetHostnameRequest) GetName() string {
@@ -1371,7 +1560,7 @@ type SetHostnameResponse struct {
 
 func (x *SetHostnameResponse) Reset() {
 	*x = SetHostnameResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1572,7 @@ func (x *SetHostnameResponse) String() string {
 func (*SetHostnameResponse) ProtoMessage() {}
 
 func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1585,7 @@ func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameResponse.ProtoReflect.Descriptor instead.
 func (*SetHostnameResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetHostnameResponse) GetChanged() bool {
@@ -1423,7 +1612,7 @@ type SetMachineIDRequest struct {
 
 func (x *SetMachineIDRequest) Reset() {
 	*x = SetMachineIDRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1624,7 @@ func (x *SetMachineIDRequest) String() string {
 func (*SetMachineIDRequest) ProtoMessage() {}
 
 func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1637,7 @@ func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDRequest.ProtoReflect.Descriptor instead.
 func (*SetMachineIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetMachineIDRequest) GetMachineId() string {
@@ -1470,7 +1659,7 @@ type SetMachineIDResponse struct {
 
 func (x *SetMachineIDResponse) Reset() {
 	*x = SetMachineIDResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1671,7 @@ func (x *SetMachineIDResponse) String() string {
 func (*SetMachineIDResponse) ProtoMessage() {}
 
 func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1684,7 @@ func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDResponse.ProtoReflect.Descriptor instead.
 func (*SetMachineIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetMachineIDResponse) GetChanged() bool {
@@ -1578,7 +1767,16 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x06values\x18\x04 \x03(\v2(.reeve.host.v1.DirectoryRole.ValuesEntryR\x06values\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x15\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
+	"\x10IssueSVIDRequest\x12/\n" +
+	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"P\n" +
+	"\x11IssueSVIDResponse\x12\x12\n" +
+	"\x04svid\x18\x01 \x03(\fR\x04svid\x12'\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x13\n" +
+	"\x11WatchTrustRequest\"`\n" +
+	"\x12WatchTrustResponse\x12!\n" +
+	"\ftrust_domain\x18\x01 \x01(\tR\vtrustDomain\x12'\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x15\n" +
 	"\x13WatchNetworkRequest\"4\n" +
 	"\x14WatchNetworkResponse\x12\x1c\n" +
 	"\taddresses\x18\x01 \x03(\tR\taddresses\"\x16\n" +
@@ -1642,12 +1840,15 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"/CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS\x10\x02\x12-\n" +
 	")CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER\x10\x03\x12+\n" +
 	"'CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER\x10\x04\x12,\n" +
-	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xcf\x06\n" +
+	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\x84\b\n" +
 	"\vHostService\x12j\n" +
 	"\x0fWatchMembership\x12%.reeve.host.v1.WatchMembershipRequest\x1a&.reeve.host.v1.WatchMembershipResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12g\n" +
 	"\x0eWatchDirectory\x12$.reeve.host.v1.WatchDirectoryRequest\x1a%.reeve.host.v1.WatchDirectoryResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12a\n" +
 	"\fWatchNetwork\x12\".reeve.host.v1.WatchNetworkRequest\x1a#.reeve.host.v1.WatchNetworkResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12d\n" +
-	"\rOpenConsensus\x12#.reeve.host.v1.OpenConsensusRequest\x1a$.reeve.host.v1.OpenConsensusResponse\"\x06\xca\xf3\x18\x02\x10\x010\x01\x12_\n" +
+	"\rOpenConsensus\x12#.reeve.host.v1.OpenConsensusRequest\x1a$.reeve.host.v1.OpenConsensusResponse\"\x06\xca\xf3\x18\x02\x10\x010\x01\x12V\n" +
+	"\tIssueSVID\x12\x1f.reeve.host.v1.IssueSVIDRequest\x1a .reeve.host.v1.IssueSVIDResponse\"\x06\xca\xf3\x18\x02\b\x01\x12[\n" +
+	"\n" +
+	"WatchTrust\x12 .reeve.host.v1.WatchTrustRequest\x1a!.reeve.host.v1.WatchTrustResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12_\n" +
 	"\bReadFile\x12\x1e.reeve.host.v1.ReadFileRequest\x1a\x1f.reeve.host.v1.ReadFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
 	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
 	"\vSetHostname\x12!.reeve.host.v1.SetHostnameRequest\x1a\".reeve.host.v1.SetHostnameResponse\"\x12\xca\xf3\x18\x0e\x1a\fset-hostname\x12m\n" +
@@ -1667,7 +1868,7 @@ func file_reeve_host_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_reeve_host_v1_host_proto_goTypes = []any{
 	(MembershipState)(0),               // 0: reeve.host.v1.MembershipState
 	(InstanceState)(0),                 // 1: reeve.host.v1.InstanceState
@@ -1681,60 +1882,68 @@ var file_reeve_host_v1_host_proto_goTypes = []any{
 	(*Directory)(nil),                  // 9: reeve.host.v1.Directory
 	(*DirectoryNode)(nil),              // 10: reeve.host.v1.DirectoryNode
 	(*DirectoryRole)(nil),              // 11: reeve.host.v1.DirectoryRole
-	(*WatchNetworkRequest)(nil),        // 12: reeve.host.v1.WatchNetworkRequest
-	(*WatchNetworkResponse)(nil),       // 13: reeve.host.v1.WatchNetworkResponse
-	(*OpenConsensusRequest)(nil),       // 14: reeve.host.v1.OpenConsensusRequest
-	(*OpenConsensusResponse)(nil),      // 15: reeve.host.v1.OpenConsensusResponse
-	(*ConsensusOpen)(nil),              // 16: reeve.host.v1.ConsensusOpen
-	(*ConsensusUnavailable)(nil),       // 17: reeve.host.v1.ConsensusUnavailable
-	(*ReadFileRequest)(nil),            // 18: reeve.host.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),           // 19: reeve.host.v1.ReadFileResponse
-	(*ReplaceFileRequest)(nil),         // 20: reeve.host.v1.ReplaceFileRequest
-	(*ReplaceFileResponse)(nil),        // 21: reeve.host.v1.ReplaceFileResponse
-	(*SetHostnameRequest)(nil),         // 22: reeve.host.v1.SetHostnameRequest
-	(*SetHostnameResponse)(nil),        // 23: reeve.host.v1.SetHostnameResponse
-	(*SetMachineIDRequest)(nil),        // 24: reeve.host.v1.SetMachineIDRequest
-	(*SetMachineIDResponse)(nil),       // 25: reeve.host.v1.SetMachineIDResponse
-	nil,                                // 26: reeve.host.v1.DirectoryNode.LabelsEntry
-	nil,                                // 27: reeve.host.v1.DirectoryRole.ValuesEntry
-	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
-	(*v1.Endpoint)(nil),                // 29: reeve.role.v1.Endpoint
-	(*descriptorpb.MethodOptions)(nil), // 30: google.protobuf.MethodOptions
+	(*IssueSVIDRequest)(nil),           // 12: reeve.host.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),          // 13: reeve.host.v1.IssueSVIDResponse
+	(*WatchTrustRequest)(nil),          // 14: reeve.host.v1.WatchTrustRequest
+	(*WatchTrustResponse)(nil),         // 15: reeve.host.v1.WatchTrustResponse
+	(*WatchNetworkRequest)(nil),        // 16: reeve.host.v1.WatchNetworkRequest
+	(*WatchNetworkResponse)(nil),       // 17: reeve.host.v1.WatchNetworkResponse
+	(*OpenConsensusRequest)(nil),       // 18: reeve.host.v1.OpenConsensusRequest
+	(*OpenConsensusResponse)(nil),      // 19: reeve.host.v1.OpenConsensusResponse
+	(*ConsensusOpen)(nil),              // 20: reeve.host.v1.ConsensusOpen
+	(*ConsensusUnavailable)(nil),       // 21: reeve.host.v1.ConsensusUnavailable
+	(*ReadFileRequest)(nil),            // 22: reeve.host.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),           // 23: reeve.host.v1.ReadFileResponse
+	(*ReplaceFileRequest)(nil),         // 24: reeve.host.v1.ReplaceFileRequest
+	(*ReplaceFileResponse)(nil),        // 25: reeve.host.v1.ReplaceFileResponse
+	(*SetHostnameRequest)(nil),         // 26: reeve.host.v1.SetHostnameRequest
+	(*SetHostnameResponse)(nil),        // 27: reeve.host.v1.SetHostnameResponse
+	(*SetMachineIDRequest)(nil),        // 28: reeve.host.v1.SetMachineIDRequest
+	(*SetMachineIDResponse)(nil),       // 29: reeve.host.v1.SetMachineIDResponse
+	nil,                                // 30: reeve.host.v1.DirectoryNode.LabelsEntry
+	nil,                                // 31: reeve.host.v1.DirectoryRole.ValuesEntry
+	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
+	(*v1.Endpoint)(nil),                // 33: reeve.role.v1.Endpoint
+	(*descriptorpb.MethodOptions)(nil), // 34: google.protobuf.MethodOptions
 }
 var file_reeve_host_v1_host_proto_depIdxs = []int32{
 	6,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
 	0,  // 1: reeve.host.v1.Membership.state:type_name -> reeve.host.v1.MembershipState
-	28, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
+	32, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
 	9,  // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
 	10, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
-	26, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
+	30, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
 	11, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
 	1,  // 7: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
-	29, // 8: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
-	27, // 9: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
-	16, // 10: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
-	17, // 11: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
+	33, // 8: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
+	31, // 9: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
+	20, // 10: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
+	21, // 11: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
 	2,  // 12: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
-	30, // 13: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
+	34, // 13: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
 	3,  // 14: reeve.host.v1.access:type_name -> reeve.host.v1.Access
 	4,  // 15: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
 	7,  // 16: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
-	12, // 17: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
-	14, // 18: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
-	18, // 19: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
-	20, // 20: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
-	22, // 21: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
-	24, // 22: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
-	5,  // 23: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
-	8,  // 24: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
-	13, // 25: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
-	15, // 26: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
-	19, // 27: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
-	21, // 28: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
-	23, // 29: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
-	25, // 30: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
-	23, // [23:31] is the sub-list for method output_type
-	15, // [15:23] is the sub-list for method input_type
+	16, // 17: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
+	18, // 18: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
+	12, // 19: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
+	14, // 20: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
+	22, // 21: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
+	24, // 22: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
+	26, // 23: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
+	28, // 24: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
+	5,  // 25: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
+	8,  // 26: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
+	17, // 27: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
+	19, // 28: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
+	13, // 29: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
+	15, // 30: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
+	23, // 31: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
+	25, // 32: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
+	27, // 33: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
+	29, // 34: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
+	25, // [25:35] is the sub-list for method output_type
+	15, // [15:25] is the sub-list for method input_type
 	14, // [14:15] is the sub-list for extension type_name
 	13, // [13:14] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -1750,7 +1959,7 @@ func file_reeve_host_v1_host_proto_init() {
 		(*Access_ConsensusUser)(nil),
 		(*Access_Grant)(nil),
 	}
-	file_reeve_host_v1_host_proto_msgTypes[12].OneofWrappers = []any{
+	file_reeve_host_v1_host_proto_msgTypes[16].OneofWrappers = []any{
 		(*OpenConsensusResponse_Open)(nil),
 		(*OpenConsensusResponse_Unavailable)(nil),
 	}
@@ -1760,7 +1969,7 @@ func file_reeve_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_host_v1_host_proto_rawDesc), len(file_reeve_host_v1_host_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -28,6 +28,8 @@ const (
 	HostService_WatchDirectory_FullMethodName  = "/reeve.host.v1.HostService/WatchDirectory"
 	HostService_WatchNetwork_FullMethodName    = "/reeve.host.v1.HostService/WatchNetwork"
 	HostService_OpenConsensus_FullMethodName   = "/reeve.host.v1.HostService/OpenConsensus"
+	HostService_IssueSVID_FullMethodName       = "/reeve.host.v1.HostService/IssueSVID"
+	HostService_WatchTrust_FullMethodName      = "/reeve.host.v1.HostService/WatchTrust"
 	HostService_ReadFile_FullMethodName        = "/reeve.host.v1.HostService/ReadFile"
 	HostService_ReplaceFile_FullMethodName     = "/reeve.host.v1.HostService/ReplaceFile"
 	HostService_SetHostname_FullMethodName     = "/reeve.host.v1.HostService/SetHostname"
@@ -48,6 +50,11 @@ type HostServiceClient interface {
 	WatchNetwork(ctx context.Context, in *WatchNetworkRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchNetworkResponse], error)
 	// OpenConsensus streams whether the instance may use the consensus store, and where.
 	OpenConsensus(ctx context.Context, in *OpenConsensusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OpenConsensusResponse], error)
+	// IssueSVID returns an X.509-SVID of the instance, spiffe://<trust domain>/node/<node>/role/<role>, for a key of its own, which never leaves it.
+	// Unavailable while no curator can be reached; the call may be repeated. Renew it before two thirds of its time are over.
+	IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error)
+	// WatchTrust streams by what certificates of the cluster are known: the present ones at once, then every change.
+	WatchTrust(ctx context.Context, in *WatchTrustRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTrustResponse], error)
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
@@ -150,6 +157,35 @@ func (c *hostServiceClient) OpenConsensus(ctx context.Context, in *OpenConsensus
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HostService_OpenConsensusClient = grpc.ServerStreamingClient[OpenConsensusResponse]
 
+func (c *hostServiceClient) IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IssueSVIDResponse)
+	err := c.cc.Invoke(ctx, HostService_IssueSVID_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostServiceClient) WatchTrust(ctx context.Context, in *WatchTrustRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTrustResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &HostService_ServiceDesc.Streams[4], HostService_WatchTrust_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchTrustRequest, WatchTrustResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostService_WatchTrustClient = grpc.ServerStreamingClient[WatchTrustResponse]
+
 func (c *hostServiceClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReadFileResponse)
@@ -204,6 +240,11 @@ type HostServiceServer interface {
 	WatchNetwork(*WatchNetworkRequest, grpc.ServerStreamingServer[WatchNetworkResponse]) error
 	// OpenConsensus streams whether the instance may use the consensus store, and where.
 	OpenConsensus(*OpenConsensusRequest, grpc.ServerStreamingServer[OpenConsensusResponse]) error
+	// IssueSVID returns an X.509-SVID of the instance, spiffe://<trust domain>/node/<node>/role/<role>, for a key of its own, which never leaves it.
+	// Unavailable while no curator can be reached; the call may be repeated. Renew it before two thirds of its time are over.
+	IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error)
+	// WatchTrust streams by what certificates of the cluster are known: the present ones at once, then every change.
+	WatchTrust(*WatchTrustRequest, grpc.ServerStreamingServer[WatchTrustResponse]) error
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
@@ -241,6 +282,12 @@ func (UnimplementedHostServiceServer) WatchNetwork(*WatchNetworkRequest, grpc.Se
 }
 func (UnimplementedHostServiceServer) OpenConsensus(*OpenConsensusRequest, grpc.ServerStreamingServer[OpenConsensusResponse]) error {
 	return status.Error(codes.Unimplemented, "method OpenConsensus not implemented")
+}
+func (UnimplementedHostServiceServer) IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method IssueSVID not implemented")
+}
+func (UnimplementedHostServiceServer) WatchTrust(*WatchTrustRequest, grpc.ServerStreamingServer[WatchTrustResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchTrust not implemented")
 }
 func (UnimplementedHostServiceServer) ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadFile not implemented")
@@ -318,6 +365,35 @@ func _HostService_OpenConsensus_Handler(srv interface{}, stream grpc.ServerStrea
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HostService_OpenConsensusServer = grpc.ServerStreamingServer[OpenConsensusResponse]
+
+func _HostService_IssueSVID_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IssueSVIDRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostServiceServer).IssueSVID(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostService_IssueSVID_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostServiceServer).IssueSVID(ctx, req.(*IssueSVIDRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostService_WatchTrust_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchTrustRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(HostServiceServer).WatchTrust(m, &grpc.GenericServerStream[WatchTrustRequest, WatchTrustResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostService_WatchTrustServer = grpc.ServerStreamingServer[WatchTrustResponse]
 
 func _HostService_ReadFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReadFileRequest)
@@ -399,6 +475,10 @@ var HostService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*HostServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
+			MethodName: "IssueSVID",
+			Handler:    _HostService_IssueSVID_Handler,
+		},
+		{
 			MethodName: "ReadFile",
 			Handler:    _HostService_ReadFile_Handler,
 		},
@@ -434,6 +514,11 @@ var HostService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "OpenConsensus",
 			Handler:       _HostService_OpenConsensus_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchTrust",
+			Handler:       _HostService_WatchTrust_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -259,7 +259,9 @@ type Status struct {
 	// The local member of the consensus store, as the role that provides it states it; absent if none runs here.
 	Store *v12.StoreStatus `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	// The volume and what keeps its keys; also before the volume is open.
-	Storage       *v11.StorageStatus `protobuf:"bytes,7,opt,name=storage,proto3" json:"storage,omitempty"`
+	Storage *v11.StorageStatus `protobuf:"bytes,7,opt,name=storage,proto3" json:"storage,omitempty"`
+	// The node's Ed25519 public key, by which the owner tells it from others when it is to be approved; empty before the node has one.
+	PublicKey     []byte `protobuf:"bytes,8,opt,name=public_key,json=publicKey,proto3" json:"public_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +341,13 @@ func (x *Status) GetStore() *v12.StoreStatus {
 func (x *Status) GetStorage() *v11.StorageStatus {
 	if x != nil {
 		return x.Storage
+	}
+	return nil
+}
+
+func (x *Status) GetPublicKey() []byte {
+	if x != nil {
+		return x.PublicKey
 	}
 	return nil
 }
@@ -2042,7 +2051,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x14\n" +
 	"\x12WatchStatusRequest\"D\n" +
 	"\x13WatchStatusResponse\x12-\n" +
-	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xd7\x02\n" +
+	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\xf6\x02\n" +
 	"\x06Status\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x129\n" +
 	"\n" +
@@ -2053,7 +2062,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"core_start\x18\x05 \x01(\x03R\tcoreStart\x125\n" +
 	"\x05store\x18\x06 \x01(\v2\x1f.reeve.consensus.v1.StoreStatusR\x05store\x129\n" +
-	"\astorage\x18\a \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\"s\n" +
+	"\astorage\x18\a \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\x12\x1d\n" +
+	"\n" +
+	"public_key\x18\b \x01(\fR\tpublicKey\"s\n" +
 	"\rClusterAccess\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12'\n" +

@@ -43,6 +43,7 @@ type Parameters struct {
 	// Types that are valid to be assigned to Cluster:
 	//
 	//	*Parameters_Bootstrap
+	//	*Parameters_Register
 	Cluster     isParameters_Cluster `protobuf_oneof:"cluster"`
 	Log         *Log                 `protobuf:"bytes,7,opt,name=log,proto3" json:"log,omitempty"`
 	Supervision *Supervision         `protobuf:"bytes,8,opt,name=supervision,proto3" json:"supervision,omitempty"`
@@ -138,6 +139,15 @@ func (x *Parameters) GetBootstrap() *Bootstrap {
 	return nil
 }
 
+func (x *Parameters) GetRegister() *Register {
+	if x != nil {
+		if x, ok := x.Cluster.(*Parameters_Register); ok {
+			return x.Register
+		}
+	}
+	return nil
+}
+
 func (x *Parameters) GetLog() *Log {
 	if x != nil {
 		return x.Log
@@ -188,7 +198,13 @@ type Parameters_Bootstrap struct {
 	Bootstrap *Bootstrap `protobuf:"bytes,6,opt,name=bootstrap,proto3,oneof"`
 }
 
+type Parameters_Register struct {
+	Register *Register `protobuf:"bytes,13,opt,name=register,proto3,oneof"`
+}
+
 func (*Parameters_Bootstrap) isParameters_Cluster() {}
+
+func (*Parameters_Register) isParameters_Cluster() {}
 
 // SandboxDefaults is how roles are confined on this node.
 type SandboxDefaults struct {
@@ -1369,6 +1385,117 @@ func (x *Bootstrap) GetRecoveryRecipient() string {
 	return ""
 }
 
+// Register takes the node into a cluster that there is.
+type Register struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to From:
+	//
+	//	*Register_Ticket
+	//	*Register_TicketFile
+	From isRegister_From `protobuf_oneof:"from"`
+	// The roles that the node asks for; it gets them when it is approved. None: they are given to it later.
+	Roles  []*BootstrapRole  `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
+	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// As in Bootstrap.
+	RecoveryRecipient string `protobuf:"bytes,5,opt,name=recovery_recipient,json=recoveryRecipient,proto3" json:"recovery_recipient,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Register) Reset() {
+	*x = Register{}
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Register) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Register) ProtoMessage() {}
+
+func (x *Register) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Register.ProtoReflect.Descriptor instead.
+func (*Register) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Register) GetFrom() isRegister_From {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *Register) GetTicket() string {
+	if x != nil {
+		if x, ok := x.From.(*Register_Ticket); ok {
+			return x.Ticket
+		}
+	}
+	return ""
+}
+
+func (x *Register) GetTicketFile() string {
+	if x != nil {
+		if x, ok := x.From.(*Register_TicketFile); ok {
+			return x.TicketFile
+		}
+	}
+	return ""
+}
+
+func (x *Register) GetRoles() []*BootstrapRole {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *Register) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Register) GetRecoveryRecipient() string {
+	if x != nil {
+		return x.RecoveryRecipient
+	}
+	return ""
+}
+
+type isRegister_From interface {
+	isRegister_From()
+}
+
+type Register_Ticket struct {
+	// The text of a ticket, as `reeve ticket create` prints it: a secret until it is spent.
+	Ticket string `protobuf:"bytes,1,opt,name=ticket,proto3,oneof"`
+}
+
+type Register_TicketFile struct {
+	// A file that holds it: an absolute path.
+	TicketFile string `protobuf:"bytes,2,opt,name=ticket_file,json=ticketFile,proto3,oneof"`
+}
+
+func (*Register_Ticket) isRegister_From() {}
+
+func (*Register_TicketFile) isRegister_From() {}
+
 type BootstrapRole struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -1380,7 +1507,7 @@ type BootstrapRole struct {
 
 func (x *BootstrapRole) Reset() {
 	*x = BootstrapRole{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1519,7 @@ func (x *BootstrapRole) String() string {
 func (*BootstrapRole) ProtoMessage() {}
 
 func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[21]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1532,7 @@ func (x *BootstrapRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootstrapRole.ProtoReflect.Descriptor instead.
 func (*BootstrapRole) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{21}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BootstrapRole) GetRole() string {
@@ -1438,7 +1565,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1450,7 +1577,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[22]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1463,7 +1590,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{22}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Log) GetLevel() string {
@@ -1500,7 +1627,7 @@ type Genesis struct {
 
 func (x *Genesis) Reset() {
 	*x = Genesis{}
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1639,7 @@ func (x *Genesis) String() string {
 func (*Genesis) ProtoMessage() {}
 
 func (x *Genesis) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_parameters_proto_msgTypes[23]
+	mi := &file_reeve_node_v1_parameters_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1652,7 @@ func (x *Genesis) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Genesis.ProtoReflect.Descriptor instead.
 func (*Genesis) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{23}
+	return file_reeve_node_v1_parameters_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Genesis) GetVersion() string {
@@ -1546,7 +1673,7 @@ var File_reeve_node_v1_parameters_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xf1\x05\n" +
+	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xa8\x06\n" +
 	"\n" +
 	"Parameters\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
@@ -1556,7 +1683,8 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x06volume\x18\x04 \x01(\v2\x15.reeve.node.v1.VolumeB\x06\xbaH\x03\xc8\x01\x01R\x06volume\x12\x96\x01\n" +
 	"\aplugins\x18\x05 \x03(\v2\x1c.reeve.node.v1.BuiltinPluginB^\xbaH[\xba\x01S\n" +
 	"\x13plugins.path.unique\x12\x1etwo plugins have the same path\x1a\x1cthis.map(p, p.path).unique()\x92\x01\x02\x10@R\aplugins\x128\n" +
-	"\tbootstrap\x18\x06 \x01(\v2\x18.reeve.node.v1.BootstrapH\x00R\tbootstrap\x12$\n" +
+	"\tbootstrap\x18\x06 \x01(\v2\x18.reeve.node.v1.BootstrapH\x00R\tbootstrap\x125\n" +
+	"\bregister\x18\r \x01(\v2\x17.reeve.node.v1.RegisterH\x00R\bregister\x12$\n" +
 	"\x03log\x18\a \x01(\v2\x12.reeve.node.v1.LogR\x03log\x12<\n" +
 	"\vsupervision\x18\b \x01(\v2\x1a.reeve.node.v1.SupervisionR\vsupervision\x120\n" +
 	"\ametrics\x18\t \x01(\v2\x16.reeve.node.v1.MetricsR\ametrics\x128\n" +
@@ -1652,7 +1780,19 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x12recovery_recipient\x18\x04 \x01(\tB\x1c\xbaH\x19\xd8\x01\x01r\x14(\x80 2\x0f^age1[0-9a-z]+$R\x11recoveryRecipient\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd4\x03\n" +
+	"\bRegister\x12+\n" +
+	"\x06ticket\x18\x01 \x01(\tB\x11\xbaH\x0er\f(\x80@:\areeve1.H\x00R\x06ticket\x12,\n" +
+	"\vticket_file\x18\x02 \x01(\tB\t\xbaH\x06r\x042\x02^/H\x00R\n" +
+	"ticketFile\x12\x8e\x01\n" +
+	"\x05roles\x18\x03 \x03(\v2\x1c.reeve.node.v1.BootstrapRoleBZ\xbaHW\xba\x01O\n" +
+	"\x11roles.name.unique\x12\x1ctwo roles have the same name\x1a\x1cthis.map(r, r.role).unique()\x92\x01\x02\x10@R\x05roles\x12E\n" +
+	"\x06labels\x18\x04 \x03(\v2#.reeve.node.v1.Register.LabelsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x06labels\x12K\n" +
+	"\x12recovery_recipient\x18\x05 \x01(\tB\x1c\xbaH\x19\xd8\x01\x01r\x14(\x80 2\x0f^age1[0-9a-z]+$R\x11recoveryRecipient\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
+	"\x04from\x12\x05\xbaH\x02\b\x01\"s\n" +
 	"\rBootstrapRole\x12<\n" +
 	"\x04role\x18\x01 \x01(\tB(\xbaH%r#2!^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$R\x04role\x12$\n" +
 	"\rconfiguration\x18\x02 \x01(\tR\rconfiguration\"{\n" +
@@ -1677,7 +1817,7 @@ func file_reeve_node_v1_parameters_proto_rawDescGZIP() []byte {
 	return file_reeve_node_v1_parameters_proto_rawDescData
 }
 
-var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_reeve_node_v1_parameters_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_reeve_node_v1_parameters_proto_goTypes = []any{
 	(*Parameters)(nil),          // 0: reeve.node.v1.Parameters
 	(*SandboxDefaults)(nil),     // 1: reeve.node.v1.SandboxDefaults
@@ -1700,13 +1840,15 @@ var file_reeve_node_v1_parameters_proto_goTypes = []any{
 	(*BuiltinPlugin)(nil),       // 18: reeve.node.v1.BuiltinPlugin
 	(*BuiltinGrants)(nil),       // 19: reeve.node.v1.BuiltinGrants
 	(*Bootstrap)(nil),           // 20: reeve.node.v1.Bootstrap
-	(*BootstrapRole)(nil),       // 21: reeve.node.v1.BootstrapRole
-	(*Log)(nil),                 // 22: reeve.node.v1.Log
-	(*Genesis)(nil),             // 23: reeve.node.v1.Genesis
-	nil,                         // 24: reeve.node.v1.Bootstrap.LabelsEntry
-	(*durationpb.Duration)(nil), // 25: google.protobuf.Duration
-	(*v1.Grant)(nil),            // 26: reeve.role.v1.Grant
-	(*v11.PluginRecord)(nil),    // 27: reeve.cluster.v1.PluginRecord
+	(*Register)(nil),            // 21: reeve.node.v1.Register
+	(*BootstrapRole)(nil),       // 22: reeve.node.v1.BootstrapRole
+	(*Log)(nil),                 // 23: reeve.node.v1.Log
+	(*Genesis)(nil),             // 24: reeve.node.v1.Genesis
+	nil,                         // 25: reeve.node.v1.Bootstrap.LabelsEntry
+	nil,                         // 26: reeve.node.v1.Register.LabelsEntry
+	(*durationpb.Duration)(nil), // 27: google.protobuf.Duration
+	(*v1.Grant)(nil),            // 28: reeve.role.v1.Grant
+	(*v11.PluginRecord)(nil),    // 29: reeve.cluster.v1.PluginRecord
 }
 var file_reeve_node_v1_parameters_proto_depIdxs = []int32{
 	8,  // 0: reeve.node.v1.Parameters.directories:type_name -> reeve.node.v1.Directories
@@ -1714,36 +1856,39 @@ var file_reeve_node_v1_parameters_proto_depIdxs = []int32{
 	10, // 2: reeve.node.v1.Parameters.volume:type_name -> reeve.node.v1.Volume
 	18, // 3: reeve.node.v1.Parameters.plugins:type_name -> reeve.node.v1.BuiltinPlugin
 	20, // 4: reeve.node.v1.Parameters.bootstrap:type_name -> reeve.node.v1.Bootstrap
-	22, // 5: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
-	3,  // 6: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
-	7,  // 7: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
-	1,  // 8: reeve.node.v1.Parameters.sandbox:type_name -> reeve.node.v1.SandboxDefaults
-	15, // 9: reeve.node.v1.Parameters.seal:type_name -> reeve.node.v1.Seal
-	2,  // 10: reeve.node.v1.SandboxDefaults.users:type_name -> reeve.node.v1.UserRange
-	4,  // 11: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	5,  // 12: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
-	6,  // 13: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
-	25, // 14: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
-	25, // 15: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
-	25, // 16: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
-	4,  // 17: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
-	11, // 18: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
-	12, // 19: reeve.node.v1.Volume.fscrypt:type_name -> reeve.node.v1.FscryptVolume
-	14, // 20: reeve.node.v1.Volume.luks:type_name -> reeve.node.v1.LuksVolume
-	13, // 21: reeve.node.v1.FscryptVolume.image:type_name -> reeve.node.v1.LoopImage
-	16, // 22: reeve.node.v1.Seal.file:type_name -> reeve.node.v1.FileSealer
-	17, // 23: reeve.node.v1.Seal.tpm2:type_name -> reeve.node.v1.Tpm2Sealer
-	25, // 24: reeve.node.v1.Tpm2Sealer.timeout:type_name -> google.protobuf.Duration
-	19, // 25: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
-	26, // 26: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
-	21, // 27: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
-	24, // 28: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
-	27, // 29: reeve.node.v1.Genesis.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	21, // 5: reeve.node.v1.Parameters.register:type_name -> reeve.node.v1.Register
+	23, // 6: reeve.node.v1.Parameters.log:type_name -> reeve.node.v1.Log
+	3,  // 7: reeve.node.v1.Parameters.supervision:type_name -> reeve.node.v1.Supervision
+	7,  // 8: reeve.node.v1.Parameters.metrics:type_name -> reeve.node.v1.Metrics
+	1,  // 9: reeve.node.v1.Parameters.sandbox:type_name -> reeve.node.v1.SandboxDefaults
+	15, // 10: reeve.node.v1.Parameters.seal:type_name -> reeve.node.v1.Seal
+	2,  // 11: reeve.node.v1.SandboxDefaults.users:type_name -> reeve.node.v1.UserRange
+	4,  // 12: reeve.node.v1.Supervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	5,  // 13: reeve.node.v1.Supervision.liveness:type_name -> reeve.node.v1.Liveness
+	6,  // 14: reeve.node.v1.Supervision.roles:type_name -> reeve.node.v1.RoleSupervision
+	27, // 15: reeve.node.v1.CrashBudget.window:type_name -> google.protobuf.Duration
+	27, // 16: reeve.node.v1.Liveness.interval:type_name -> google.protobuf.Duration
+	27, // 17: reeve.node.v1.Liveness.timeout:type_name -> google.protobuf.Duration
+	4,  // 18: reeve.node.v1.RoleSupervision.crash_budget:type_name -> reeve.node.v1.CrashBudget
+	11, // 19: reeve.node.v1.Volume.plain:type_name -> reeve.node.v1.PlainVolume
+	12, // 20: reeve.node.v1.Volume.fscrypt:type_name -> reeve.node.v1.FscryptVolume
+	14, // 21: reeve.node.v1.Volume.luks:type_name -> reeve.node.v1.LuksVolume
+	13, // 22: reeve.node.v1.FscryptVolume.image:type_name -> reeve.node.v1.LoopImage
+	16, // 23: reeve.node.v1.Seal.file:type_name -> reeve.node.v1.FileSealer
+	17, // 24: reeve.node.v1.Seal.tpm2:type_name -> reeve.node.v1.Tpm2Sealer
+	27, // 25: reeve.node.v1.Tpm2Sealer.timeout:type_name -> google.protobuf.Duration
+	19, // 26: reeve.node.v1.BuiltinPlugin.grants:type_name -> reeve.node.v1.BuiltinGrants
+	28, // 27: reeve.node.v1.BuiltinGrants.grants:type_name -> reeve.role.v1.Grant
+	22, // 28: reeve.node.v1.Bootstrap.roles:type_name -> reeve.node.v1.BootstrapRole
+	25, // 29: reeve.node.v1.Bootstrap.labels:type_name -> reeve.node.v1.Bootstrap.LabelsEntry
+	22, // 30: reeve.node.v1.Register.roles:type_name -> reeve.node.v1.BootstrapRole
+	26, // 31: reeve.node.v1.Register.labels:type_name -> reeve.node.v1.Register.LabelsEntry
+	29, // 32: reeve.node.v1.Genesis.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_parameters_proto_init() }
@@ -1753,6 +1898,7 @@ func file_reeve_node_v1_parameters_proto_init() {
 	}
 	file_reeve_node_v1_parameters_proto_msgTypes[0].OneofWrappers = []any{
 		(*Parameters_Bootstrap)(nil),
+		(*Parameters_Register)(nil),
 	}
 	file_reeve_node_v1_parameters_proto_msgTypes[1].OneofWrappers = []any{}
 	file_reeve_node_v1_parameters_proto_msgTypes[4].OneofWrappers = []any{}
@@ -1766,13 +1912,17 @@ func file_reeve_node_v1_parameters_proto_init() {
 		(*Seal_File)(nil),
 		(*Seal_Tpm2)(nil),
 	}
+	file_reeve_node_v1_parameters_proto_msgTypes[21].OneofWrappers = []any{
+		(*Register_Ticket)(nil),
+		(*Register_TicketFile)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_parameters_proto_rawDesc), len(file_reeve_node_v1_parameters_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
