@@ -1386,6 +1386,61 @@ func (x *IncarnationRefused) GetKnown() uint64 {
 	return 0
 }
 
+// NodeRemoved is a detail of the status (PermissionDenied) with which every call of a node that is Decommissioned is refused, Register, Await, Commit and Join among
+// them. It is the tombstone that names the node: nothing else leads a node to Disowning.
+type NodeRemoved struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// What was done, by whom and when; for people.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRemoved) Reset() {
+	*x = NodeRemoved{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRemoved) ProtoMessage() {}
+
+func (x *NodeRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRemoved.ProtoReflect.Descriptor instead.
+func (*NodeRemoved) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *NodeRemoved) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *NodeRemoved) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type IssueRoleSVIDRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -1397,7 +1452,7 @@ type IssueRoleSVIDRequest struct {
 
 func (x *IssueRoleSVIDRequest) Reset() {
 	*x = IssueRoleSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1464,7 @@ func (x *IssueRoleSVIDRequest) String() string {
 func (*IssueRoleSVIDRequest) ProtoMessage() {}
 
 func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1477,7 @@ func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *IssueRoleSVIDRequest) GetRole() string {
@@ -1451,7 +1506,7 @@ type IssueRoleSVIDResponse struct {
 
 func (x *IssueRoleSVIDResponse) Reset() {
 	*x = IssueRoleSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1518,7 @@ func (x *IssueRoleSVIDResponse) String() string {
 func (*IssueRoleSVIDResponse) ProtoMessage() {}
 
 func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1531,7 @@ func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *IssueRoleSVIDResponse) GetSvid() [][]byte {
@@ -1514,7 +1569,7 @@ type CreateTicketRequest struct {
 
 func (x *CreateTicketRequest) Reset() {
 	*x = CreateTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1581,7 @@ func (x *CreateTicketRequest) String() string {
 func (*CreateTicketRequest) ProtoMessage() {}
 
 func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1594,7 @@ func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketRequest.ProtoReflect.Descriptor instead.
 func (*CreateTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreateTicketRequest) GetLifetimeSeconds() uint32 {
@@ -1602,7 +1657,7 @@ type CreateTicketResponse struct {
 
 func (x *CreateTicketResponse) Reset() {
 	*x = CreateTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1669,7 @@ func (x *CreateTicketResponse) String() string {
 func (*CreateTicketResponse) ProtoMessage() {}
 
 func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1682,7 @@ func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketResponse.ProtoReflect.Descriptor instead.
 func (*CreateTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateTicketResponse) GetTicket() *Ticket {
@@ -1652,7 +1707,7 @@ type ListTicketsRequest struct {
 
 func (x *ListTicketsRequest) Reset() {
 	*x = ListTicketsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1719,7 @@ func (x *ListTicketsRequest) String() string {
 func (*ListTicketsRequest) ProtoMessage() {}
 
 func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1732,7 @@ func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsRequest.ProtoReflect.Descriptor instead.
 func (*ListTicketsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 type ListTicketsResponse struct {
@@ -1690,7 +1745,7 @@ type ListTicketsResponse struct {
 
 func (x *ListTicketsResponse) Reset() {
 	*x = ListTicketsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1757,7 @@ func (x *ListTicketsResponse) String() string {
 func (*ListTicketsResponse) ProtoMessage() {}
 
 func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1770,7 @@ func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsResponse.ProtoReflect.Descriptor instead.
 func (*ListTicketsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTicketsResponse) GetTickets() []*Ticket {
@@ -1737,7 +1792,7 @@ type RevokeTicketRequest struct {
 
 func (x *RevokeTicketRequest) Reset() {
 	*x = RevokeTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +1804,7 @@ func (x *RevokeTicketRequest) String() string {
 func (*RevokeTicketRequest) ProtoMessage() {}
 
 func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1817,7 @@ func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RevokeTicketRequest) GetTicketId() string {
@@ -1789,7 +1844,7 @@ type RevokeTicketResponse struct {
 
 func (x *RevokeTicketResponse) Reset() {
 	*x = RevokeTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +1856,7 @@ func (x *RevokeTicketResponse) String() string {
 func (*RevokeTicketResponse) ProtoMessage() {}
 
 func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +1869,7 @@ func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RevokeTicketResponse) GetTicket() *Ticket {
@@ -1842,7 +1897,7 @@ type ApproveNodeRequest struct {
 
 func (x *ApproveNodeRequest) Reset() {
 	*x = ApproveNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1854,7 +1909,7 @@ func (x *ApproveNodeRequest) String() string {
 func (*ApproveNodeRequest) ProtoMessage() {}
 
 func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1867,7 +1922,7 @@ func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeRequest.ProtoReflect.Descriptor instead.
 func (*ApproveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ApproveNodeRequest) GetNodeId() string {
@@ -1921,7 +1976,7 @@ type ApproveNodeResponse struct {
 
 func (x *ApproveNodeResponse) Reset() {
 	*x = ApproveNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +1988,7 @@ func (x *ApproveNodeResponse) String() string {
 func (*ApproveNodeResponse) ProtoMessage() {}
 
 func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2001,7 @@ func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeResponse.ProtoReflect.Descriptor instead.
 func (*ApproveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApproveNodeResponse) GetNode() *NodeRecord {
@@ -1967,7 +2022,7 @@ type AcceptNodeRequest struct {
 
 func (x *AcceptNodeRequest) Reset() {
 	*x = AcceptNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2034,7 @@ func (x *AcceptNodeRequest) String() string {
 func (*AcceptNodeRequest) ProtoMessage() {}
 
 func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2047,7 @@ func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeRequest.ProtoReflect.Descriptor instead.
 func (*AcceptNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AcceptNodeRequest) GetNodeId() string {
@@ -2018,7 +2073,7 @@ type AcceptNodeResponse struct {
 
 func (x *AcceptNodeResponse) Reset() {
 	*x = AcceptNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2085,7 @@ func (x *AcceptNodeResponse) String() string {
 func (*AcceptNodeResponse) ProtoMessage() {}
 
 func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2098,7 @@ func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeResponse.ProtoReflect.Descriptor instead.
 func (*AcceptNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AcceptNodeResponse) GetNode() *Node {
@@ -2066,7 +2121,7 @@ type SetLabelsRequest struct {
 
 func (x *SetLabelsRequest) Reset() {
 	*x = SetLabelsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2133,7 @@ func (x *SetLabelsRequest) String() string {
 func (*SetLabelsRequest) ProtoMessage() {}
 
 func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2146,7 @@ func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsRequest.ProtoReflect.Descriptor instead.
 func (*SetLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetLabelsRequest) GetNodeId() string {
@@ -2124,7 +2179,7 @@ type SetLabelsResponse struct {
 
 func (x *SetLabelsResponse) Reset() {
 	*x = SetLabelsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2191,7 @@ func (x *SetLabelsResponse) String() string {
 func (*SetLabelsResponse) ProtoMessage() {}
 
 func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2204,7 @@ func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsResponse.ProtoReflect.Descriptor instead.
 func (*SetLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetLabelsResponse) GetNode() *NodeRecord {
@@ -2172,7 +2227,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2239,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2252,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -2230,7 +2285,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2297,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2310,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeRecord {
@@ -2276,7 +2331,7 @@ type DecommissionNodeRequest struct {
 
 func (x *DecommissionNodeRequest) Reset() {
 	*x = DecommissionNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2343,7 @@ func (x *DecommissionNodeRequest) String() string {
 func (*DecommissionNodeRequest) ProtoMessage() {}
 
 func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2356,7 @@ func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DecommissionNodeRequest) GetNodeId() string {
@@ -2327,7 +2382,7 @@ type DecommissionNodeResponse struct {
 
 func (x *DecommissionNodeResponse) Reset() {
 	*x = DecommissionNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2394,7 @@ func (x *DecommissionNodeResponse) String() string {
 func (*DecommissionNodeResponse) ProtoMessage() {}
 
 func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2407,7 @@ func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeResponse.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DecommissionNodeResponse) GetNode() *NodeRecord {
@@ -2374,7 +2429,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2441,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2454,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DeleteNodeRequest) GetNodeId() string {
@@ -2434,7 +2489,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2501,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2514,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DeleteNodeResponse) GetNode() *NodeRecord {
@@ -2484,7 +2539,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2551,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2564,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 type ListCertificatesResponse struct {
@@ -2524,7 +2579,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2591,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2604,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
@@ -2586,7 +2641,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2653,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2666,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -2676,7 +2731,7 @@ type RotateCARequest struct {
 
 func (x *RotateCARequest) Reset() {
 	*x = RotateCARequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2743,7 @@ func (x *RotateCARequest) String() string {
 func (*RotateCARequest) ProtoMessage() {}
 
 func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2756,7 @@ func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
 func (*RotateCARequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RotateCARequest) GetStep() CAStep {
@@ -2736,7 +2791,7 @@ type RotateCAResponse struct {
 
 func (x *RotateCAResponse) Reset() {
 	*x = RotateCAResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2803,7 @@ func (x *RotateCAResponse) String() string {
 func (*RotateCAResponse) ProtoMessage() {}
 
 func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2816,7 @@ func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
 func (*RotateCAResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RotateCAResponse) GetPhase() CAPhase {
@@ -2786,7 +2841,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2853,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2866,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 type GetClusterInfoResponse struct {
@@ -2828,7 +2883,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2840,7 +2895,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2853,7 +2908,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -2899,7 +2954,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +2966,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +2979,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 type ListNodesResponse struct {
@@ -2937,7 +2992,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3004,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3017,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2981,7 +3036,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3048,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3061,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -3025,7 +3080,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3092,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3105,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -3069,7 +3124,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3136,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3149,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -3113,7 +3168,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3180,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3193,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -3162,7 +3217,7 @@ type AddRoleRequest struct {
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3174,7 +3229,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3187,7 +3242,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -3227,7 +3282,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +3294,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +3307,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -3276,7 +3331,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3343,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3356,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -3341,7 +3396,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3408,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3421,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -3391,7 +3446,7 @@ type SetRolesRequest struct {
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3458,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3471,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -3456,7 +3511,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3468,7 +3523,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3481,7 +3536,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -3508,7 +3563,7 @@ type AddPluginRequest struct {
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3575,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3588,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -3581,7 +3636,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3648,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3661,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -3632,7 +3687,7 @@ type ApprovePluginRequest struct {
 
 func (x *ApprovePluginRequest) Reset() {
 	*x = ApprovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3644,7 +3699,7 @@ func (x *ApprovePluginRequest) String() string {
 func (*ApprovePluginRequest) ProtoMessage() {}
 
 func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3657,7 +3712,7 @@ func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
 func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ApprovePluginRequest) GetName() string {
@@ -3704,7 +3759,7 @@ type ApprovePluginResponse struct {
 
 func (x *ApprovePluginResponse) Reset() {
 	*x = ApprovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3771,7 @@ func (x *ApprovePluginResponse) String() string {
 func (*ApprovePluginResponse) ProtoMessage() {}
 
 func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3784,7 @@ func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
 func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
@@ -3754,7 +3809,7 @@ type SetGrantsRequest struct {
 
 func (x *SetGrantsRequest) Reset() {
 	*x = SetGrantsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3821,7 @@ func (x *SetGrantsRequest) String() string {
 func (*SetGrantsRequest) ProtoMessage() {}
 
 func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3834,7 @@ func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SetGrantsRequest) GetPlugin() string {
@@ -3819,7 +3874,7 @@ type SetGrantsResponse struct {
 
 func (x *SetGrantsResponse) Reset() {
 	*x = SetGrantsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3886,7 @@ func (x *SetGrantsResponse) String() string {
 func (*SetGrantsResponse) ProtoMessage() {}
 
 func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3899,7 @@ func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
@@ -3869,7 +3924,7 @@ type RemovePluginRequest struct {
 
 func (x *RemovePluginRequest) Reset() {
 	*x = RemovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3881,7 +3936,7 @@ func (x *RemovePluginRequest) String() string {
 func (*RemovePluginRequest) ProtoMessage() {}
 
 func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3894,7 +3949,7 @@ func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
 func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemovePluginRequest) GetName() string {
@@ -3937,7 +3992,7 @@ type RemovePluginResponse struct {
 
 func (x *RemovePluginResponse) Reset() {
 	*x = RemovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4004,7 @@ func (x *RemovePluginResponse) String() string {
 func (*RemovePluginResponse) ProtoMessage() {}
 
 func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4017,7 @@ func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
 func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
@@ -3987,7 +4042,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3999,7 +4054,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4012,7 +4067,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 type GetPolicyResponse struct {
@@ -4024,7 +4079,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4091,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4104,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4071,7 +4126,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4138,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4151,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
@@ -4122,7 +4177,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4189,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4202,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4165,7 +4220,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4232,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4245,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 type ListPluginsResponse struct {
@@ -4203,7 +4258,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4270,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4283,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -4252,7 +4307,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4319,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4332,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -4315,7 +4370,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4327,7 +4382,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4340,7 +4395,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -4385,7 +4440,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4452,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4465,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -4450,7 +4505,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4517,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4530,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -4493,7 +4548,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4560,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4573,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 type ListOperatorsResponse struct {
@@ -4533,7 +4588,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4600,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4613,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -4586,7 +4641,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4653,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4666,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -4638,7 +4693,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +4705,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +4718,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -4685,7 +4740,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +4752,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +4765,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -4739,7 +4794,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4751,7 +4806,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4764,7 +4819,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -4811,7 +4866,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4878,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4891,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -4999,7 +5054,10 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\">\n" +
 	"\x12IncarnationRefused\x12\x12\n" +
 	"\x04twin\x18\x01 \x01(\bR\x04twin\x12\x14\n" +
-	"\x05known\x18\x02 \x01(\x04R\x05known\"[\n" +
+	"\x05known\x18\x02 \x01(\x04R\x05known\">\n" +
+	"\vNodeRemoved\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"[\n" +
 	"\x14IssueRoleSVIDRequest\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\"T\n" +
@@ -5359,7 +5417,7 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(CertificateKind)(0),             // 0: reeve.cluster.v1.CertificateKind
 	(CAPhase)(0),                     // 1: reeve.cluster.v1.CAPhase
@@ -5385,249 +5443,250 @@ var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*IssueSVIDRequest)(nil),         // 21: reeve.cluster.v1.IssueSVIDRequest
 	(*IssueSVIDResponse)(nil),        // 22: reeve.cluster.v1.IssueSVIDResponse
 	(*IncarnationRefused)(nil),       // 23: reeve.cluster.v1.IncarnationRefused
-	(*IssueRoleSVIDRequest)(nil),     // 24: reeve.cluster.v1.IssueRoleSVIDRequest
-	(*IssueRoleSVIDResponse)(nil),    // 25: reeve.cluster.v1.IssueRoleSVIDResponse
-	(*CreateTicketRequest)(nil),      // 26: reeve.cluster.v1.CreateTicketRequest
-	(*CreateTicketResponse)(nil),     // 27: reeve.cluster.v1.CreateTicketResponse
-	(*ListTicketsRequest)(nil),       // 28: reeve.cluster.v1.ListTicketsRequest
-	(*ListTicketsResponse)(nil),      // 29: reeve.cluster.v1.ListTicketsResponse
-	(*RevokeTicketRequest)(nil),      // 30: reeve.cluster.v1.RevokeTicketRequest
-	(*RevokeTicketResponse)(nil),     // 31: reeve.cluster.v1.RevokeTicketResponse
-	(*ApproveNodeRequest)(nil),       // 32: reeve.cluster.v1.ApproveNodeRequest
-	(*ApproveNodeResponse)(nil),      // 33: reeve.cluster.v1.ApproveNodeResponse
-	(*AcceptNodeRequest)(nil),        // 34: reeve.cluster.v1.AcceptNodeRequest
-	(*AcceptNodeResponse)(nil),       // 35: reeve.cluster.v1.AcceptNodeResponse
-	(*SetLabelsRequest)(nil),         // 36: reeve.cluster.v1.SetLabelsRequest
-	(*SetLabelsResponse)(nil),        // 37: reeve.cluster.v1.SetLabelsResponse
-	(*DrainNodeRequest)(nil),         // 38: reeve.cluster.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 39: reeve.cluster.v1.DrainNodeResponse
-	(*DecommissionNodeRequest)(nil),  // 40: reeve.cluster.v1.DecommissionNodeRequest
-	(*DecommissionNodeResponse)(nil), // 41: reeve.cluster.v1.DecommissionNodeResponse
-	(*DeleteNodeRequest)(nil),        // 42: reeve.cluster.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),       // 43: reeve.cluster.v1.DeleteNodeResponse
-	(*ListCertificatesRequest)(nil),  // 44: reeve.cluster.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil), // 45: reeve.cluster.v1.ListCertificatesResponse
-	(*Certificate)(nil),              // 46: reeve.cluster.v1.Certificate
-	(*RotateCARequest)(nil),          // 47: reeve.cluster.v1.RotateCARequest
-	(*RotateCAResponse)(nil),         // 48: reeve.cluster.v1.RotateCAResponse
-	(*GetClusterInfoRequest)(nil),    // 49: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil),   // 50: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),         // 51: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 52: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),           // 53: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),          // 54: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),         // 55: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),        // 56: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),           // 57: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),          // 58: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),        // 59: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),       // 60: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),          // 61: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),         // 62: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),         // 63: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),        // 64: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),     // 65: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),    // 66: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),         // 67: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),        // 68: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),      // 69: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),     // 70: reeve.cluster.v1.RemovePluginResponse
-	(*GetPolicyRequest)(nil),         // 71: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),        // 72: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),         // 73: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),        // 74: reeve.cluster.v1.SetPolicyResponse
-	(*ListPluginsRequest)(nil),       // 75: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),      // 76: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),             // 77: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),            // 78: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),       // 79: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),      // 80: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),     // 81: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),    // 82: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),    // 83: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),   // 84: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),         // 85: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 86: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),               // 87: reeve.cluster.v1.AuditEntry
-	nil,                              // 88: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                              // 89: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                              // 90: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                              // 91: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                              // 92: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                              // 93: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                              // 94: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                              // 95: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),           // 96: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),             // 97: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),               // 98: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                   // 99: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),              // 100: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),            // 101: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),             // 102: reeve.host.v1.Directory
-	(*Operator)(nil),                 // 103: reeve.cluster.v1.Operator
-	(*NodeStatus)(nil),               // 104: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                   // 105: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),               // 106: reeve.cluster.v1.TicketText
-	(*Node)(nil),                     // 107: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),    // 108: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),             // 109: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),               // 110: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                // 111: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                      // 112: reeve.cluster.v1.Caller
+	(*NodeRemoved)(nil),              // 24: reeve.cluster.v1.NodeRemoved
+	(*IssueRoleSVIDRequest)(nil),     // 25: reeve.cluster.v1.IssueRoleSVIDRequest
+	(*IssueRoleSVIDResponse)(nil),    // 26: reeve.cluster.v1.IssueRoleSVIDResponse
+	(*CreateTicketRequest)(nil),      // 27: reeve.cluster.v1.CreateTicketRequest
+	(*CreateTicketResponse)(nil),     // 28: reeve.cluster.v1.CreateTicketResponse
+	(*ListTicketsRequest)(nil),       // 29: reeve.cluster.v1.ListTicketsRequest
+	(*ListTicketsResponse)(nil),      // 30: reeve.cluster.v1.ListTicketsResponse
+	(*RevokeTicketRequest)(nil),      // 31: reeve.cluster.v1.RevokeTicketRequest
+	(*RevokeTicketResponse)(nil),     // 32: reeve.cluster.v1.RevokeTicketResponse
+	(*ApproveNodeRequest)(nil),       // 33: reeve.cluster.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),      // 34: reeve.cluster.v1.ApproveNodeResponse
+	(*AcceptNodeRequest)(nil),        // 35: reeve.cluster.v1.AcceptNodeRequest
+	(*AcceptNodeResponse)(nil),       // 36: reeve.cluster.v1.AcceptNodeResponse
+	(*SetLabelsRequest)(nil),         // 37: reeve.cluster.v1.SetLabelsRequest
+	(*SetLabelsResponse)(nil),        // 38: reeve.cluster.v1.SetLabelsResponse
+	(*DrainNodeRequest)(nil),         // 39: reeve.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 40: reeve.cluster.v1.DrainNodeResponse
+	(*DecommissionNodeRequest)(nil),  // 41: reeve.cluster.v1.DecommissionNodeRequest
+	(*DecommissionNodeResponse)(nil), // 42: reeve.cluster.v1.DecommissionNodeResponse
+	(*DeleteNodeRequest)(nil),        // 43: reeve.cluster.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),       // 44: reeve.cluster.v1.DeleteNodeResponse
+	(*ListCertificatesRequest)(nil),  // 45: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil), // 46: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),              // 47: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),          // 48: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),         // 49: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),    // 50: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),   // 51: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),         // 52: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),        // 53: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),           // 54: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),          // 55: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),         // 56: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),        // 57: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),           // 58: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),          // 59: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),        // 60: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),       // 61: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),          // 62: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),         // 63: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),         // 64: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),        // 65: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),     // 66: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),    // 67: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),         // 68: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),        // 69: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),      // 70: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),     // 71: reeve.cluster.v1.RemovePluginResponse
+	(*GetPolicyRequest)(nil),         // 72: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),        // 73: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),         // 74: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),        // 75: reeve.cluster.v1.SetPolicyResponse
+	(*ListPluginsRequest)(nil),       // 76: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),      // 77: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),             // 78: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),            // 79: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),       // 80: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),      // 81: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),     // 82: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),    // 83: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),    // 84: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),   // 85: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),         // 86: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 87: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),               // 88: reeve.cluster.v1.AuditEntry
+	nil,                              // 89: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                              // 90: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                              // 91: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                              // 92: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                              // 93: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                              // 94: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                              // 95: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                              // 96: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),           // 97: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),             // 98: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),               // 99: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                   // 100: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),              // 101: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),            // 102: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),             // 103: reeve.host.v1.Directory
+	(*Operator)(nil),                 // 104: reeve.cluster.v1.Operator
+	(*NodeStatus)(nil),               // 105: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                   // 106: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),               // 107: reeve.cluster.v1.TicketText
+	(*Node)(nil),                     // 108: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),    // 109: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),             // 110: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),               // 111: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                // 112: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                      // 113: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	88,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	96,  // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	97,  // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	89,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	96,  // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	98,  // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	99,  // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	100, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	98,  // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	97,  // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	101, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	100, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	98,  // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	97,  // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	102, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	103, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	101, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	104, // 17: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	90,  // 18: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	105, // 19: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	106, // 20: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	105, // 21: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	105, // 22: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	96,  // 23: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	91,  // 24: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	98,  // 25: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	107, // 26: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	92,  // 27: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	98,  // 28: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	98,  // 29: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	98,  // 30: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	98,  // 31: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	46,  // 32: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
+	89,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	97,  // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	98,  // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	90,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	97,  // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	99,  // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	100, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	101, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	99,  // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	102, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	101, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	99,  // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	98,  // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	103, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	104, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	102, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	105, // 17: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	91,  // 18: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	106, // 19: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	107, // 20: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	106, // 21: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	106, // 22: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	97,  // 23: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	92,  // 24: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	99,  // 25: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	108, // 26: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	93,  // 27: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	99,  // 28: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	99,  // 29: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	99,  // 30: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	99,  // 31: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	47,  // 32: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
 	1,   // 33: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
 	0,   // 34: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	108, // 35: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	108, // 36: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	109, // 35: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	109, // 36: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
 	2,   // 37: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
 	1,   // 38: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	107, // 39: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	107, // 40: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	107, // 41: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	98,  // 42: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	98,  // 43: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	96,  // 44: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	98,  // 45: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	109, // 46: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	93,  // 47: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	110, // 48: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	97,  // 49: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	94,  // 50: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	110, // 51: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	97,  // 52: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	110, // 53: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	97,  // 54: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	97,  // 55: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	101, // 56: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	101, // 57: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	101, // 58: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	97,  // 59: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	108, // 60: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	111, // 61: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	111, // 62: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	103, // 63: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	103, // 64: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	103, // 65: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	87,  // 66: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	108, // 67: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	112, // 68: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	95,  // 69: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	108, // 39: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	108, // 40: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	108, // 41: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	99,  // 42: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	99,  // 43: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	97,  // 44: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	99,  // 45: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	110, // 46: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	94,  // 47: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	111, // 48: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	98,  // 49: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	95,  // 50: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	111, // 51: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	98,  // 52: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	111, // 53: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	98,  // 54: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	98,  // 55: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	102, // 56: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	102, // 57: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	102, // 58: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	98,  // 59: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	109, // 60: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	112, // 61: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	112, // 62: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	104, // 63: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	104, // 64: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	104, // 65: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	88,  // 66: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	109, // 67: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	113, // 68: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	96,  // 69: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
 	3,   // 70: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
 	5,   // 71: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
 	15,  // 72: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
 	17,  // 73: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
 	19,  // 74: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
 	21,  // 75: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	24,  // 76: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	25,  // 76: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
 	7,   // 77: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
 	9,   // 78: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
 	11,  // 79: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
 	13,  // 80: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	26,  // 81: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	28,  // 82: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	30,  // 83: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	32,  // 84: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	34,  // 85: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	36,  // 86: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	38,  // 87: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	40,  // 88: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	42,  // 89: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	44,  // 90: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	47,  // 91: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	49,  // 92: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	51,  // 93: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	53,  // 94: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	55,  // 95: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	57,  // 96: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	59,  // 97: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	61,  // 98: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	63,  // 99: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	65,  // 100: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	67,  // 101: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	69,  // 102: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	71,  // 103: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	73,  // 104: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	75,  // 105: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	77,  // 106: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	79,  // 107: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	81,  // 108: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	83,  // 109: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	85,  // 110: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	27,  // 81: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	29,  // 82: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	31,  // 83: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	33,  // 84: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	35,  // 85: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	37,  // 86: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	39,  // 87: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	41,  // 88: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	43,  // 89: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	45,  // 90: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	48,  // 91: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	50,  // 92: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	52,  // 93: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	54,  // 94: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	56,  // 95: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	58,  // 96: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	60,  // 97: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	62,  // 98: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	64,  // 99: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	66,  // 100: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	68,  // 101: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	70,  // 102: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	72,  // 103: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	74,  // 104: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	76,  // 105: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	78,  // 106: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	80,  // 107: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	82,  // 108: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	84,  // 109: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	86,  // 110: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
 	4,   // 111: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
 	6,   // 112: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
 	16,  // 113: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
 	18,  // 114: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
 	20,  // 115: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
 	22,  // 116: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	25,  // 117: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	26,  // 117: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
 	8,   // 118: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
 	10,  // 119: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
 	12,  // 120: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
 	14,  // 121: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	27,  // 122: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	29,  // 123: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	31,  // 124: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	33,  // 125: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	35,  // 126: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	37,  // 127: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	39,  // 128: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	41,  // 129: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	43,  // 130: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	45,  // 131: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	48,  // 132: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	50,  // 133: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	52,  // 134: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	54,  // 135: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	56,  // 136: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	58,  // 137: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	60,  // 138: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	62,  // 139: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	64,  // 140: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	66,  // 141: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	68,  // 142: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	70,  // 143: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	72,  // 144: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	74,  // 145: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	76,  // 146: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	78,  // 147: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	80,  // 148: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	82,  // 149: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	84,  // 150: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	86,  // 151: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	28,  // 122: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	30,  // 123: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	32,  // 124: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	34,  // 125: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	36,  // 126: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	38,  // 127: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	40,  // 128: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	42,  // 129: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	44,  // 130: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	46,  // 131: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	49,  // 132: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	51,  // 133: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	53,  // 134: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	55,  // 135: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	57,  // 136: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	59,  // 137: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	61,  // 138: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	63,  // 139: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	65,  // 140: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	67,  // 141: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	69,  // 142: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	71,  // 143: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	73,  // 144: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	75,  // 145: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	77,  // 146: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	79,  // 147: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	81,  // 148: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	83,  // 149: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	85,  // 150: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	87,  // 151: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
 	111, // [111:152] is the sub-list for method output_type
 	70,  // [70:111] is the sub-list for method input_type
 	70,  // [70:70] is the sub-list for extension type_name
@@ -5648,7 +5707,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   93,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   4,
 		},
