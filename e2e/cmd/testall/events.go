@@ -108,7 +108,7 @@ func (r *reader) see(e event) {
 		r.ran++
 		p.count++
 		p.failed = append(p.failed, e.Test)
-		r.total.failed++
+		r.total.fail(e.Package+" "+e.Test, t.output.String())
 	case "skip":
 		p.skipped++
 		r.total.skip(e.Package+" "+e.Test, reason(t.output.String()))

@@ -11,6 +11,27 @@ type tally struct {
 	passed, failed int
 	skips          []string
 	problems       []string
+	// found is what each failed test found wrong first: the report of a long run may be cut to its end.
+	found []string
+}
+
+// foundLines is how many lines of what a test wrote are said again at the end.
+const foundLines = 12
+
+// fail counts a failed test.
+func (t *tally) fail(test, output string) {
+	t.failed++
+	var lines []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line == "" || frame(line) || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if lines = append(lines, line); len(lines) == foundLines {
+			break
+		}
+	}
+	t.found = append(t.found, strings.Join(append([]string{test}, lines...), "\n"))
 }
 
 // problem counts as failed what is not a test.
@@ -32,6 +53,7 @@ func (t *tally) skip(test, reason string) {
 func (t *tally) print(out io.Writer) bool {
 	section(out, "Skipped:", t.skips)
 	section(out, "Failed, beside tests:", t.problems)
+	section(out, "Failed tests, and what each found first:", t.found)
 	say(out, "%d passed, %d failed, %d skipped", t.passed, t.failed, len(t.skips))
 	return t.failed == 0
 }
