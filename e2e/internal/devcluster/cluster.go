@@ -1,4 +1,4 @@
-// Package devcluster is a cluster of one node in a dev directory, as its operator has it: the command line, the files and the processes.
+// Package devcluster is a cluster in a dev directory, of one node or of several,, as its operator has it: the command line, the files and the processes.
 //
 // A Cluster belongs to one test. When the test ends the node is stopped, and the test fails if any process of it is left. Processes are only ever
 // killed if they are the cluster's: by the file that they run, by the instance that their environment names, or by their user ID.
@@ -101,6 +101,16 @@ func (c *Cluster) State() string {
 	return c.Directory
 }
 
+// nodesDirectory is where the second node and later ones lie, below the dev directory.
+const nodesDirectory = "nodes/"
+
+// NodeDirectories returns the directories of all nodes that there are: that of the first one is the dev directory, as far as it really is.
+func (c *Cluster) NodeDirectories() []string {
+	directories := []string{c.State()}
+	more, _ := filepath.Glob(filepath.Join(c.State(), nodesDirectory, "*"))
+	return append(directories, more...)
+}
+
 // Path returns a path below the dev directory.
 func (c *Cluster) Path(elements ...string) string {
 	return filepath.Join(append([]string{c.Directory}, elements...)...)
@@ -163,8 +173,10 @@ func (c *Cluster) end(t testing.TB) {
 	Unmount(t, c.State())
 	// As root the run directory is not below home, and the dev directory need not be.
 	state := c.State()
-	if run, err := filepath.EvalSymlinks(filepath.Join(state, "run")); err == nil {
-		c.remove(t, run)
+	for _, node := range c.NodeDirectories() {
+		if run, err := filepath.EvalSymlinks(filepath.Join(node, "run")); err == nil {
+			c.remove(t, run)
+		}
 	}
 	if keep, _ := strconv.ParseBool(os.Getenv("REEVE_E2E_KEEP")); keep && t.Failed() {
 		t.Logf("the files are kept in %s", c.Home)
@@ -191,8 +203,12 @@ func (c *Cluster) remove(t testing.TB, path string) {
 
 // showLogs shows what the node and its roles wrote.
 func (c *Cluster) showLogs(t testing.TB) {
-	files, _ := filepath.Glob(c.Path("data", "logs", "*.log"))
-	for _, file := range append([]string{c.Path("reeved.log")}, files...) {
+	var files []string
+	for _, node := range c.NodeDirectories() {
+		logs, _ := filepath.Glob(filepath.Join(node, "data", "logs", "*.log"))
+		files = append(append(files, filepath.Join(node, "reeved.log")), logs...)
+	}
+	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			continue

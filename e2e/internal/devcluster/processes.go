@@ -30,10 +30,10 @@ func (c *Cluster) Processes(t testing.TB) []procfs.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, uids := c.State()+"/", c.uidRange()
+	state, uids := c.State()+"/", c.uidRanges()
 	var found []procfs.Process
 	for _, p := range all {
-		if !p.Ended() && (c.isCore(p) || c.isInstance(p, state) || uids.holds(p.UID)) {
+		if !p.Ended() && (c.isCore(p) || c.isInstance(p, state) || slices.ContainsFunc(uids, func(r uidRange) bool { return r.holds(p.UID) })) {
 			found = append(found, p)
 		}
 	}
@@ -63,18 +63,20 @@ func (c *Cluster) isInstance(p procfs.Process, state string) bool {
 	return c.nodeIDs[node]
 }
 
-// learnOfVolume keeps the ID of the node as its volume has it: an ordinary user's roles run from memory, and have no path that tells whose they are.
+// learnOfVolume keeps the IDs of the nodes as their volumes have them: an ordinary user's roles run from memory, and have no path that tells whose they are.
 func (c *Cluster) learnOfVolume() {
-	content, err := os.ReadFile(filepath.Join(c.State(), "data", "volume.json"))
-	var volume struct {
-		NodeID string `json:"node_id"`
+	for _, node := range c.NodeDirectories() {
+		content, err := os.ReadFile(filepath.Join(node, "data", "volume.json"))
+		var volume struct {
+			NodeID string `json:"node_id"`
+		}
+		if err != nil || json.Unmarshal(content, &volume) != nil || volume.NodeID == "" {
+			continue
+		}
+		c.mu.Lock()
+		c.nodeIDs[volume.NodeID] = true
+		c.mu.Unlock()
 	}
-	if err != nil || json.Unmarshal(content, &volume) != nil || volume.NodeID == "" {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodeIDs[volume.NodeID] = true
 }
 
 // learn keeps the ID of the node, so that processes are found that run something else than a plugin.
@@ -91,10 +93,11 @@ type uidRange struct{ start uint32 }
 
 func (r uidRange) holds(uid uint32) bool { return r.start != 0 && uid >= r.start && uid-r.start < 1024 }
 
-func (c *Cluster) uidRange() uidRange {
+// uidRanges returns the ranges of all nodes, that of the first node first.
+func (c *Cluster) uidRanges() []uidRange {
 	content, err := os.ReadFile("/var/lib/reeve/uid-ranges")
 	if err != nil {
-		return uidRange{} // there is none but for root
+		return nil // there is none but for root
 	}
 	var file struct {
 		Ranges []struct {
@@ -103,19 +106,29 @@ func (c *Cluster) uidRange() uidRange {
 		} `json:"ranges"`
 	}
 	if json.Unmarshal(content, &file) != nil {
-		return uidRange{}
+		return nil
 	}
 	state := c.State() + "/"
+	var ranges []uidRange
 	for _, r := range file.Ranges {
-		if strings.HasPrefix(r.Owner, state) {
-			return uidRange{r.Start}
+		switch {
+		case strings.HasPrefix(r.Owner, state+nodesDirectory):
+			ranges = append(ranges, uidRange{r.Start})
+		case strings.HasPrefix(r.Owner, state):
+			ranges = slices.Insert(ranges, 0, uidRange{r.Start})
 		}
 	}
-	return uidRange{}
+	return ranges
 }
 
-// UIDs returns the first of the user IDs that are reserved for the node; 0 if none are.
-func (c *Cluster) UIDs() uint32 { return c.uidRange().start }
+// UIDs returns the first of the user IDs that are reserved for the first node; 0 if none are.
+func (c *Cluster) UIDs() uint32 {
+	ranges := c.uidRanges()
+	if len(ranges) == 0 {
+		return 0
+	}
+	return ranges[0].start
+}
 
 // Core returns the process of reeved, as the kernel names who listens on the node's socket.
 func (c *Cluster) Core(t testing.TB) procfs.Process {
