@@ -55,16 +55,8 @@ func (e *Executable) hold() (let func(), err error) {
 	if e.print == nil {
 		return func() {}, nil
 	}
-	lease := func(kind int) (err error) {
-		_, err = unix.FcntlInt(e.file.Fd(), unix.F_SETLEASE, kind)
-		return err
-	}
-	let = func() {}
-	switch err := lease(unix.F_RDLCK); {
-	case err == nil:
-		let = func() { _ = lease(unix.F_UNLCK) }
-	case errors.Is(err, unix.EAGAIN):
-		return nil, &os.PathError{Op: "lease", Path: e.path, Err: syscall.ETXTBSY}
+	if let, err = lease(e.file, e.path); err != nil {
+		return nil, err
 	}
 	now, err := fingerprintOf(e.file)
 	if err == nil && now != *e.print {
@@ -76,6 +68,52 @@ func (e *Executable) hold() (let func(), err error) {
 	}
 	return let, nil
 }
+
+// lease keeps everybody from opening a file for writing until let is called: they wait. The error is ETXTBSY while somebody has it open for writing. Where the
+// file system has no leases, nobody is kept.
+func lease(file *os.File, path string) (let func(), err error) {
+	set := func(kind int) (err error) {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, kind)
+		return err
+	}
+	switch err := set(unix.F_RDLCK); {
+	case err == nil:
+		return func() { _ = set(unix.F_UNLCK) }, nil
+	case errors.Is(err, unix.EAGAIN):
+		return nil, &os.PathError{Op: "lease", Path: path, Err: syscall.ETXTBSY}
+	}
+	return func() {}, nil
+}
+
+// undisturbed is a lease on a file that is about to be verified, on which nobody has one yet. A write that is under way changes the times of the file when it begins and its
+// content later, so that what is read meanwhile is told from what is there afterwards by nothing: it is waited for. So is a clock that may not have ticked since
+// the file was changed: what is changed within the same tick would have the same times.
+func undisturbed(file *os.File, path string) (let func(), err error) {
+	deadline := time.Now().Add(busyFor)
+	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		let, err = lease(file, path)
+		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := fingerprintOf(file)
+	if err != nil {
+		let()
+		return nil, err
+	}
+	// A file of the future, by a clock that was set back, is no reason to wait for it.
+	if young := tick - time.Since(time.Unix(info.ctime.Unix())); young > 0 && young <= tick {
+		time.Sleep(young)
+	}
+	return let, nil
+}
+
+// tick is longer than what a file system's clock may stand still: a tick of the slowest kernel is 10 ms.
+const tick = 12 * time.Millisecond
 
 // fingerprint is what changes when a file is changed. Only the owner of the file, the core, could forge the rest of it, and nobody can
 // forge ctime. A file that was removed or replaced has another ctime too, since it has a name less.
@@ -185,10 +223,17 @@ func (e *entry) verify(path, digest string, root bool) error {
 	} else if reason != "" {
 		return missing(reason)
 	}
+	sum := sha256.New()
+	if root {
+		let, err := undisturbed(file, path)
+		if err != nil {
+			return missing(err.Error())
+		}
+		defer let()
+	}
 	if e.print, err = fingerprintOf(file); err != nil {
 		return missing(err.Error())
 	}
-	sum := sha256.New()
 	if root {
 		_, err = io.Copy(sum, file)
 	} else {
