@@ -2,7 +2,9 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -13,25 +15,32 @@ import (
 	"github.com/reeveproject/reeve/cli/keyfile"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/proto/ticket"
 )
 
 func (c *commands) init() *cobra.Command {
 	var plan setup.Plan
-	var public, volume, seal string
+	var public, volume, seal, join string
+	var labels []string
 	cmd := &cobra.Command{
-		Use:   "init (--owner-key FILE | --owner-public-key KEY)",
-		Short: "Set up this machine as the first node of a new cluster",
-		Long: `init writes the parameters with which reeved on this machine makes a new cluster, and makes the directories that they name. It starts nothing, and
-never changes a file that is there. --dry-run shows what it would do.
+		Use:   "init (--owner-key FILE | --owner-public-key KEY | --join FILE)",
+		Short: "Set up this machine as a node, of a new cluster or of one that there is",
+		Long: `init writes the parameters with which reeved on this machine makes a new cluster or registers with one that there is, and makes the directories that they
+name. It starts nothing, and never changes a file that is there. --dry-run shows what it would do.
 
 The owner of the cluster is known by a key. With --owner-key a new one is made in a file that is not there yet: keep that file where no machine of
 the cluster can read it. With --owner-public-key the private half never comes to this machine.
+
+With --join the machine registers with the cluster whose ticket ("reeve ticket create") is in FILE, or with - comes by a pipe: a ticket is a secret, and has no
+business on a command line. It is kept beside the parameters, for reeved alone. --role asks for roles, --label for labels: the node gets them when an owner
+approves it.
 
 --volume says where the node keeps its data: plain, which is NOT ENCRYPTED; fscrypt, an encrypted file system in an image of 8 GiB (fscrypt:SIZE: of
 another size; fscrypt:directory: the file system of the data directory encrypts it); or luks:DEVICE, an empty block device. --seal says what protects the
 node's secrets while the machine is off: file, the permissions of a file, or tpm2, its TPM, sealed to PCR 7 (tpm2:PCR,PCR: to others). An encrypted volume
 needs --recovery-recipient, the public half of a recovery key that is kept elsewhere.`,
 		Example: `  reeve init --owner-key /media/stick/owner.key
+  reeve init --join ticket --role consensus --role curator
   reeve init --owner-public-key owner.pub --volume luks:/dev/disk/by-id/ata-x --seal tpm2 --recovery-recipient age1…`,
 		Args: arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
@@ -42,6 +51,14 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 				}
 			}
 			var err error
+			if plan.Labels, err = parseLabels(labels, false); err != nil {
+				return err
+			}
+			if join != "" {
+				if plan.Ticket, err = c.readTicket(join); err != nil {
+					return err
+				}
+			}
 			if plan.Volume, err = setup.ParseVolume(volume); err != nil {
 				return err
 			}
@@ -58,6 +75,9 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&public, "owner-public-key", "", "the owner's public key, or a file with it, in place of --owner-key")
+	flags.StringVar(&join, "join", "", "register with the cluster whose ticket is in this file; - is the standard input")
+	flags.StringSliceVar(&plan.Asks, "role", nil, "ask for this `ROLE`, with --join; may be repeated")
+	flags.StringArrayVar(&labels, "label", nil, "ask for a label `KEY=VALUE`, with --join; may be repeated")
 	flags.StringVar(&plan.Address, "address", "", "the IP address by which others reach this machine (default: the one by which it speaks to the world)")
 	flags.StringVar(&plan.CuratorListen, "curator-listen", "", "host:port on which the cluster API is served (default port 7443 of the address)")
 	flags.StringVar(&plan.APIListen, "api-listen", "", "host:port on which the node's own API is served (default port 7444 of the address)")
@@ -128,6 +148,10 @@ func (c *commands) afterInit(plan setup.Plan, result *setup.Result) string {
 		status = c.Name + " --socket " + plan.Run + "/node.sock status"
 	}
 	fmt.Fprintf(&text, "\nThis machine is set up. Next:\n  %s\n  %s", start, status)
+	if plan.Ticket != "" {
+		text.WriteString("\nThen, where the cluster is managed, unless the ticket approves by itself:\n  reeve node list\n  reeve node approve NODE\n" +
+			"The node's key, which is shown there, has to be the one that status shows here.")
+	}
 	if result.OwnerKeyMade {
 		fmt.Fprintf(&text, "\nWhoever has %s owns the cluster: move it to a place that no machine of the cluster can read, and keep a copy.", plan.OwnerKeyFile)
 	}
@@ -138,4 +162,32 @@ func (c *commands) afterInit(plan setup.Plan, result *setup.Result) string {
 		}
 	}
 	return text.String()
+}
+
+// readTicket reads a ticket from a file or the standard input, and returns its text if it is a good one.
+func (c *commands) readTicket(from string) (string, error) {
+	if strings.HasPrefix(from, ticket.Prefix) {
+		return "", fault.New(fault.Usage, "--join takes a file with the ticket, and not the ticket: whoever sees command lines has seen it now",
+			"Revoke it (`reeve ticket revoke`), make another one, and give the file that it is in, or - and a pipe.")
+	}
+	name, in := from, c.Stdin
+	if from == "-" {
+		name = "the standard input"
+	} else {
+		file, err := os.Open(from)
+		if err != nil {
+			code := fault.Refused
+			if errors.Is(err, fs.ErrNotExist) {
+				code = fault.NotFound
+			}
+			return "", fault.Wrap(code, err, "the ticket cannot be read", "Give the file that `reeve ticket create --output-file FILE` wrote.")
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	parsed, err := ticket.Read(in)
+	if err != nil {
+		return "", fault.New(fault.Usage, name+": "+err.Error(), "Give all of what `reeve ticket create` printed.")
+	}
+	return ticket.Encode(parsed)
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,8 @@ import (
 )
 
 func (c *commands) node() *cobra.Command {
-	return group("node", "Nodes and their roles", c.nodeList(), c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(),
+	return group("node", "Nodes and their roles", c.nodeList(), c.nodeShow(), c.nodeApprove(), c.nodeAccept(), c.nodeLabel(), c.nodeDrain(), c.nodeDecommission(), c.nodeDelete(),
+		c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(),
 		c.role("The roles of a node"))
 }
 
@@ -37,6 +39,14 @@ func (c *commands) nodeList() *cobra.Command {
 			})
 		},
 	}
+}
+
+// nodeShow is what others look for below node.
+func (c *commands) nodeShow() *cobra.Command {
+	cmd := c.describeNode()
+	cmd.Use, cmd.Short = "show NODE", "Show everything that is known of a node, as `reeve describe node`"
+	cmd.Long = strings.Replace(cmd.Long, "node shows", "show shows", 1)
+	return cmd
 }
 
 func listNodes(ctx context.Context, cluster *target.Target) ([]*clusterv1.Node, error) {

@@ -67,7 +67,7 @@ var isolationPolicies = map[string]clusterv1.IsolationPolicy{
 // sourceName is what a source of the cluster's half of a volume's key may be called.
 var sourceName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-const demands = "Give isolation=required, isolation=best-effort, or cuk-sources= with a list such as recovery,tpm, or all."
+const demands = "Give isolation=required, isolation=best-effort, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
 
 // parseDemand reads what is demanded, and returns what makes it part of a policy.
 func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
@@ -106,7 +106,8 @@ the list of what is missing. The roles that provide the store and the cluster AP
 isolation=best-effort, which is so at first, roles run, and the node's status lists what is missing.
 
 cuk-sources says from where a locked node may get the cluster's half of the key of its volume: recovery, which is always among them (the owner's recovery
-key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=recovery no node opens its volume by itself after a restart.`,
+key), cluster (a curator, after the node has proved its join key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=recovery no node opens
+its volume by itself after a restart.`,
 		Example: `  reeve policy set isolation=required
   reeve policy set isolation=best-effort --dry-run
   reeve policy set cuk-sources=recovery`,
@@ -122,7 +123,8 @@ key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=r
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "cuk-sources=all", "cuk-sources=recovery", "cuk-sources=recovery,tpm"))
+	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "cuk-sources=all", "cuk-sources=cluster,recovery", "cuk-sources=cluster,recovery,tpm", "cuk-sources=recovery",
+		"cuk-sources=recovery,tpm"))
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -152,7 +153,12 @@ func (c *commands) changeRole(ctx context.Context, document output.RoleChange, n
 		if w.asked() && !document.DryRun {
 			document.Waited = true
 			condition := &await.Role{Name: document.Role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
-			if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, condition); err != nil {
+			conditions := []await.Condition{condition}
+			if w.state() != await.Started && providesStore(ctx, cluster, document.Role) {
+				// What the store does for it takes longer than the role itself, and happens elsewhere.
+				conditions = append(conditions, &await.Member{Gone: w.state() == await.Gone})
+			}
+			if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, conditions...); err != nil {
 				return err
 			}
 			document.Instance = instanceOf(condition)
@@ -160,6 +166,23 @@ func (c *commands) changeRole(ctx context.Context, document output.RoleChange, n
 		return c.print(document)
 	})
 }
+
+// providesStore says whether a role is one by which a node has a member of the consensus store.
+func providesStore(ctx context.Context, cluster *target.Target, role string) bool {
+	plugins, err := listPlugins(ctx, cluster)
+	if err != nil {
+		return false // It was changed; that is what the command was for.
+	}
+	for _, plugin := range plugins {
+		if slices.Contains(offered(plugin.GetManifest(), role).GetProvides(), storeCapability) {
+			return true
+		}
+	}
+	return false
+}
+
+// storeCapability is what a role provides that is a member of the consensus store.
+const storeCapability = "reeve.consensus.v1"
 
 // instanceOf is the role that was waited for; nil if it is gone.
 func instanceOf(condition *await.Role) *output.Role {

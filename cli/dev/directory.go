@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/setup"
@@ -24,10 +25,12 @@ type Directory struct {
 	State string
 	// Parameters are those of its reeved.
 	Parameters *nodev1.Parameters
+	// Number is that of the node: 1 for the one that made the cluster, whose directory this is.
+	Number int
 }
 
 // ParametersFile is the file with the parameters of reeved.
-func (d *Directory) ParametersFile() string { return filepath.Join(d.State, "reeved.yaml") }
+func (d *Directory) ParametersFile() string { return filepath.Join(d.State, parametersName) }
 
 // LogFile is the file with the log of reeved.
 func (d *Directory) LogFile() string { return filepath.Join(d.State, logName) }
@@ -35,10 +38,15 @@ func (d *Directory) LogFile() string { return filepath.Join(d.State, logName) }
 // logName is its name. reeved is started with it as its standard error, and by its parameters sees to it that it does not grow for ever.
 const logName = "reeved.log"
 
-// Roles returns the names of the roles with which the cluster was made.
+const (
+	parametersName = "reeved.yaml"
+	hostsName      = "hosts"
+)
+
+// Roles returns the names of the roles with which the cluster was made, or for which the node asked when it registered.
 func (d *Directory) Roles() []string {
 	var roles []string
-	for _, role := range d.Parameters.GetBootstrap().GetRoles() {
+	for _, role := range slices.Concat(d.Parameters.GetBootstrap().GetRoles(), d.Parameters.GetRegister().GetRoles()) {
 		roles = append(roles, role.GetRole())
 	}
 	return roles
@@ -54,7 +62,7 @@ func Find(path string) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Directory{Path: path, State: state}
+	d := &Directory{Path: path, State: state, Number: 1}
 	d.Parameters, err = setup.ReadParameters(d.ParametersFile())
 	return d, err
 }
@@ -73,7 +81,7 @@ func Make(path string, plan Plan, places Places) (*Directory, error) {
 	if err != nil {
 		return nil, makeFault(err, path)
 	}
-	d := &Directory{Path: path, State: state}
+	d := &Directory{Path: path, State: state, Number: 1}
 	if err := d.fill(plan, places); err != nil {
 		return nil, makeFault(err, path)
 	}
@@ -108,7 +116,7 @@ func (d *Directory) fill(plan Plan, places Places) error {
 			return err
 		}
 		if plan.HostsFile == "" {
-			if _, err := setup.CreateOnly(filepath.Join(d.State, "hosts"), []byte(initialHosts), 0o644); err != nil {
+			if _, err := setup.CreateOnly(filepath.Join(d.State, hostsName), []byte(initialHosts), 0o644); err != nil {
 				return err
 			}
 		}

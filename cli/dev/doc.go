@@ -1,4 +1,4 @@
-// Package dev makes dev directories and runs the node in one: a cluster of one node for developing and trying out, of which everything lies
+// Package dev makes dev directories and runs the nodes in one: a cluster for developing and trying out, of which everything lies
 // below one directory.
 //
 //	D/owner.key     the owner's private key
@@ -9,6 +9,8 @@
 //	D/system        the node's system directory
 //	D/data          the node's volume
 //	D/run           a link to the node's run directory, whose path has to be short
+//	D/nodes/N       the directory of node N, from the second one on, with the same in it but for the owner's key; and
+//	D/nodes/N/ticket  the ticket with which it registers, until it is a member
 //
 // The recovery key lies beside what it opens, so that the node can be started again without anybody: that shows how an encrypted volume behaves, and
 // protects nothing.

@@ -26,7 +26,7 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	if err != nil {
 		return output.Down{}, err
 	}
-	down := output.Down{Directory: absolute, Roles: []string{}}
+	down := output.Down{Directory: absolute, Roles: []string{}, Nodes: []output.Down{}}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	node, err := holdNode(ctx, path)
@@ -69,7 +69,7 @@ func WouldDown(ctx context.Context, path string) (output.Down, error) {
 	if err != nil {
 		return output.Down{}, err
 	}
-	down := output.Down{Directory: absolute, DryRun: true, Roles: []string{}}
+	down := output.Down{Directory: absolute, DryRun: true, Roles: []string{}, Nodes: []output.Down{}}
 	node, err := holdNode(ctx, path)
 	switch {
 	case errors.Is(err, target.ErrNotRunning):

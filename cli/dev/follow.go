@@ -41,7 +41,7 @@ type Follower struct {
 	wait   sync.WaitGroup
 
 	last *nodev1.Status
-	// makes says that the node makes its cluster while it is followed.
+	// makes says that the node makes its cluster, or registers with it, while it is followed.
 	makes bool
 	// unlocks says that the volume was tried to be opened with the recovery key of the directory, or that there is none.
 	unlocks bool
@@ -124,7 +124,8 @@ func (f *Follower) see(status *nodev1.Status) {
 		f.changed(line)
 	}
 	f.last = status
-	if status.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING {
+	switch status.GetMembership().GetState() {
+	case hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, hostv1.MembershipState_MEMBERSHIP_STATE_FOREIGN, hostv1.MembershipState_MEMBERSHIP_STATE_TRUSTED:
 		f.makes = true
 	}
 }
@@ -143,6 +144,9 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 	retry.Stop()
 	defer broken.Stop()
 	defer retry.Stop()
+	if f.last != nil {
+		retry.Reset(0) // It may be up already.
+	}
 	var record *clusterv1.NodeRecord
 	var health Health
 	for {

@@ -21,7 +21,7 @@ type Plan struct {
 
 // parameters makes those of a node whose files are in state.
 func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Parameters, error) {
-	hosts := filepath.Join(state, "hosts")
+	hosts := filepath.Join(state, hostsName)
 	if p.HostsFile != "" {
 		var err error
 		if hosts, err = filepath.Abs(p.HostsFile); err != nil {
@@ -32,7 +32,7 @@ func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Pa
 		System: filepath.Join(state, "system"), Data: filepath.Join(state, "data"), Run: run,
 		Plugins: p.Plugins, Owner: owner, HostsFile: hosts, LogFile: filepath.Join(state, logName),
 		// Loopback alone: nothing of a dev node is to be reached from elsewhere.
-		Addresses: []string{"127.0.0.1"}, APIListen: "127.0.0.1:0", CuratorListen: "127.0.0.1:0",
+		Addresses: []string{Address(1)}, APIListen: "127.0.0.1:0", CuratorListen: "127.0.0.1:0",
 	}
 	if p.Volume == Fscrypt {
 		if err := encrypt(&node, filepath.Join(state, RecoveryKey)); err != nil {

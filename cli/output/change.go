@@ -74,9 +74,19 @@ type Down struct {
 	Reaped bool `json:"reaped"`
 	// Roles are those that the node said it runs.
 	Roles []string `json:"roles"`
+	// Nodes are the other nodes of the directory, the second one first.
+	Nodes []Down `json:"nodes"`
 }
 
-func (d Down) table(w io.Writer, _ time.Time) {
+func (d Down) table(w io.Writer, now time.Time) {
+	d.self(w)
+	for _, node := range d.Nodes {
+		node.table(w, now)
+	}
+}
+
+// self says what was done with one node.
+func (d Down) self(w io.Writer) {
 	if d.DryRun {
 		switch {
 		case d.Stopped != 0:

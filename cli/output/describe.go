@@ -53,8 +53,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 		}
 	}
 	if d.Cluster != nil {
-		row(w, "State", d.Cluster.State)
-		row(w, "Healthy", yesNo(d.Cluster.Healthy))
+		d.Cluster.rows(w, now, d.Self != nil)
 		row(w, "Labels", strings.TrimSpace(parameters(d.Cluster.Labels)))
 		row(w, "Assigned", strings.Join(d.Cluster.assigned(), ", "))
 		row(w, "Generation", number(d.Cluster.Generation))

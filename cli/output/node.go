@@ -2,6 +2,7 @@ package output
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,11 +15,26 @@ type Node struct {
 	// State is "New", "Standby", "Up", "Decommissioning" or "Decommissioned".
 	State string `json:"state"`
 	// Healthy says whether the node's heartbeat is fresh.
-	Healthy    bool              `json:"healthy"`
-	Labels     map[string]string `json:"labels"`
-	Addresses  []string          `json:"addresses"`
-	APIAddress string            `json:"api_address"`
-	Isolation  string            `json:"isolation"`
+	Healthy bool `json:"healthy"`
+	// Since is since when it is in its state.
+	Since *time.Time `json:"since"`
+	// PublicKey is base64 of 32 bytes, by which the node is pinned; Fingerprint is for comparing it.
+	PublicKey   string `json:"public_key"`
+	Fingerprint string `json:"fingerprint"`
+	// Drained says that its roles are held back, but for those that the cluster runs on.
+	Drained bool `json:"drained"`
+	// Problem is what somebody has to look at; empty: nothing is known.
+	Problem string `json:"problem"`
+	// Membership is that of its cluster as the node last reported it; null: it did not say.
+	Membership *Membership `json:"membership"`
+	// Store is its place in the consensus store; null: it has none and is to have none.
+	Store *StoreMembership `json:"store"`
+	// Registration is with what it registered; null for the node that made the cluster.
+	Registration *Registration     `json:"registration"`
+	Labels       map[string]string `json:"labels"`
+	Addresses    []string          `json:"addresses"`
+	APIAddress   string            `json:"api_address"`
+	Isolation    string            `json:"isolation"`
 	// Missing is what the node cannot enforce of sandboxes.
 	Missing    []MissingPart `json:"missing"`
 	Volume     string        `json:"volume"`
@@ -40,6 +56,8 @@ type Assignment struct {
 	// Configuration is a JSON document as text; empty: none.
 	Configuration string `json:"configuration"`
 	Generation    uint64 `json:"generation"`
+	// Leaving says that the role runs on only until the consensus store has let the node's member go.
+	Leaving bool `json:"leaving"`
 }
 
 // Nodes is the document of `reeve node list`.
@@ -72,6 +90,10 @@ func NewNode(n *clusterv1.Node) Node {
 		ID:         record.GetId(),
 		State:      State(record.GetState()),
 		Healthy:    n.GetHealthy(),
+		Since:      moment(record.GetSince()),
+		Drained:    record.GetDrained(),
+		Problem:    n.GetProblem(),
+		Store:      newStoreMembership(n.GetStore()),
 		Labels:     dictionary(record.GetLabels()),
 		Addresses:  list(reported.GetAddresses()),
 		APIAddress: reported.GetApiAddress(),
@@ -86,9 +108,16 @@ func NewNode(n *clusterv1.Node) Node {
 		Roles:      newRoles(reported.GetInstances()),
 		Storage:    NewStorage(reported.GetStorage()),
 	}
+	if key := record.GetPublicKey(); len(key) > 0 {
+		node.PublicKey, node.Fingerprint = publicKey(key), Fingerprint(key)
+	}
+	if reported.GetMembership() != nil {
+		node.Membership = new(newMembership(reported.GetMembership()))
+	}
+	node.Registration = newRegistration(record.GetRegistration())
 	for _, role := range record.GetRoles() {
 		node.Assigned = append(node.Assigned, Assignment{
-			Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: role.GetGeneration(),
+			Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: role.GetGeneration(), Leaving: role.GetLeaving(),
 		})
 	}
 	return node
@@ -117,16 +146,87 @@ func NewRoles(n *clusterv1.Node) Roles {
 }
 
 func (n Nodes) table(w io.Writer, _ time.Time) {
-	row(w, "NODE", "STATE", "HEALTHY", "ADDRESSES", "VOLUME", "ROLES")
+	row(w, "NODE", "STATE", "HEALTHY", "ROLES", "VERSION", "ADDRESSES", "VOLUME", "ISOLATION", "LABELS", "PROBLEM")
 	for _, node := range n.Nodes {
-		row(w, node.ID, node.State, yesNo(node.Healthy), strings.Join(node.Addresses, ","), node.volume(), strings.Join(node.assigned(), ","))
+		row(w, node.ID, node.state(), node.health(), strings.Join(node.roleStates(), ","), node.version(), strings.Join(node.addresses(), ","), node.volume(),
+			node.Isolation, labels(node.Labels), node.problem())
 	}
+}
+
+// state is the node's state, in a cell.
+func (n Node) state() string {
+	if n.Drained {
+		return n.State + ",drained"
+	}
+	return n.State
+}
+
+// health is whether a node lives, as far as it is to live.
+func (n Node) health() string {
+	switch n.State {
+	case "New", "Standby", "Decommissioned":
+		return ""
+	}
+	return yesNo(n.Healthy)
+}
+
+// roleStates are the roles that the node should run, each with how it is if that is not Ready.
+func (n Node) roleStates() []string {
+	if n.State == "New" {
+		return nil
+	}
+	var texts []string
+	for _, assigned := range n.Assigned {
+		text := assigned.Role
+		i := slices.IndexFunc(n.Roles, func(role Role) bool { return role.Role == assigned.Role })
+		switch {
+		case assigned.Leaving:
+			text += "(leaving)"
+		case i < 0 && n.Reported != nil:
+			text += "(not reported)"
+		case i >= 0 && n.Roles[i].State != "Ready":
+			text += "(" + n.Roles[i].State + ")"
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// version is that of the node's core: as it last reported it, or as it registered.
+func (n Node) version() string {
+	if n.Version == "" && n.Registration != nil {
+		return n.Registration.Version
+	}
+	return n.Version
+}
+
+func (n Node) addresses() []string {
+	if len(n.Addresses) == 0 && n.Registration != nil {
+		return n.Registration.Addresses
+	}
+	return n.Addresses
+}
+
+// problem is what somebody has to do or to look at, in a cell.
+func (n Node) problem() string {
+	switch {
+	case n.Problem != "":
+		return n.Problem
+	case n.State == "New":
+		return "waits for `reeve node approve`"
+	case n.Store != nil && n.Store.Stuck:
+		return n.Store.Step
+	}
+	return ""
 }
 
 // volume says of which kind the volume is, and whether it is encrypted.
 func (n Node) volume() string {
 	if n.Storage != nil {
 		return explainVolume(n.Storage.Kind, n.Storage.Encrypted)
+	}
+	if n.Volume == "" && n.Registration != nil {
+		return n.Registration.volume()
 	}
 	return explainVolume(n.Volume, n.Volume != "plain")
 }

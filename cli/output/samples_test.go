@@ -115,6 +115,50 @@ func samples() map[string]output.Document {
 				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []output.MissingPart{},
 			},
 		},
+		"nodes-many":              sampleNodes(),
+		"tickets":                 output.Tickets{Tickets: []output.Ticket{sampleTicket(), {ID: "00", Expires: at(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}}},
+		"tickets-empty":           output.Tickets{Tickets: []output.Ticket{}},
+		"ticket-made":             output.TicketMade{Ticket: sampleTicket(), Text: "reeve1.AAAA"},
+		"ticket-made-file":        output.TicketMade{Ticket: sampleTicket(), File: "ticket"},
+		"ticket-made-dry":         output.TicketMade{Ticket: output.Ticket{Uses: 1, Expires: at(-time.Hour), Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, DryRun: true},
+		"ticket-revoked":          output.TicketRevoked{Ticket: sampleTicket()},
+		"ticket-revoked-dry":      output.TicketRevoked{Ticket: sampleTicket(), DryRun: true},
+		"node-approved":           sampleChange("approve", "Standby", false),
+		"node-approved-dry":       sampleChange("approve", "Standby", true),
+		"node-approved-bare":      output.NodeChange{NodeID: sampleNode, Action: "approve", State: "Standby", Roles: []string{}, Labels: map[string]string{}, Bypassed: []string{}},
+		"node-accepted":           sampleChange("accept", "Up", false),
+		"node-accepted-dry":       sampleChange("accept", "Up", true),
+		"node-labelled":           sampleChange("label", "Up", false),
+		"node-labelled-dry":       sampleChange("label", "Up", true),
+		"node-drained":            sampleChange("drain", "Up", false),
+		"node-drained-dry":        sampleChange("drain", "Up", true),
+		"node-undrained":          sampleChange("undrain", "Up", false),
+		"node-undrained-dry":      sampleChange("undrain", "Up", true),
+		"node-decommissioning":    sampleChange("decommission", "Decommissioning", false),
+		"node-decommissioned":     sampleChange("decommission", "Decommissioned", false),
+		"node-decommissioned-dry": sampleChange("decommission", "Decommissioning", true),
+		"node-deleted": output.NodeChange{
+			NodeID: sampleNode, Action: "delete", State: "Decommissioned", Roles: []string{}, Labels: map[string]string{}, Bypassed: []string{"that it lives\x1b[2J"},
+		},
+		"node-deleted-dry": sampleChange("delete", "Decommissioned", true),
+		"certificates": output.Certificates{Phase: "prepared", Certificates: []output.Certificate{
+			{Kind: "node", Subject: "spiffe://5f0c.reeve/node/" + sampleNode, NodeID: sampleNode, Begins: at(time.Hour), Ends: at(-time.Hour), Fingerprint: "00ff", Use: "in use"},
+			{Kind: "role", Subject: "spiffe://5f0c.reeve/node/" + sampleNode + "/role/consensus", NodeID: sampleNode, Begins: at(time.Hour), Ends: at(time.Second), Fingerprint: "01ff"},
+			{Kind: "ca", Subject: "CN=reeve", Begins: at(time.Hour), Ends: at(-99 * 24 * time.Hour), Fingerprint: "02ff", Use: "signs"},
+		}},
+		"certificates-empty":  output.Certificates{Phase: "steady", Certificates: []output.Certificate{}},
+		"certificates-active": output.Certificates{Phase: "active", Certificates: []output.Certificate{}},
+		"ca-prepared":         output.CARotation{Step: "prepare", Phase: "prepared", Waiting: []string{sampleNode + ": it does not know the new CA"}},
+		"ca-activated":        output.CARotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
+		"ca-retired":          output.CARotation{Step: "retire", Phase: "steady", Waiting: []string{}},
+		"ca-prepared-dry":     output.CARotation{Step: "prepare", DryRun: true, Phase: "prepared", Waiting: []string{}},
+		"dev-status": output.DevStatus{Directory: "/d", Nodes: []output.DevNode{
+			{Number: 1, Directory: "/d", PID: 4711, Status: sampleStatus()}, {Number: 2, Directory: "/d/nodes/2"},
+		}},
+		"dev-down-nodes": output.Down{Directory: "/d", Stopped: 4711, Roles: []string{"consensus"}, Nodes: []output.Down{{Directory: "/d/nodes/2", Roles: []string{}, Nodes: []output.Down{}}}},
+		"node-description-registered": output.NodeDescription{ID: otherNode, Cluster: new(sampleNodes().Nodes[1]), Events: []output.Event{}, Missing: []output.Missing{
+			{What: "what the node says of itself", Reason: "it serves nothing"},
+		}},
 		"policy":             output.Policy{Isolation: "best-effort", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
 		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
 		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true},
@@ -228,6 +272,46 @@ func sampleClusterNode() output.Node {
 		Roles:    []output.Role{*readyRole()},
 		Storage:  sampleLocked(),
 	}
+}
+
+func sampleTicket() output.Ticket {
+	return output.Ticket{
+		ID: "0123456789abcdef", Created: at(time.Hour), CreatedBy: "owner", Expires: at(-23 * time.Hour), Uses: 3, Used: 1, Roles: []string{"consensus", "hostsfile"},
+		Labels: map[string]string{"rack": "7"}, Note: "rack \x1b[2J7",
+	}
+}
+
+func sampleChange(action, state string, dryRun bool) output.NodeChange {
+	return output.NodeChange{
+		NodeID: sampleNode, Action: action, DryRun: dryRun, State: state, Roles: []string{"consensus", "curator"}, Labels: map[string]string{"rack": "7", "zone": "a"},
+		Drained: action == "drain", Bypassed: []string{},
+	}
+}
+
+// sampleNodes are nodes in every stage of their lives.
+func sampleNodes() output.Nodes {
+	registration := func() *output.Registration {
+		return &output.Registration{
+			TicketID: "0123456789abcdef", PeerAddress: "192.0.2.20:40000", Addresses: []string{"192.0.2.20"}, Version: "0.2.0", Sealer: "tpm2", Volume: "luks",
+			Roles: []string{"consensus", "hostsfile"}, Time: at(time.Hour),
+		}
+	}
+	node := func(state string) output.Node {
+		return output.Node{
+			ID: otherNode, State: state, Since: at(time.Minute), PublicKey: "AAAA", Fingerprint: "SHA256:AAAA", Labels: map[string]string{}, Addresses: []string{},
+			Missing: []output.MissingPart{}, Generation: 1, Created: at(time.Hour), Assigned: []output.Assignment{{Role: "consensus"}, {Role: "hostsfile", Leaving: true}}, Roles: []output.Role{},
+			Registration: registration(),
+		}
+	}
+	waits, joins, twin := node("New"), node("Up"), node("Up")
+	waits.Registration.Automatic, waits.Registration.Volume = true, "plain"
+	joins.Reported, joins.Healthy, joins.Drained, joins.Version, joins.Volume, joins.Addresses = at(time.Second), true, true, "0.2.0", "luks", []string{"192.0.2.20"}
+	joins.Store = &output.StoreMembership{MemberID: "8e9e", Learner: true, Step: "waits until the member has the log", Stuck: true}
+	joins.Membership = &output.Membership{State: "Split", Reason: "no curator answers", Since: at(time.Minute)}
+	twin.Problem, twin.Store = "two machines have its key: switch one off, then `reeve node accept`", &output.StoreMembership{MemberID: "8e9e"}
+	gone := node("Decommissioned")
+	gone.Assigned, gone.Store = []output.Assignment{}, &output.StoreMembership{Step: "its member is taken out"}
+	return output.Nodes{Nodes: []output.Node{waits, joins, twin, gone}}
 }
 
 func readyRole() *output.Role {

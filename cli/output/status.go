@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -23,8 +24,10 @@ type Status struct {
 
 // NodeSelf is what a node says of itself.
 type NodeSelf struct {
-	ID        string   `json:"id"`
-	Addresses []string `json:"addresses"`
+	ID string `json:"id"`
+	// Fingerprint is that of its public key, by which it is told from others when it is to be approved; empty: it has none yet.
+	Fingerprint string   `json:"fingerprint"`
+	Addresses   []string `json:"addresses"`
 	// APIAddress is empty if the node's own API is served on the local socket only.
 	APIAddress string `json:"api_address"`
 	// Isolation is "own-uid" or "shared-uid".
@@ -69,25 +72,34 @@ func NewStatus(s *nodev1.Status) Status {
 	}
 	return Status{
 		Node: NodeSelf{
-			ID:         id,
-			Addresses:  list(s.GetNode().GetAddresses()),
-			APIAddress: s.GetNode().GetApiAddress(),
-			Isolation:  Kind(s.GetNode().GetIsolation()),
-			Missing:    newMissing(s.GetNode().GetMissing()),
-			Volume:     s.GetNode().GetVolume(),
-			Version:    s.GetNode().GetVersion(),
-			CoreStart:  start,
+			ID:          id,
+			Fingerprint: Fingerprint(s.GetPublicKey()),
+			Addresses:   list(s.GetNode().GetAddresses()),
+			APIAddress:  s.GetNode().GetApiAddress(),
+			Isolation:   Kind(s.GetNode().GetIsolation()),
+			Missing:     newMissing(s.GetNode().GetMissing()),
+			Volume:      s.GetNode().GetVolume(),
+			Version:     s.GetNode().GetVersion(),
+			CoreStart:   start,
 		},
-		Cluster: Cluster{ID: clusterID, Curators: list(s.GetCluster().GetCurators())},
-		Membership: Membership{
-			State:  State(s.GetMembership().GetState()),
-			Reason: s.GetMembership().GetReason(),
-			Since:  moment(s.GetMembership().GetSince()),
-		},
-		Roles:   newRoles(s.GetNode().GetInstances()),
-		Store:   NewStore(s.GetStore()),
-		Storage: NewStorage(s.GetStorage()),
+		Cluster:    Cluster{ID: clusterID, Curators: list(s.GetCluster().GetCurators())},
+		Membership: newMembership(s.GetMembership()),
+		Roles:      newRoles(s.GetNode().GetInstances()),
+		Store:      NewStore(s.GetStore()),
+		Storage:    NewStorage(s.GetStorage()),
 	}
+}
+
+func newMembership(m *hostv1.Membership) Membership {
+	return Membership{State: State(m.GetState()), Reason: m.GetReason(), Since: moment(m.GetSince())}
+}
+
+// text is the membership in a sentence.
+func (m Membership) text() string {
+	if m.Reason == "" {
+		return m.State
+	}
+	return m.State + ": " + m.Reason
 }
 
 func (s Status) table(w io.Writer, now time.Time) {
@@ -115,11 +127,11 @@ func (s Status) table(w io.Writer, now time.Time) {
 func (s Status) head(w io.Writer) {
 	row(w, "Node", s.Node.ID)
 	row(w, "Cluster", s.Cluster.ID)
-	membership := s.Membership.State
-	if s.Membership.Reason != "" {
-		membership += ": " + s.Membership.Reason
+	row(w, "Membership", s.Membership.text())
+	if s.Node.Fingerprint != "" && s.Membership.State != "Home" {
+		// By which the owner tells it from others when it is to be approved.
+		row(w, "Key", s.Node.Fingerprint)
 	}
-	row(w, "Membership", membership)
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	s.Storage.rows(w, s.Node.Volume)

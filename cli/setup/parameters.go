@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
@@ -28,14 +29,20 @@ const (
 // GenesisFile is the name of the genesis catalog in the directory of the built-in plugins: the digests, manifests and grants that they were built with.
 const GenesisFile = "genesis.json"
 
-// Node is a node that is to make a cluster of its own.
+// Node is a node that is to make a cluster of its own, or with TicketFile to register with one that there is.
 type Node struct {
 	// System, Data and Run are its directories, absolute.
 	System, Data, Run string
 	// Plugins is the directory with the executables of the built-in plugins.
 	Plugins string
-	// Owner is the owner's public key.
+	// Owner is the owner's public key, of a cluster that is made.
 	Owner ed25519.PublicKey
+	// TicketFile holds the ticket with which the node registers; empty: it makes a cluster.
+	TicketFile string
+	// Asks are the roles that a node asks for which registers, besides that of HostsFile.
+	Asks []string
+	// Labels are those that it asks for.
+	Labels map[string]string
 	// Addresses are those of the node; none: those of its interfaces, followed as they change.
 	Addresses []string
 	// APIListen is host:port of the node's own API; empty: on the local socket only.
@@ -66,10 +73,6 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	roles := []*nodev1.BootstrapRole{{Role: Consensus}, {Role: Curator, Configuration: document("listen", n.CuratorListen)}}
-	if n.HostsFile != "" {
-		roles = append(roles, &nodev1.BootstrapRole{Role: Hostsfile}) // keeps the file that it is granted
-	}
 	volume := n.Volume
 	if volume == nil {
 		volume = &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}}
@@ -85,10 +88,8 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 		Seal:        n.Seal,
 		Plugins:     plugins,
 		Genesis:     genesis,
-		Cluster: &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
-			OwnerPublicKey: n.Owner, Roles: roles, RecoveryRecipient: n.RecoveryRecipient,
-		}},
 	}
+	n.cluster(parameters)
 	if n.MetricsListen != "" {
 		parameters.Metrics = &nodev1.Metrics{Listen: n.MetricsListen}
 	}
@@ -96,6 +97,44 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 		parameters.Log = &nodev1.Log{File: n.LogFile}
 	}
 	return parameters, nil
+}
+
+// cluster says how the node comes to its cluster.
+func (n Node) cluster(parameters *nodev1.Parameters) {
+	if n.TicketFile != "" {
+		parameters.Cluster = &nodev1.Parameters_Register{Register: &nodev1.Register{
+			From: &nodev1.Register_TicketFile{TicketFile: n.TicketFile}, Roles: n.asked(), Labels: n.Labels, RecoveryRecipient: n.RecoveryRecipient,
+		}}
+		return
+	}
+	roles := []*nodev1.BootstrapRole{{Role: Consensus}, {Role: Curator, Configuration: document("listen", n.CuratorListen)}}
+	if n.HostsFile != "" {
+		roles = append(roles, &nodev1.BootstrapRole{Role: Hostsfile}) // keeps the file that it is granted
+	}
+	parameters.Cluster = &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
+		OwnerPublicKey: n.Owner, Roles: roles, RecoveryRecipient: n.RecoveryRecipient,
+	}}
+}
+
+// asked are the roles that a node asks for, with what only the node knows of their configuration.
+func (n Node) asked() []*nodev1.BootstrapRole {
+	var roles []*nodev1.BootstrapRole
+	names := n.Asks
+	if n.HostsFile != "" && !slices.Contains(names, Hostsfile) {
+		names = append(slices.Clone(names), Hostsfile)
+	}
+	for _, name := range names {
+		role := &nodev1.BootstrapRole{Role: name}
+		switch {
+		case name == Curator && n.CuratorListen != "":
+			role.Configuration = document("listen", n.CuratorListen)
+		case name == Hostsfile && n.HostsFile != "":
+			// What is granted is the cluster's to say, and may be several files.
+			role.Configuration = document("path", n.HostsFile)
+		}
+		roles = append(roles, role)
+	}
+	return roles
 }
 
 // genesis is the genesis catalog that was made with the built-in plugins and lies beside them; empty: there is none, and each of them is asked what it is.
@@ -129,7 +168,7 @@ func (n Node) plugins() ([]*nodev1.BuiltinPlugin, error) {
 			return nil, err
 		}
 		plugin := &nodev1.BuiltinPlugin{Path: file}
-		if name == Hostsfile && n.HostsFile != "" {
+		if name == Hostsfile && n.HostsFile != "" && n.TicketFile == "" {
 			// Exactly this: a node in a directory of its own has no business with the name of the machine.
 			plugin.Grants = []*nodev1.BuiltinGrants{{
 				Role: Hostsfile,

@@ -54,9 +54,20 @@ type Plan struct {
 	Volume            *nodev1.Volume
 	Seal              *nodev1.Seal
 	RecoveryRecipient string
+	// Ticket is the text of the ticket with which the machine registers with a cluster; empty: it makes one. It is a secret.
+	Ticket string
+	// Asks are the roles that a machine asks for which registers, Labels the labels.
+	Asks   []string
+	Labels map[string]string
 	// DryRun makes nothing.
 	DryRun bool
 }
+
+// ticketFile is the file beside the parameters in which the ticket is kept.
+func (p Plan) ticketFile() string { return filepath.Join(filepath.Dir(p.File), TicketName) }
+
+// TicketName is the name of the file with the ticket, beside the parameters.
+const TicketName = "ticket"
 
 // Result is what was made, or with DryRun would be.
 type Result struct {
@@ -108,9 +119,14 @@ func Make(plan Plan) (*Result, error) {
 
 // complete fills in what the plan leaves open, and refuses what reeved would.
 func (p Plan) complete() (Plan, error) {
-	if (p.OwnerKeyFile == "") == (p.OwnerKey == nil) {
+	switch {
+	case p.Ticket != "" && (p.OwnerKeyFile != "" || p.OwnerKey != nil):
+		return p, fault.New(fault.Usage, "a cluster that there is has an owner already", "Leave out --owner-key and --owner-public-key, or --join to make a cluster.")
+	case p.Ticket == "" && (len(p.Asks) > 0 || len(p.Labels) > 0):
+		return p, fault.New(fault.Usage, "the first node of a cluster has nobody to ask for roles and labels", "Leave out --role and --label, or give --join.")
+	case p.Ticket == "" && (p.OwnerKeyFile == "") == (p.OwnerKey == nil):
 		return p, fault.New(fault.Usage, "a cluster has one owner, who is known by a key",
-			"Give --owner-key FILE, in which a key is made if there is none, or --owner-public-key if the owner has one elsewhere.")
+			"Give --owner-key FILE, in which a key is made if there is none, or --owner-public-key if the owner has one elsewhere; --join FILE for a cluster that there is.")
 	}
 	for name, path := range map[string]*string{
 		"the parameters": &p.File, "the state": &p.State, "the sockets": &p.Run, "the plugins": &p.Plugins, "the owner key": &p.OwnerKeyFile,
@@ -201,6 +217,9 @@ func (p Plan) node() Node {
 	if p.Address != "" {
 		n.Addresses = []string{p.Address}
 	}
+	if p.Ticket != "" {
+		n.TicketFile, n.Asks, n.Labels = p.ticketFile(), p.Asks, p.Labels
+	}
 	return n
 }
 
@@ -255,6 +274,13 @@ func (p Plan) write(result *Result) error {
 			result.Made = append(result.Made, directory.path)
 		}
 	}
+	if p.Ticket != "" {
+		// Before the parameters, which name it.
+		result.Made = append(result.Made, p.ticketFile())
+		if err := p.keepTicket(); err != nil {
+			return err
+		}
+	}
 	result.Made = append(result.Made, p.File)
 	if p.DryRun {
 		return nil
@@ -265,6 +291,25 @@ func (p Plan) write(result *Result) error {
 	}
 	if !made {
 		return fault.New(fault.Refused, p.File+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
+	}
+	return nil
+}
+
+// keepTicket writes the ticket where only root, or who runs the node, reads it. One of an earlier try, which got no parameters, is replaced.
+func (p Plan) keepTicket() error {
+	if p.DryRun {
+		return nil
+	}
+	file := p.ticketFile()
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return pathFault(err, "the ticket of an earlier try cannot be replaced")
+	}
+	made, err := CreateOnly(file, []byte(p.Ticket+"\n"), 0o600)
+	if err != nil {
+		return pathFault(err, "the ticket cannot be kept")
+	}
+	if !made {
+		return fault.New(fault.Refused, file+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
 	}
 	return nil
 }

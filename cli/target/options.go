@@ -176,9 +176,20 @@ func (o Options) directory(dir string) (way, error) {
 	}
 	keyFile := o.OwnerKeyFile
 	if keyFile == "" {
-		keyFile = filepath.Join(dir, "owner.key")
+		keyFile = ownerKey(dir)
 	}
 	return way{dir: dir, keyFile: keyFile}, nil
+}
+
+// ownerKey is the file with the owner's key of a dev directory. The second node and later ones, in D/nodes/N, have that of the first one.
+func ownerKey(dir string) string {
+	file := filepath.Join(dir, "owner.key")
+	if absolute, err := filepath.Abs(dir); err == nil && filepath.Base(filepath.Dir(absolute)) == "nodes" {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			return filepath.Join(filepath.Dir(filepath.Dir(absolute)), "owner.key")
+		}
+	}
+	return file
 }
 
 func (o Options) named(name, next string) (way, error) {

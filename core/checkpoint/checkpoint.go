@@ -27,6 +27,12 @@ const (
 	ConsumeParameters Step = "consume-parameters"
 	// EnterFormed keeps that the store is made.
 	EnterFormed Step = "enter-formed"
+	// EnterRegistered keeps that the cluster has a record of the node, and forgets the ticket.
+	EnterRegistered Step = "enter-registered"
+	// EnterCommitting keeps that the node is approved.
+	EnterCommitting Step = "enter-committing"
+	// KeepAssignment keeps what the cluster has assigned to a node that it takes in.
+	KeepAssignment Step = "keep-assignment"
 	// EnterMember keeps that the node is a member of its cluster.
 	EnterMember Step = "enter-member"
 )
@@ -35,6 +41,8 @@ const (
 const (
 	// Unseal opens the sealed configuration.
 	Unseal Step = "unseal-configuration"
+	// RaiseIncarnation keeps the number of this start of the core.
+	RaiseIncarnation Step = "raise-incarnation"
 	// GetCUK asks the sources of the CUK.
 	GetCUK Step = "get-cuk"
 	// OpenDataKey unwraps the data key.
@@ -43,6 +51,20 @@ const (
 	OpenVolume Step = "open-volume"
 	// CloseVolume closes the volume.
 	CloseVolume Step = "close-volume"
+)
+
+// The steps of a member whose place in the consensus store changes, and of a node that was removed from its cluster.
+const (
+	// EnterStore keeps that the node has a member of the store.
+	EnterStore Step = "enter-store"
+	// LeaveStore keeps that it has none any more.
+	LeaveStore Step = "leave-store"
+	// Disown keeps that the node was removed.
+	Disown Step = "disown"
+	// EraseKeys erases all that opens the node's volume and proves the node.
+	EraseKeys Step = "erase-keys"
+	// EraseData removes what the cluster has left on a volume that is not encrypted.
+	EraseData Step = "erase-data"
 )
 
 // The steps of what is done to the keys later on.
@@ -67,8 +89,9 @@ const (
 func All() []Step {
 	return []Step{
 		MakeConfiguration, WrapDataKey, WriteRecovery, SealCUK, BeginFormat, FormatVolume, OpenVolume, MarkVolume, ForgetKeys, ConsumeParameters,
-		EnterFormed, EnterMember,
-		Unseal, GetCUK, OpenDataKey, CloseVolume,
+		EnterFormed, EnterRegistered, EnterCommitting, KeepAssignment, EnterMember,
+		Unseal, RaiseIncarnation, GetCUK, OpenDataKey, CloseVolume,
+		EnterStore, LeaveStore, Disown, EraseKeys, EraseData,
 		RotateBegin, RotateWrap, RotateSources, RotateEnd, Reseal, ReplaceConfiguration,
 	}
 }

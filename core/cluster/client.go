@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,13 @@ type Config struct {
 	Now func() time.Time
 	// ClockSet changes whenever the machine's clock was set, so that what depends on it is looked at at once; nil: nobody tells, and it is looked at in time.
 	ClockSet *event.Value[int]
+	// Incarnation is this start of the core, which every call carries. While it is not set nobody is called; nil: calls carry none.
+	Incarnation *event.Value[*clusterv1.Incarnation]
+	// Kept is the file on the volume in which the addresses of the cluster's curators are kept from one start to the next; empty: they are not.
+	Kept string
+	// Known returns the addresses of curators (host:port) that the node knows otherwise, such as those that it was given when it was taken in; nil: none. They are
+	// asked when nobody else answers.
+	Known func() []string
 	// Dial connects to the host:port of a curator; nil: plain TCP, without a proxy whatever the environment says, since the way to a
 	// curator is the cluster's to decide.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -62,6 +70,13 @@ type Client struct {
 	contact     event.Value[membership.Contact]
 	credentials event.Value[identity.Credentials]
 	curators    event.Value[[]string]
+	removed     event.Value[*Removed]
+	refused     event.Value[*Refused]
+
+	// kept are the curators of other nodes, as they are in the file. Written by the worker that lists them.
+	kept event.Value[[]string]
+	// current is the session that there is; nil: none. Written by Run.
+	current event.Value[*session]
 
 	// What the judge of contact looks at; each has one writer at a time.
 	way      event.Value[way]      // written by Run
@@ -74,6 +89,7 @@ type Client struct {
 
 	// Kept from one session to the next. Sessions follow one another, so each belongs to one goroutine at a time.
 	last   *clusterv1.WatchResponse // the watch worker's: what view was made of
+	behind time.Time                // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
 	pace   *pace                    // the report worker's: how much it has sent
 	issued *x509.Certificate        // the renew worker's: the SVID that it last got
 }
@@ -96,6 +112,11 @@ func New(config Config) *Client {
 		}
 	}
 	c := &Client{config: config, pace: newPace()}
+	kept, err := readKept(config.Kept)
+	if err != nil {
+		config.Log.Warn("the curators of earlier are not known", "error", err)
+	}
+	c.kept.Set(kept)
 	c.contact.Set(membership.Contact{Reason: "the cluster has not been called yet"})
 	return c
 }
@@ -111,8 +132,15 @@ func (c *Client) Contact() *event.Value[membership.Contact] { return &c.contact 
 // Credentials is what the cluster last gave of certificates and keys. The SVID in it is one for the node key, checked.
 func (c *Client) Credentials() *event.Value[identity.Credentials] { return &c.credentials }
 
-// Curators is the host:port of every curator that the node knows: its own first, then those that the directory names, by node ID.
+// Curators is the host:port of every curator that the node knows: its own first, then those that the directory names, by node ID; before there is a directory,
+// those from earlier.
 func (c *Client) Curators() *event.Value[[]string] { return &c.curators }
+
+// Removed is set once the cluster has said that it has removed this node. It is not set otherwise, and never taken back.
+func (c *Client) Removed() *event.Value[*Removed] { return &c.removed }
+
+// Refused is set while the cluster takes this node for another one than the one that it knows. Not set or nil: it does not.
+func (c *Client) Refused() *event.Value[*Refused] { return &c.refused }
 
 // Run keeps the node in contact with its cluster until the context ends, and returns nil when everything that it started has ended. It may
 // be called again.
@@ -122,43 +150,148 @@ func (c *Client) Run(ctx context.Context) error {
 	workers.Go(func() { c.judgeContact(ctx) })
 	workers.Go(func() { c.listCurators(ctx) })
 
-	identities, capabilities := c.config.Identity.Watch(), c.config.Capabilities.Watch()
-	var node *identity.Identity
-	var provided roles.Capabilities
+	knowledge := c.watchKnowledge()
+	choice := newChoice()
 	for ctx.Err() == nil {
-		refresh(ctx, identities, &node)
-		refresh(ctx, capabilities, &provided)
-		to, missing := locate(node, provided)
+		list, missing := candidates(knowledge.now(ctx))
 		if missing != "" {
 			c.setWay(way{missing: missing, since: time.Now()})
-			select {
-			case <-ctx.Done():
-			case <-identities.Changed():
-			case <-capabilities.Changed():
-			}
+			knowledge.wait(ctx, nil, time.Time{})
 			continue
 		}
-		c.setWay(way{to: to, since: time.Now()})
-		c.runSession(ctx, to, func(ctx context.Context) {
-			for next := to; next == to; {
-				select {
-				case <-ctx.Done():
-					return
-				case <-identities.Changed():
-					refresh(ctx, identities, &node)
-				case <-capabilities.Changed():
-					refresh(ctx, capabilities, &provided)
-				}
-				next, _ = locate(node, provided)
-			}
-		})
+		to, pause := choice.next(list, time.Now())
+		failed := ""
+		if len(list) > 1 {
+			failed = choice.failed()
+		}
+		c.setWay(way{to: to, failed: failed, since: time.Now()})
+		if pause > 0 && !sleep(ctx, pause) {
+			return nil
+		}
+		c.runSession(ctx, to, func(ctx context.Context, s *session) { c.attend(ctx, s, knowledge, choice) })
 	}
 	return nil
 }
 
+// attend stays with a session until another one is to follow.
+func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, choice *choice) {
+	began := time.Now()
+	conditions := s.condition.Watch()
+	var how condition
+	for told := false; ctx.Err() == nil; {
+		refresh(ctx, conditions, &how)
+		list, missing := candidates(knowledge.now(ctx))
+		if missing != "" {
+			return
+		}
+		if how.well() {
+			choice.worked(s.to)
+			if !told {
+				told = true
+				delete(choice.rests, s.to.key())
+				c.setWay(way{to: s.to, since: time.Now()})
+			}
+		}
+		now := time.Now()
+		best := list[0]
+		var look time.Time
+		switch {
+		case !slices.ContainsFunc(list, s.to.same) && (s.to.own || !slices.ContainsFunc(list, s.to.sameIdentity) || !how.well()):
+			// The curator of this node is another one or gone, or the node is somebody else; one of another node that works is kept whatever the directory says.
+			return
+		case best.own && best.ready && !s.to.own:
+			if look = choice.rests[best.key()].until; !now.Before(look) {
+				return
+			}
+		}
+		others := slices.ContainsFunc(list, func(t target) bool { return !t.same(s.to) })
+		s.others.Store(others)
+		if others {
+			leave, problem, again := how.givenUp(began, now, choice.patience)
+			if leave {
+				worked := time.Duration(0)
+				if !how.healthy.IsZero() {
+					worked = now.Sub(how.healthy)
+				}
+				level := hclog.Info
+				if choice.rests[s.to.key()].problem == problem {
+					level = hclog.Debug // the same of the same at every try would hide everything else
+				}
+				c.config.Log.Log(level, "going to another curator", "from", s.to.who(), "error", problem)
+				choice.leave(s.to, list, problem, worked, now)
+				return
+			}
+			if look.IsZero() || !again.IsZero() && again.Before(look) {
+				look = again
+			}
+		}
+		knowledge.wait(ctx, conditions.Changed(), look)
+	}
+}
+
+// knowledge follows what the node knows of curators.
+type knowledge struct {
+	client       *Client
+	identities   *event.Watcher[*identity.Identity]
+	capabilities *event.Watcher[roles.Capabilities]
+	views        *event.Watcher[*View]
+	kept         *event.Watcher[[]string]
+	incarnations *event.Watcher[*clusterv1.Incarnation]
+	known        known
+}
+
+func (c *Client) watchKnowledge() *knowledge {
+	k := &knowledge{
+		client: c, identities: c.config.Identity.Watch(), capabilities: c.config.Capabilities.Watch(), views: c.view.Watch(), kept: c.kept.Watch(),
+	}
+	if c.config.Incarnation != nil {
+		k.incarnations = c.config.Incarnation.Watch()
+	}
+	return k
+}
+
+func (k *knowledge) now(ctx context.Context) known {
+	refresh(ctx, k.identities, &k.known.node)
+	refresh(ctx, k.capabilities, &k.known.provided)
+	refresh(ctx, k.views, &k.known.view)
+	var kept []string
+	refresh(ctx, k.kept, &kept)
+	k.known.kept = k.client.known()
+	if k.incarnations != nil {
+		var incarnation *clusterv1.Incarnation
+		refresh(ctx, k.incarnations, &incarnation)
+		k.known.nameless = k.client.incarnation() == nil
+	}
+	return k.known
+}
+
+// wait waits until something of the knowledge changes, or another channel is closed, or a time has come (zero: it never does).
+func (k *knowledge) wait(ctx context.Context, other <-chan struct{}, until time.Time) {
+	var come <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		come = timer.C
+	}
+	var named <-chan struct{}
+	if k.incarnations != nil {
+		named = k.incarnations.Changed()
+	}
+	select {
+	case <-ctx.Done():
+	case <-k.identities.Changed():
+	case <-k.capabilities.Changed():
+	case <-k.views.Changed():
+	case <-k.kept.Changed():
+	case <-named:
+	case <-other:
+	case <-come:
+	}
+}
+
 // setWay publishes the way, with the time since when it is so.
 func (c *Client) setWay(now way) {
-	if before, ok := c.way.Get(); ok && before.to == now.to && before.missing == now.missing {
+	if before, ok := c.way.Get(); ok && before.to == now.to && before.missing == now.missing && before.failed == now.failed {
 		return
 	}
 	c.way.Set(now)

@@ -11,6 +11,8 @@ import (
 
 // judgeContact publishes whether there is contact, until the context ends.
 func (c *Client) judgeContact(ctx context.Context) {
+	refusals := c.refused.Watch()
+	var refused *Refused
 	ways, watches, beats, reports := c.way.Watch(), c.watching.Watch(), c.beating.Watch(), c.reporting.Watch()
 	identities, certificates, sets := c.config.Identity.Watch(), c.shown.Watch(), c.config.ClockSet.Watch()
 	var node *identity.Identity
@@ -34,11 +36,13 @@ func (c *Client) judgeContact(ctx context.Context) {
 		case <-identities.Changed():
 		case <-certificates.Changed():
 		case <-sets.Changed():
+		case <-refusals.Changed():
 		case <-timer.C:
 		}
 		refresh(ctx, identities, &node)
 		refresh(ctx, certificates, &shown)
 		refresh(ctx, sets, &set)
+		refresh(ctx, refusals, &refused)
 		refresh(ctx, ways, &to)
 		refresh(ctx, watches, &watch)
 		refresh(ctx, beats, &beat)
@@ -50,6 +54,8 @@ func (c *Client) judgeContact(ctx context.Context) {
 			told = found
 		}
 		switch {
+		case refused != nil:
+			contact, until = membership.Contact{Reason: refused.Reason}, time.Time{}
 		case told.wrong() && contact.OK:
 			// What was connected while the clock was right stays so. Nothing that begins now would be.
 			contact.Reason = told.String()
@@ -82,12 +88,13 @@ func (c *Client) judgeContact(ctx context.Context) {
 }
 
 // judge says whether there is contact, and until when that stays true if nothing happens (zero: for ever). Contact begins when both the
-// watch and the heartbeat are well; it ends when one of them has been ill for a heartbeat's TTL, so that a curator that merely restarts
-// goes unnoticed.
+// watch and the heartbeat are well; it ends when one of them has been ill for a heartbeat's TTL, so that a curator that merely restarts, or is
+// left for another, goes unnoticed. Since it begins with a heartbeat of the last half of a TTL only, it lasts as long as the other half at least: however the
+// network behaves, contact is not lost more than once in half of a TTL. A curator whose store has no quorum answers no heartbeat, so that it is no contact.
 func judge(had bool, to way, watch watching, beat beating, now time.Time) (membership.Contact, time.Time) {
 	expires := beat.last.Add(beat.ttl)
 	fresh := !beat.last.IsZero() && now.Before(expires)
-	if fresh && watch.up {
+	if fresh && watch.up && (had || now.Before(beat.last.Add(beat.ttl/2))) {
 		return membership.Contact{OK: true}, expires
 	}
 	tolerated := watch.since.Add(beat.ttl)
@@ -106,12 +113,16 @@ func why(to way, watch watching, beat beating, fresh bool) string {
 	switch {
 	case !fresh && !beat.last.IsZero():
 		what = "no heartbeat has reached the cluster since " + stamp(beat.last)
+	case fresh && watch.up:
+		what = "contact begins anew with the next heartbeat"
 	case fresh && !watch.since.IsZero():
 		what = "no watch of the cluster has been open since " + stamp(watch.since)
 	}
 	switch {
 	case to.missing != "":
 		return fmt.Sprintf("%s: %s (since %s)", what, to.missing, stamp(to.since))
+	case to.failed != "":
+		return fmt.Sprintf("%s: %s", what, to.failed)
 	case !fresh && beat.problem != "":
 		return fmt.Sprintf("%s: heartbeat to %s at %s: %s (since %s)", what, to.to.instance, to.to.address, beat.problem, stamp(beat.failing))
 	case !watch.up && watch.problem != "":

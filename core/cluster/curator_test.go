@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -61,6 +62,8 @@ type call struct {
 	// who is the client's certificate.
 	who *x509.Certificate
 	at  time.Time
+	// incarnation is what the call's header says, all of it.
+	incarnation []string
 }
 
 func newCurator(certificate *tls.Certificate) *curator {
@@ -112,7 +115,7 @@ func (c *curator) came(ctx context.Context, method string) error {
 		return fmt.Errorf("no peer")
 	}
 	who := from.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0]
-	c.calls.Update(func(calls []call) []call { return append(slices.Clip(calls), call{method, who, time.Now()}) })
+	c.calls.Update(func(calls []call) []call { return append(slices.Clip(calls), call{method, who, time.Now(), metadata.ValueFromIncomingContext(ctx, clusterv1.IncarnationHeader)}) })
 	now := c.now()
 	if now.hold != nil && method != "Watch" {
 		select {
@@ -178,6 +181,13 @@ func (c *curator) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) 
 	return &clusterv1.IssueSVIDResponse{Svid: c.now().issue()}, nil
 }
 
+func (c *curator) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {
+	if err := c.came(ctx, "IssueRoleSVID"); err != nil {
+		return nil, err
+	}
+	return &clusterv1.IssueRoleSVIDResponse{Svid: [][]byte{request.GetCertificateRequest(), []byte(request.GetRole())}, CaCertificates: [][]byte{[]byte("ca")}}, nil
+}
+
 // count is how many calls of a method came.
 func (c *curator) count(method string) int {
 	calls, _ := c.calls.Get()
@@ -206,10 +216,14 @@ type pipes struct {
 	listeners map[string]*bufconn.Listener
 	// silent swallows everything that is sent, in both directions, and says so to nobody: a stopped process.
 	silent bool
-	dials  int
+	// mute are the addresses at which it is so.
+	mute  map[string]bool
+	dials int
 }
 
-func newPipes() *pipes { return &pipes{listeners: map[string]*bufconn.Listener{}} }
+func newPipes() *pipes {
+	return &pipes{listeners: map[string]*bufconn.Listener{}, mute: map[string]bool{}}
+}
 
 func (p *pipes) listen(address string) net.Listener {
 	p.mu.Lock()
@@ -231,6 +245,12 @@ func (p *pipes) freeze(frozen bool) {
 	p.silent = frozen
 }
 
+func (p *pipes) freezeAt(address string, frozen bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute[address] = frozen
+}
+
 func (p *pipes) dialled() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,18 +269,19 @@ func (p *pipes) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pipe{Conn: conn, of: p}, nil
+	return &pipe{Conn: conn, of: p, to: address}, nil
 }
 
 // pipe is a connection whose writes vanish while its network is silent.
 type pipe struct {
 	net.Conn
 	of *pipes
+	to string
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
 	p.of.mu.Lock()
-	silent := p.of.silent
+	silent := p.of.silent || p.of.mute[p.to]
 	p.of.mu.Unlock()
 	if silent {
 		return len(b), nil

@@ -48,6 +48,8 @@ func (c *Client) dial(to target) (*grpc.ClientConn, error) {
 			TransportCredentials: credentials.NewTLS(tlsConfig),
 			ended:                func(refused *x509.Certificate) { c.refusedCurator(to, refused) },
 		}),
+		grpc.WithChainUnaryInterceptor(c.signUnary),
+		grpc.WithChainStreamInterceptor(c.signStream),
 		grpc.WithContextDialer(c.config.Dial),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),

@@ -13,6 +13,8 @@ const (
 	firstTTL = 10 * time.Second
 	// minBeatTimeout is the least time that a heartbeat may take, however short the curator's TTL is: a loaded machine is not a dead one.
 	minBeatTimeout = time.Second
+	// maxBeatTimeout is the most that it may take while there is another curator to go to: longer than the store needs to elect a leader.
+	maxBeatTimeout = 3 * time.Second
 	// beatsPerTTL is how many heartbeats are sent while one counts: one may be lost and one late, and the node still lives.
 	beatsPerTTL = 3
 )
@@ -37,7 +39,7 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 	}
 	for {
 		began := time.Now()
-		call, cancel := context.WithTimeout(ctx, max(ttl/beatsPerTTL, minBeatTimeout))
+		call, cancel := context.WithTimeout(ctx, s.beatTimeout(ttl))
 		response, err := s.api.Heartbeat(call, &clusterv1.HeartbeatRequest{})
 		cancel()
 		if err == nil && response.GetTtlSeconds() == 0 {
@@ -46,11 +48,13 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 		if err != nil {
 			if ctx.Err() == nil {
 				s.missedBeat(err)
+				s.felt(beatPulse, began, err)
 			}
 			return err
 		}
 		ttl = time.Duration(response.GetTtlSeconds()) * time.Second
 		s.beating.Set(beating{last: began, ttl: ttl})
+		s.felt(beatPulse, began, nil)
 		made()
 		next := time.NewTimer(time.Until(began.Add(ttl / beatsPerTTL)))
 		select {
@@ -60,6 +64,15 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 		case <-next.C:
 		}
 	}
+}
+
+// beatTimeout is how long a heartbeat may take: as long as the next is due, if there is nobody else who could be told.
+func (s *session) beatTimeout(ttl time.Duration) time.Duration {
+	timeout := max(ttl/beatsPerTTL, minBeatTimeout)
+	if s.others.Load() {
+		timeout = min(timeout, maxBeatTimeout)
+	}
+	return timeout
 }
 
 func (s *session) missedBeat(err error) {

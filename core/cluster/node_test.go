@@ -31,6 +31,7 @@ type node struct {
 	identity     event.Value[*identity.Identity]
 	capabilities event.Value[roles.Capabilities]
 	status       event.Value[*clusterv1.NodeStatus]
+	config       cluster.Config
 	client       *cluster.Client
 }
 
@@ -40,14 +41,21 @@ func newNode(t *testing.T, dial func(context.Context, string) (net.Conn, error))
 	n := &node{t: t, ca: newAuthority(t), key: newKey(t)}
 	n.identity.Set(n.ca.node(n.key, n.ca.svid(n.key, time.Hour, 500*time.Hour)))
 	n.capabilities.Set(nil)
-	n.client = cluster.New(cluster.Config{
+	n.config = cluster.Config{
 		Log:          hclog.New(&hclog.LoggerOptions{Output: t.Output(), Level: hclog.Debug}),
 		Identity:     &n.identity,
 		Capabilities: &n.capabilities,
 		Status:       &n.status,
 		Dial:         dial,
-	})
+	}
+	n.client = cluster.New(n.config)
 	return n
+}
+
+// again gives the node a client as its next start would, with another configuration. The former one does not run any more.
+func (n *node) again(change func(*cluster.Config)) {
+	change(&n.config)
+	n.client = cluster.New(n.config)
 }
 
 // run runs the client until the returned function is called.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -30,25 +31,32 @@ type session struct {
 	api  clusterv1.NodeServiceClient
 	// streams counts the Watch streams that have delivered: each means that the curator is newly in reach.
 	streams event.Value[int]
+	// condition is how the session is; others says that there is another curator to go to.
+	condition event.Value[condition]
+	others    atomic.Bool
 }
 
-// runSession runs a session until the way changed or the context ends; it returns when its workers have ended and its connection is closed.
-func (c *Client) runSession(ctx context.Context, to target, changed func(context.Context)) {
+// runSession runs a session until attend returns, which stays with it; it returns when its workers have ended and its connection is closed.
+func (c *Client) runSession(ctx context.Context, to target, attend func(context.Context, *session)) {
 	conn, err := c.dial(to)
 	if err != nil {
 		// Only an address that gRPC cannot parse leads here; another one will be published.
 		c.setWay(way{missing: err.Error(), since: time.Now()})
-		changed(ctx)
+		s := &session{Client: c, to: to}
+		s.felt(watchPulse, time.Now(), err)
+		attend(ctx, s)
 		return
 	}
 	s := &session{Client: c, to: to, conn: conn, api: clusterv1.NewNodeServiceClient(conn)}
+	c.current.Set(s)
+	defer c.current.Set(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	workers.Go(func() { s.persist(ctx, "watch", maxPause, s.watch) })
 	workers.Go(func() { s.persist(ctx, "report", maxPause, s.report) })
 	workers.Go(func() { s.persist(ctx, "heartbeat", maxPause, s.heartbeat) })
 	workers.Go(func() { s.persist(ctx, "renew", maxRenewPause, s.renew) })
-	changed(ctx)
+	attend(ctx, s)
 	cancel()
 	workers.Wait()
 	if err := conn.Close(); err != nil {
@@ -71,10 +79,12 @@ func (s *session) persist(ctx context.Context, worker string, longest time.Durat
 		err := work(ctx, func() {
 			pauses.Reset()
 			complaint = ""
+			s.heard()
 		})
 		if ctx.Err() != nil {
 			return
 		}
+		s.learn(err, s.to.nodeID)
 		// The same complaint every two seconds would hide everything else.
 		if text := explain(err); text != complaint {
 			complaint = text

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/spread"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -21,6 +22,8 @@ const endpointName = roles.CapabilityCluster
 type target struct {
 	// address is host:port; instance and role say who serves there.
 	address, instance, role string
+	// own says that it is the curator of this node, ready that it says of itself that it is.
+	own, ready bool
 	// nodeID, trustDomain, ca and svid are the identity that the connection's handshake depends on; the last two as raw bytes.
 	nodeID, trustDomain, ca, svid string
 }
@@ -31,17 +34,62 @@ type way struct {
 	// missing says why there is nowhere to go; empty: there is.
 	missing string
 	since   time.Time
+	// failed is what came of the curators that were tried one after the other, as long as none of them works; empty: there is no more than one, or it works.
+	failed string
 }
 
-// locate returns the way to the curator, or what is missing for there to be one.
-func locate(node *identity.Identity, provided roles.Capabilities) (to target, missing string) {
-	if node == nil || len(node.Key) == 0 {
-		return target{}, "the node has no key yet"
+// known is what the node knows of curators.
+type known struct {
+	node     *identity.Identity
+	provided roles.Capabilities
+	view     *View
+	// kept are the addresses from earlier.
+	kept []string
+	// nameless says that the incarnation of this start of the core is not known yet, without which nobody is called.
+	nameless bool
+}
+
+// candidates returns the ways to curators, the best first: that of this node, if it is ready; those of the directory, on nodes that live first; that of this node
+// all the same; those from earlier. Within each of these nodes spread over them. If there is none, it says what is missing for there to be one.
+func candidates(k known) (list []target, missing string) {
+	switch {
+	case k.node == nil || len(k.node.Key) == 0:
+		return nil, "the node has no key yet"
+	case k.node.TrustDomain == "" || len(k.node.CA) == 0:
+		return nil, "the node does not know the certificates of its cluster's CA yet"
+	case k.nameless:
+		return nil, "the number of this start of the core is not kept yet"
 	}
-	if node.TrustDomain == "" || len(node.CA) == 0 {
-		return target{}, "the node does not know the certificates of its cluster's CA yet"
+	own, missing := ownCurator(k)
+	add := func(to target) {
+		if !slices.ContainsFunc(list, func(t target) bool { return t.address == to.address }) {
+			list = append(list, to)
+		}
 	}
-	provider, ok := provided[roles.CapabilityCluster]
+	if missing == "" && own.ready {
+		add(own)
+	}
+	living, others, nodes := remoteCurators(k)
+	for _, group := range [][]string{living, others} {
+		for _, address := range spread.Order(k.node.NodeID, group) {
+			add(k.target(address, "the curator of node "+nodes[address], ""))
+		}
+	}
+	if missing == "" {
+		add(own)
+	}
+	for _, address := range spread.Order(k.node.NodeID, k.kept) {
+		add(k.target(address, "the curator", ""))
+	}
+	if len(list) > 0 {
+		return list, ""
+	}
+	return nil, missing
+}
+
+// ownCurator returns the way to the curator of this node, or what is missing for there to be one.
+func ownCurator(k known) (to target, missing string) {
+	provider, ok := k.provided[roles.CapabilityCluster]
 	if !ok {
 		return target{}, fmt.Sprintf("no role that runs on this node provides %s", roles.CapabilityCluster)
 	}
@@ -53,22 +101,69 @@ func locate(node *identity.Identity, provided roles.Capabilities) (to target, mi
 	if err != nil {
 		return target{}, fmt.Sprintf("%s published the endpoint %q, which is no host:port: %v", provider.InstanceID, published, err)
 	}
-	to = target{
-		address:     address,
-		instance:    provider.InstanceID,
-		role:        provider.Role,
-		nodeID:      node.NodeID,
-		trustDomain: node.TrustDomain,
-	}
+	to = k.target(address, provider.InstanceID, provider.Role)
+	to.own, to.ready = true, provider.State == hostv1.InstanceState_INSTANCE_STATE_READY
+	return to, ""
+}
+
+// target is a way with the identity that its handshake depends on.
+func (k known) target(address, instance, role string) target {
+	to := target{address: address, instance: instance, role: role, nodeID: k.node.NodeID, trustDomain: k.node.TrustDomain}
 	var ca strings.Builder
-	for _, certificate := range node.CA {
+	for _, certificate := range k.node.CA {
 		ca.Write(certificate.Raw)
 	}
 	to.ca = ca.String()
-	if node.SVID != nil && len(node.SVID.Certificate) > 0 {
-		to.svid = string(node.SVID.Certificate[0])
+	if k.node.SVID != nil && len(k.node.SVID.Certificate) > 0 {
+		to.svid = string(k.node.SVID.Certificate[0])
 	}
-	return to, ""
+	return to
+}
+
+// same says whether another target is the same curator, reached as the same node.
+func (t target) same(other target) bool {
+	t.ready, other.ready = false, false
+	if !t.own && !other.own {
+		// By the directory or from earlier: who is said to be there changes nothing.
+		t.instance, other.instance = "", ""
+	}
+	return t == other
+}
+
+// sameIdentity says whether another target is reached as the same node.
+func (t target) sameIdentity(other target) bool {
+	return t.nodeID == other.nodeID && t.trustDomain == other.trustDomain && t.ca == other.ca && t.svid == other.svid
+}
+
+// remoteCurators are the curators on other nodes by the directory: host:port, sorted by node ID, and whose they are. What the directory says of this very node is
+// left out: it is older than what the node itself knows.
+func remoteCurators(k known) (living, others []string, nodes map[string]string) {
+	nodes = make(map[string]string)
+	if k.view == nil {
+		return nil, nil, nodes
+	}
+	for _, node := range k.view.Directory.GetNodes() {
+		if node.GetNodeId() == k.view.Node.GetId() {
+			continue
+		}
+		for _, role := range node.GetRoles() {
+			published, ok := endpoint(role.GetEndpoints())
+			if !ok {
+				continue
+			}
+			address, err := hostPort(published)
+			if err != nil || nodes[address] != "" {
+				continue
+			}
+			nodes[address] = node.GetNodeId()
+			if node.GetHealthy() {
+				living = append(living, address)
+			} else {
+				others = append(others, address)
+			}
+		}
+	}
+	return living, others, nodes
 }
 
 func endpoint(endpoints []*rolev1.Endpoint) (address string, ok bool) {
@@ -95,50 +190,4 @@ func hostPort(address string) (string, error) {
 		return "", fmt.Errorf("no port")
 	}
 	return address, nil
-}
-
-// listCurators publishes the curators' addresses until the context ends.
-func (c *Client) listCurators(ctx context.Context) {
-	capabilities, views := c.config.Capabilities.Watch(), c.view.Watch()
-	var provided roles.Capabilities
-	var view *View
-	for {
-		refresh(ctx, capabilities, &provided)
-		refresh(ctx, views, &view)
-		list := curators(provided, view)
-		if before, ok := c.curators.Get(); !ok || !slices.Equal(before, list) {
-			c.curators.Set(list)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-capabilities.Changed():
-		case <-views.Changed():
-		}
-	}
-}
-
-// curators lists the curators. What the directory says of this very node is left out: it is older than what the node itself knows.
-func curators(provided roles.Capabilities, view *View) []string {
-	var list []string
-	add := func(endpoints []*rolev1.Endpoint) {
-		if published, ok := endpoint(endpoints); ok {
-			if address, err := hostPort(published); err == nil && !slices.Contains(list, address) {
-				list = append(list, address)
-			}
-		}
-	}
-	add(provided[roles.CapabilityCluster].Endpoints)
-	if view == nil {
-		return list
-	}
-	for _, node := range view.Directory.GetNodes() {
-		if node.GetNodeId() == view.Node.GetId() {
-			continue
-		}
-		for _, role := range node.GetRoles() {
-			add(role.GetEndpoints())
-		}
-	}
-	return list
 }

@@ -32,6 +32,7 @@ var errSilent = fmt.Errorf("the curator took the watch and sent nothing for %s",
 // watch follows one Watch stream to its end.
 func (s *session) watch(ctx context.Context, made func()) (err error) {
 	var delivered time.Time
+	opened := time.Now()
 	defer func() {
 		// A stream that delivers and ends at once is to be opened ever more slowly.
 		if !delivered.IsZero() && time.Since(delivered) > maxPause {
@@ -40,6 +41,11 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		problem := ""
 		if ctx.Err() == nil {
 			problem = explain(err)
+			sent := time.Now()
+			if delivered.IsZero() {
+				sent = opened
+			}
+			s.felt(watchPulse, sent, err)
 		}
 		s.watching.Update(func(before watching) watching {
 			since := before.since
@@ -74,6 +80,7 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 			late.Stop()
 			delivered = time.Now()
 			s.watching.Set(watching{up: true, since: delivered})
+			s.felt(watchPulse, delivered, nil)
 			s.streams.Update(func(n int) int { return n + 1 })
 		}
 	}
@@ -95,6 +102,9 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 	}
 	if s.last != nil && proto.Equal(s.last, response) {
 		return nil
+	}
+	if err := s.older(response); err != nil {
+		return err
 	}
 	if before := s.last.GetRevision(); response.GetRevision() < before {
 		// It is followed all the same: the curator sees to it that the node's own record is not an older one, and a store that was
@@ -123,5 +133,27 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		Operators: response.GetOperators(),
 		Policy:    response.GetPolicy(),
 	})
+	return nil
+}
+
+// believeOlder is how long curators of other nodes must have an older record of this node than it has, before that is taken for the truth: a curator that lost
+// touch with the others finds out in less, and a store that was restored from a copy stays as it is.
+const believeOlder = 10 * time.Second
+
+// older refuses what a curator of another node says as long as its record of this node may only be behind.
+func (s *session) older(response *clusterv1.WatchResponse) error {
+	has, known := response.GetNode().GetGeneration(), s.last.GetNode().GetGeneration()
+	if s.to.own || has >= known {
+		s.behind = time.Time{}
+		return nil
+	}
+	if s.behind.IsZero() {
+		s.behind = time.Now()
+	}
+	if time.Since(s.behind) < believeOlder {
+		return fmt.Errorf("the curator is behind: it has generation %d of this node's record, which is at %d", has, known)
+	}
+	s.config.Log.Warn("the cluster has an older record of this node than it had: its store was restored from a copy", "generation", has, "before", known)
+	s.behind = time.Time{}
 	return nil
 }

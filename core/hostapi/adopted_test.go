@@ -36,9 +36,9 @@ func TestAdopted(t *testing.T) {
 	if _, err := os.Stat(socket); err != nil {
 		t.Error(err)
 	}
-	next, err := hostapi.New(hostapi.Config{
-		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Access: n.access, Adopted: []string{"role.1"},
-	})
+	config := n.config()
+	config.Adopted = []string{"role.1"}
+	next, err := hostapi.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,3 +45,6 @@ var (
 	ReadMachineID   = machineIDIn
 	ErrNotMachineID = errNotMachineID
 )
+
+// KeyOf reads a certificate request.
+var KeyOf = keyOf

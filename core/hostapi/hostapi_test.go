@@ -20,6 +20,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
@@ -135,6 +136,8 @@ type node struct {
 	directory  *event.Value[*hostv1.Directory]
 	network    *event.Value[[]string]
 	access     *event.Value[access.States]
+	identity   *event.Value[*identity.Identity]
+	issuer     *issuer
 	server     *hostapi.Server
 }
 
@@ -147,8 +150,10 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 		directory:  new(event.Value[*hostv1.Directory]),
 		network:    new(event.Value[[]string]),
 		access:     new(event.Value[access.States]),
+		identity:   new(event.Value[*identity.Identity]),
+		issuer:     newIssuer(t),
 	}
-	config := hostapi.Config{RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Access: n.access}
+	config := n.config()
 	if configure != nil {
 		configure(&config)
 	}
@@ -158,6 +163,13 @@ func newNode(t *testing.T, configure func(*hostapi.Config)) *node {
 	}
 	n.server = server
 	return n
+}
+
+// config is what another server of the node would need.
+func (n *node) config() hostapi.Config {
+	return hostapi.Config{
+		RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Access: n.access, Identity: n.identity, Issuer: n.issuer,
+	}
 }
 
 // remitOf is the remit of an instance with the name "<role>.<counter>", of the user and the process group that run the test.

@@ -32,9 +32,11 @@ func (rawBytes) Unmarshal([]byte, any) error   { return nil }
 func FuzzRequests(f *testing.F) {
 	dir := sharedDir(f)
 	path := func(name string) string { return filepath.Join(dir, name) }
+	issuer := newIssuer(f)
 	server, err := hostapi.New(hostapi.Config{
 		RunDir: dir, Membership: new(event.Value[membership.Status]), Directory: new(event.Value[*hostv1.Directory]),
 		Network: new(event.Value[[]string]), Access: new(event.Value[access.States]),
+		Identity: event.New(issuer.identity()), Issuer: issuer,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -55,10 +57,12 @@ func FuzzRequests(f *testing.F) {
 	methods := []string{
 		hostv1.HostService_ReadFile_FullMethodName, hostv1.HostService_ReplaceFile_FullMethodName,
 		hostv1.HostService_SetMachineID_FullMethodName, hostv1.HostService_SetHostname_FullMethodName,
+		hostv1.HostService_IssueSVID_FullMethodName,
 	}
 	for n, message := range []proto.Message{
 		&hostv1.ReadFileRequest{Path: path("file")}, &hostv1.ReplaceFileRequest{Path: path("file"), Content: []byte("x")},
 		&hostv1.SetMachineIDRequest{MachineId: machineID}, &hostv1.SetHostnameRequest{Name: "x"},
+		&hostv1.IssueSVIDRequest{CertificateRequest: csrOf(f, newKey(f))},
 		&hostv1.ReadFileRequest{Path: path("victim")}, &hostv1.ReplaceFileRequest{Path: path("../victim"), ExpectedDigest: digestOf("victim")},
 	} {
 		seed, err := proto.Marshal(message)

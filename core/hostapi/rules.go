@@ -3,6 +3,7 @@ package hostapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,12 +32,19 @@ type rule struct {
 // rulesOf reads the rules that the RPCs of services declare. It fails closed: an RPC that declares nothing, or something that this
 // package cannot enforce, is an error; all of them are reported at once.
 func rulesOf(services map[string]grpc.ServiceInfo) (rules, error) {
-	declared, err := rpcoption.Declared[*hostv1.Access](services, hostv1.E_Access)
-	if err != nil {
-		return nil, err
-	}
-	made := make(rules, len(declared))
+	made := make(rules)
 	var problems []error
+	own := maps.Clone(services)
+	for name, rpcs := range foreign {
+		if info, served := own[name]; served {
+			delete(own, name)
+			problems = append(problems, made.add(name, info, rpcs)...)
+		}
+	}
+	declared, err := rpcoption.Declared[*hostv1.Access](own, hostv1.E_Access)
+	if err != nil {
+		return nil, errors.Join(append(problems, err)...)
+	}
 	for method, access := range declared {
 		descriptor, err := methodDescriptor(method)
 		if err == nil {
@@ -51,6 +59,43 @@ func rulesOf(services map[string]grpc.ServiceInfo) (rules, error) {
 		return nil, errors.Join(problems...)
 	}
 	return made, nil
+}
+
+// foreign are the services whose proto files are other people's and cannot carry our option: who may call each of their RPCs is said here instead, by
+// service and RPC. It is every role: what they tell is the caller's own.
+var foreign = map[string]map[string]rule{
+	"SpiffeWorkloadAPI": {
+		"FetchX509SVID":    {},
+		"FetchX509Bundles": {},
+		// Not implemented, and called to find that out.
+		"FetchJWTSVID":    {},
+		"FetchJWTBundles": {},
+		"ValidateJWTSVID": {},
+		"FetchWITSVID":    {},
+		"FetchWITBundles": {},
+	},
+}
+
+// add adds the rules of a foreign service. They are to name its RPCs, all of them and nothing else: a version of it that can do more is not served before
+// somebody has thought about who may.
+func (r rules) add(service string, info grpc.ServiceInfo, rpcs map[string]rule) []error {
+	var problems []error
+	served := make(map[string]bool)
+	for _, method := range info.Methods {
+		served[method.Name] = true
+		rule, known := rpcs[method.Name]
+		if !known {
+			problems = append(problems, fmt.Errorf("RPC /%s/%s: nothing says who may call it", service, method.Name))
+			continue
+		}
+		r["/"+service+"/"+method.Name] = rule
+	}
+	for name := range rpcs {
+		if !served[name] {
+			problems = append(problems, fmt.Errorf("RPC /%s/%s: the service does not have it", service, name))
+		}
+	}
+	return problems
 }
 
 func methodDescriptor(method string) (protoreflect.MethodDescriptor, error) {

@@ -28,6 +28,7 @@ func TestEveryRPC(t *testing.T) {
 	n.directory.Set(&hostv1.Directory{})
 	n.network.Set(nil)
 	n.access.Set(access.States{})
+	n.identity.Set(n.issuer.identity())
 	path := filepath.Join(n.runDir, "granted")
 	mustWrite(t, path, "content", 0o644)
 
@@ -100,6 +101,9 @@ func call(t *testing.T, conn *grpc.ClientConn, method protoreflect.MethodDescrip
 	request, response := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
 	if field := method.Input().Fields().ByName("path"); field != nil {
 		request.Set(field, protoreflect.ValueOfString(path))
+	}
+	if field := method.Input().Fields().ByName("certificate_request"); field != nil {
+		request.Set(field, protoreflect.ValueOfBytes(csrOf(t, newKey(t))))
 	}
 	full := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 	ctx := within(t)

@@ -10,9 +10,11 @@ import (
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/rmtree"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -33,6 +35,10 @@ type Config struct {
 	Network *event.Value[[]string]
 	// Access is what OpenConsensus answers to each instance.
 	Access *event.Value[access.States]
+	// Identity is who the node is: WatchTrust streams the CA of its cluster.
+	Identity *event.Value[*identity.Identity]
+	// Issuer has the cluster issue the SVIDs of roles.
+	Issuer Issuer
 	// Adopted are the names of the instances that an earlier core launched and that run on: their directories stay as they are.
 	Adopted []string
 	// Unary and Stream are put around every call of every host socket, the first outermost: they see also what is refused. None by default.
@@ -50,6 +56,7 @@ func (c *Config) check() error {
 		"Directory":  c.Directory == nil,
 		"Network":    c.Network == nil,
 		"Access":     c.Access == nil,
+		"Identity":   c.Identity == nil,
 	} {
 		if missing {
 			problems = append(problems, fmt.Errorf("%s is missing", name))
@@ -95,6 +102,7 @@ func registered() map[string]grpc.ServiceInfo {
 	server := grpc.NewServer()
 	defer server.Stop()
 	hostv1.RegisterHostServiceServer(server, &service{})
+	workload.RegisterSpiffeWorkloadAPIServer(server, &workloads{})
 	return server.GetServiceInfo()
 }
 

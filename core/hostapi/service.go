@@ -27,6 +27,7 @@ type service struct {
 	config *Config
 	files  *files
 	remit  *plugin.Remit
+	issues *issues
 	log    hclog.Logger
 }
 

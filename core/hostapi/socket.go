@@ -17,6 +17,7 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/hashicorp/go-hclog"
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -235,6 +236,8 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 	)
-	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, files: &s.files, remit: remit, log: log})
+	issues := newIssues(&s.config, remit)
+	hostv1.RegisterHostServiceServer(server, &service{config: &s.config, files: &s.files, remit: remit, issues: issues, log: log})
+	workload.RegisterSpiffeWorkloadAPIServer(server, &workloads{config: &s.config, issues: issues, log: log})
 	return server
 }

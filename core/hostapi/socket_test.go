@@ -100,7 +100,7 @@ func TestLeftovers(t *testing.T) {
 	if _, err := net.Dial("unix", socket); err != nil {
 		t.Errorf("after the second opening was refused: %v", err)
 	}
-	if _, err := hostapi.New(hostapi.Config{RunDir: n.runDir, Membership: n.membership, Directory: n.directory, Network: n.network, Access: n.access}); err != nil {
+	if _, err := hostapi.New(n.config()); err != nil {
 		t.Fatal(err)
 	}
 	mustHaveOnly(t, filepath.Join(n.runDir, "host"))

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -38,10 +39,18 @@ type Config struct {
 	Contact *event.Value[Contact]
 	// Now is the machine's clock; nil: time.Now.
 	Now func() time.Time
-	// ClusterUser is the ConsensusUser of the role that provides the cluster API.
-	ClusterUser string
-	// Bootstrap is what the first node brings into its cluster; nil once it is a member.
+	// ClusterUser is the ConsensusUser of the role that provides the cluster API, as far as it is known.
+	ClusterUser func() string
+	// Bootstrap is what the first node brings into its cluster; nil once it is a member, and for a node that registers.
 	Bootstrap *clusterv1.BootstrapRequest
+	// Enrol is how a node is taken into a cluster that there is; nil for one that made its cluster.
+	Enrol *Enrol
+	// Curators is watched for where the cluster's curators are; nil: that is not kept.
+	Curators *event.Value[[]string]
+	// Removed is watched for that the cluster has removed the node; nil: nobody tells.
+	Removed *event.Value[*RemovedError]
+	// Disown keeps that the node was removed, before anything else is done about it.
+	Disown func(reason string) error
 }
 
 // Problem is what keeps the node from its cluster and does not pass by itself.
@@ -50,6 +59,8 @@ type Problem struct {
 	Role string
 	// Message says what is wrong and what to do.
 	Message string
+	// store says that it is a problem of the consensus store, which ends when the node has no place in it any more.
+	store bool
 }
 
 // Room takes the node to its cluster.
@@ -60,12 +71,24 @@ type Room struct {
 	phase       event.Value[seal.Phase]
 	formed      event.Value[bool] // the store is formed; holds nothing before
 	credentials event.Value[identity.Credentials]
+	// hint is what a member's place in the store waits for; empty: nothing.
+	hint event.Value[string]
+	// stored says that the sealed configuration says that this node has a member of the store.
+	stored atomic.Bool
+	// registration is by what the node finds its cluster, as it is kept; nil for a node that made it.
+	registration atomic.Pointer[seal.Registration]
 }
 
 // New returns the room; the node's membership is Unknown until Run.
 func New(config Config) *Room {
 	if config.Now == nil {
 		config.Now = time.Now
+	}
+	if config.Curators == nil {
+		config.Curators = new(event.Value[[]string])
+	}
+	if config.Removed == nil {
+		config.Removed = new(event.Value[*RemovedError])
 	}
 	r := &Room{config: config, machine: machine{now: time.Now}}
 	id, _ := config.Identity.Get()
@@ -74,6 +97,8 @@ func New(config Config) *Room {
 		NodeID: id.NodeID, ClusterID: id.ClusterID, TrustDomain: id.TrustDomain,
 	})
 	r.phase.Set(config.Configuration.Phase)
+	r.stored.Store(config.Configuration.StoreFormed)
+	r.registration.Store(config.Configuration.Registration)
 	return r
 }
 
@@ -103,16 +128,15 @@ func (r *Room) Run(ctx context.Context) error {
 
 // follow is the only writer of the membership state.
 func (r *Room) follow(ctx context.Context) error {
-	if phase, _ := r.phase.Get(); phase == seal.Member {
-		if err := r.machine.begin(); err != nil {
-			return err
+	if err := r.come(ctx); err != nil {
+		var removed *RemovedError
+		if errors.As(err, &removed) {
+			err = r.disown(ctx, removed)
 		}
-	} else {
-		if err := r.bootstrap(ctx); err != nil {
-			return ended(ctx, err)
-		}
+		return ended(ctx, err)
 	}
 	contacts, problems, identities := r.config.Contact.Watch(), r.problem.Watch(), r.config.Identity.Watch()
+	hints, curators, removals := r.hint.Watch(), r.config.Curators.Watch(), r.config.Removed.Watch()
 	settled := time.NewTimer(freshFor)
 	defer settled.Stop()
 	for {
@@ -123,9 +147,22 @@ func (r *Room) follow(ctx context.Context) error {
 			r.config.Log.Error("the cluster's new owner key cannot be kept; after a restart the node would begin with the former one", "error", err, "again", rewrite)
 			again = time.After(rewrite)
 		}
+		known, _ := curators.Latest()
+		if err := r.keepRegistration(ctx, id, known); err != nil {
+			r.config.Log.Error("by what the node finds its cluster cannot be kept", "error", err, "again", rewrite)
+			again = time.After(rewrite)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-removals.Changed():
+			if removed, _ := removals.Latest(); removed != nil {
+				return ended(ctx, r.disown(ctx, removed))
+			}
+			continue
+		case <-curators.Changed():
+			continue
+		case <-hints.Changed():
 		case <-contacts.Changed():
 		case <-problems.Changed():
 		case <-identities.Changed():
@@ -137,15 +174,18 @@ func (r *Room) follow(ctx context.Context) error {
 			continue
 		}
 		problem, _ := problems.Latest()
-		contact, known := contacts.Latest()
+		contact, told := contacts.Latest()
+		hint, _ := hints.Latest()
 		var err error
 		switch state := r.state(); {
-		case known && contact.OK:
-			err = r.machine.to(Home, cmp.Or(contact.Reason, "member of the cluster"))
+		case told && contact.OK:
+			err = r.machine.to(Home, cmp.Or(contact.Reason, hint, "member of the cluster"))
 		case problem != nil && state == Split:
 			err = r.machine.to(Split, problem.Message)
-		case state == Home && known, state == Split && known:
+		case state == Home && told, state == Split && told:
 			err = r.machine.to(Split, contact.Reason)
+		case state == Trusted && told:
+			err = r.machine.to(Trusted, "the cluster has taken the node in, and is not in reach yet: "+contact.Reason)
 		}
 		if err != nil {
 			return err
@@ -171,9 +211,10 @@ func (r *Room) bootstrap(ctx context.Context) error {
 		if _, err := r.formed.Wait(ctx, func(formed bool) bool { return formed }); err != nil {
 			return err
 		}
-		if err := r.enter(ctx, seal.Formed, checkpoint.EnterFormed); err != nil {
+		if err := r.enter(ctx, seal.Formed, checkpoint.EnterFormed, func(c *seal.Configuration) { c.StoreFormed = true }); err != nil {
 			return err
 		}
+		r.stored.Store(true)
 	}
 	if err := r.machine.to(Bootstrapping, "waiting for the cluster API to bootstrap the cluster"); err != nil {
 		return err
@@ -194,7 +235,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 		reason := "the cluster API does not bootstrap the cluster: " + status.Convert(err).Message()
 		switch status.Code(err) {
 		case codes.AlreadyExists, codes.InvalidArgument, codes.FailedPrecondition:
-			r.fail(provider, "the cluster cannot be bootstrapped: "+status.Convert(err).Message())
+			r.fail(provider, false, "the cluster cannot be bootstrapped: "+status.Convert(err).Message())
 		}
 		if err := r.machine.to(Bootstrapping, reason); err != nil {
 			return backoff.Permanent(err)
@@ -208,11 +249,22 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	if _, err := r.config.Identity.Wait(ctx, func(id *identity.Identity) bool { return len(id.CA) > 0 && id.SVID != nil }); err != nil {
 		return err
 	}
-	if err := r.enter(ctx, seal.Member, checkpoint.EnterMember); err != nil {
+	if err := r.enter(ctx, seal.Member, checkpoint.EnterMember, nil); err != nil {
 		return err
 	}
 	r.config.Log.Info("the cluster is made", "cluster", r.config.Configuration.ClusterID)
 	return r.machine.to(Bootstrapping, "waiting for the first contact to the cluster API")
+}
+
+// come takes the node as far as being a member. *RemovedError if the cluster does not want it.
+func (r *Room) come(ctx context.Context) error {
+	switch phase, _ := r.phase.Get(); {
+	case phase == seal.Member:
+		return r.machine.begin()
+	case r.config.Enrol != nil:
+		return r.enrol(ctx)
+	}
+	return r.bootstrap(ctx)
 }
 
 // openStores forms the local member of the store through every instance that provides it, as long as the context lives.
@@ -244,49 +296,96 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	request := &consensusv1.FormRequest{
 		ClusterId:   r.config.Configuration.ClusterID,
 		NodeId:      r.nodeID(),
-		ClusterUser: r.config.ClusterUser,
+		ClusterUser: r.config.ClusterUser(),
 		How:         &consensusv1.FormRequest_Existing{Existing: &consensusv1.FormExisting{}},
 	}
 	phase, _ := r.phase.Get()
-	if phase == seal.Forming {
+	joins := phase == seal.Member && !r.stored.Load()
+	switch {
+	case phase == seal.Forming:
 		request.How = &consensusv1.FormRequest_New{New: &consensusv1.FormNew{}}
+	case joins:
+		request.How = &consensusv1.FormRequest_Join{Join: &consensusv1.FormJoin{}}
 	}
 	if _, err := consensusv1.NewConsensusServiceClient(provider.Conn).Form(ctx, request); err != nil {
 		for _, detail := range status.Convert(err).Details() {
 			if problem, ok := detail.(*consensusv1.FormProblem); ok {
-				r.fail(provider, problem.GetMessage())
+				r.fail(provider, true, problem.GetMessage())
 				return err
 			}
 		}
 		if code := status.Code(err); code == codes.InvalidArgument || code == codes.Unimplemented {
-			r.fail(provider, "the consensus store cannot be opened: "+status.Convert(err).Message())
+			r.fail(provider, true, "the consensus store cannot be opened: "+status.Convert(err).Message())
+		} else if joins {
+			r.hint.Set("member of the cluster; the node joins its consensus store, which waits: " + status.Convert(err).Message())
 		}
 		return err
+	}
+	if joins {
+		checkpoint.At(checkpoint.EnterStore)
+		if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = true }); err != nil {
+			return fmt.Errorf("that the node has a member of the consensus store cannot be kept: %w", err)
+		}
+		r.stored.Store(true)
+		r.hint.Set("")
 	}
 	r.formed.Set(true)
 	return nil
 }
 
+// LeaveStore keeps that this node has no member of the consensus store any more, so that the next one joins. It is called when the cluster has taken the role that
+// provides the store from the node, and no instance of it runs.
+func (r *Room) LeaveStore(ctx context.Context) error {
+	r.hint.Set("")
+	if problem, _ := r.problem.Get(); problem != nil && problem.store {
+		r.problem.Set(nil)
+	}
+	if !r.stored.Load() {
+		return nil
+	}
+	checkpoint.At(checkpoint.LeaveStore)
+	if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = false }); err != nil {
+		return fmt.Errorf("membership: that the node has left the consensus store cannot be kept: %w", err)
+	}
+	r.stored.Store(false)
+	return nil
+}
+
 // fail publishes a problem that does not pass by itself. It stands until the core starts again, which is when it is tried again.
-func (r *Room) fail(provider roles.Provider, message string) {
-	problem := &Problem{Role: provider.Role, Message: message + "; then start reeved again"}
+func (r *Room) fail(provider roles.Provider, store bool, message string) {
+	problem := &Problem{Role: provider.Role, Message: message + "; then start reeved again", store: store}
 	if last, _ := r.problem.Get(); last == nil || *last != *problem {
 		r.config.Log.Error("the node cannot come to its cluster", "role", provider.Role, "problem", message)
 		r.problem.Set(problem)
 	}
 }
 
-// enter persists the next phase and then publishes it. As long as it cannot be kept, on a full disk say, the node says so, waits and tries again.
-func (r *Room) enter(ctx context.Context, phase seal.Phase, step checkpoint.Step) error {
+// enter persists the next phase, with what else changes by it, and then publishes it.
+func (r *Room) enter(ctx context.Context, phase seal.Phase, step checkpoint.Step, with func(*seal.Configuration)) error {
 	checkpoint.At(step)
+	err := r.keep(ctx, fmt.Sprintf("the node's progress (%s)", phase), func() error {
+		return r.config.Update(ctx, func(c *seal.Configuration) {
+			c.Phase = phase
+			if with != nil {
+				with(c)
+			}
+		})
+	})
+	if err == nil {
+		r.phase.Set(phase)
+	}
+	return err
+}
+
+// keep keeps something. As long as it cannot, on a full disk say, the node says so, waits and tries again.
+func (r *Room) keep(ctx context.Context, what string, write func() error) error {
 	for {
-		err := r.config.Update(ctx, func(c *seal.Configuration) { c.Phase = phase })
+		err := write()
 		if err == nil {
-			r.phase.Set(phase)
 			return nil
 		}
-		r.config.Log.Error("the node's progress cannot be kept; trying again", "phase", phase, "error", err, "in", rewrite)
-		if err := r.machine.to(r.state(), fmt.Sprintf("the node's progress (%s) cannot be kept, which is tried again: %v", phase, err)); err != nil {
+		r.config.Log.Error("something cannot be kept; trying again", "what", what, "error", err, "in", rewrite)
+		if err := r.machine.to(r.state(), fmt.Sprintf("%s cannot be kept, which is tried again: %v", what, err)); err != nil {
 			return err
 		}
 		select {

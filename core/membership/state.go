@@ -12,10 +12,10 @@ import (
 
 // transitions is which state may follow which. A state may always be confirmed with another reason.
 var transitions = map[State][]State{
-	Unknown:       {Bootstrapping, Foreign, Split},
+	Unknown:       {Bootstrapping, Foreign, Trusted, Split, Disowning},
 	Bootstrapping: {Home},
-	Foreign:       {Trusted},
-	Trusted:       {Home},
+	Foreign:       {Trusted, Disowning},
+	Trusted:       {Home, Disowning},
 	Home:          {Split, Disowning},
 	Split:         {Home, Disowning},
 	Disowning:     {},
@@ -37,8 +37,11 @@ type DisowningError struct {
 	Reason string
 }
 
-func (e *DisowningError) Error() string {
-	return fmt.Sprintf("membership: node %s was removed from cluster %s (%s) and never becomes a member again: start anew with an empty system directory", e.NodeID, e.ClusterID, e.Reason)
+func (e *DisowningError) Error() string { return "membership: " + e.Message() }
+
+// Message is the error for people.
+func (e *DisowningError) Message() string {
+	return fmt.Sprintf("node %s was removed from cluster %s (%s) and never becomes a member again: start anew with an empty system directory", e.NodeID, e.ClusterID, e.Reason)
 }
 
 // Name is a state as people read it: "Home".

@@ -25,6 +25,10 @@ type assignment struct {
 	Plugins []*clusterv1.PluginRecord
 	// Policy is what the owner demands of all nodes; nil: nothing.
 	Policy *clusterv1.ClusterPolicy
+	// Drained says that the roles are held back, but for those that the cluster itself runs on.
+	Drained bool
+	// ClusterUser is the ConsensusUser of the role that provides the cluster API, as the cluster said when it took the node in; empty: the role is on this node.
+	ClusterUser string
 }
 
 // assignmentFile is the file in which the last assignment is kept, so that the roles that start from cache start without the cluster.
@@ -33,10 +37,13 @@ type assignmentFile struct {
 	Roles   []json.RawMessage `json:"roles"`
 	Plugins []json.RawMessage `json:"plugins"`
 	Policy  json.RawMessage   `json:"policy,omitempty"`
+
+	Drained     bool   `json:"drained,omitempty"`
+	ClusterUser string `json:"cluster_user,omitempty"`
 }
 
 func writeAssignment(path string, a *assignment) error {
-	file := assignmentFile{Version: assignmentVersion, Roles: []json.RawMessage{}, Plugins: []json.RawMessage{}}
+	file := assignmentFile{Version: assignmentVersion, Roles: []json.RawMessage{}, Plugins: []json.RawMessage{}, Drained: a.Drained, ClusterUser: a.ClusterUser}
 	var err error
 	if file.Roles, err = encode(a.Roles); err != nil {
 		return fmt.Errorf("node: keep the assigned roles: %w", err)
@@ -88,7 +95,7 @@ func parseAssignment(content []byte) (*assignment, error) {
 	if err := decoder.Decode(&file); err != nil {
 		return nil, err
 	}
-	a := &assignment{}
+	a := &assignment{Drained: file.Drained, ClusterUser: file.ClusterUser}
 	var err error
 	if a.Roles, err = decode[*clusterv1.RoleAssignment](file.Roles, func() *clusterv1.RoleAssignment { return &clusterv1.RoleAssignment{} }); err != nil {
 		return nil, err

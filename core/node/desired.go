@@ -26,6 +26,8 @@ type chooser struct {
 	// path is the file of the assignment.
 	path  string
 	known *assignment
+	// committed is what the cluster assigned when it took the node in; it may be nil.
+	committed *event.Value[*assignment]
 
 	phase      *event.Value[seal.Phase]
 	membership *event.Value[membership.Status]
@@ -49,7 +51,10 @@ func (c chooser) run(ctx context.Context) error {
 	if c.imported == nil {
 		c.imported = new(event.Value[string])
 	}
-	fulls, imports := c.full.Watch(), c.imported.Watch()
+	if c.committed == nil {
+		c.committed = new(event.Value[*assignment])
+	}
+	fulls, imports, commits := c.full.Watch(), c.imported.Watch(), c.committed.Watch()
 	kept := c.known
 	for {
 		var again <-chan time.Time
@@ -60,8 +65,13 @@ func (c chooser) run(ctx context.Context) error {
 		full, _ := fulls.Latest()
 		_, _ = imports.Latest()
 		contacted := view != nil
+		if committed := latest(commits); committed != nil && !contacted {
+			c.known, kept = committed, committed
+		}
 		if contacted {
-			assigned := &assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy}
+			assigned := &assignment{
+				Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy, Drained: view.Node.GetDrained(), ClusterUser: c.known.clusterUser(),
+			}
 			if !assigned.equal(kept) {
 				if err := writeAssignment(c.path, assigned); err != nil {
 					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
@@ -83,6 +93,7 @@ func (c chooser) run(ctx context.Context) error {
 		case <-views.Changed():
 		case <-fulls.Changed():
 		case <-imports.Changed():
+		case <-commits.Changed():
 		case <-again:
 		}
 	}
@@ -101,7 +112,7 @@ func (a *assignment) equal(b *assignment) bool {
 	same := func(x, y proto.Message) bool { return proto.Equal(x, y) }
 	return slices.EqualFunc(a.Roles, b.Roles, func(x, y *clusterv1.RoleAssignment) bool { return same(x, y) }) &&
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *clusterv1.PluginRecord) bool { return same(x, y) }) &&
-		same(a.Policy, b.Policy)
+		same(a.Policy, b.Policy) && a.Drained == b.Drained && a.ClusterUser == b.ClusterUser
 }
 
 // choose says what should run: all assigned roles, some of them held back as long as the node's membership asks for it.
@@ -111,7 +122,7 @@ func choose(known *assignment, phase seal.Phase, status membership.Status, conta
 		record, manifest := known.find(role.GetRole())
 		wanted := roles.DesiredRole{
 			Assignment: role, Plugin: record,
-			Hold: hold(manifest, phase, status, contacted), Gate: gate(manifest, phase, status, contacted),
+			Hold: hold(known, manifest, phase, status, contacted), Gate: gate(manifest, phase, status, contacted),
 		}
 		if problem != nil && problem.Role == role.GetRole() {
 			wanted.Failed = problem.Message
@@ -122,17 +133,24 @@ func choose(known *assignment, phase seal.Phase, status membership.Status, conta
 }
 
 // hold says why a role must not run; empty: it may.
-func hold(manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
-	makesCluster := slices.Contains(manifest.GetProvides(), roles.CapabilityConsensus) || slices.Contains(manifest.GetProvides(), roles.CapabilityCluster)
+func hold(known *assignment, manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
+	makesCluster := guarded(manifest)
 	switch {
 	case status.State == membership.Disowning:
 		return "the node was removed from its cluster"
+	case known.Drained && !makesCluster:
+		return "the node is drained"
 	case status.State == membership.Home:
 		return ""
-	case phase != seal.Member && makesCluster:
+	case phase == seal.Member:
+	case !phase.Before(seal.Registering):
+		return "waits until the cluster has taken the node in"
+	case makesCluster:
 		return ""
-	case phase != seal.Member:
+	default:
 		return "waits until the cluster is made"
+	}
+	switch {
 	case status.State == membership.Split && (contacted || !status.Fresh) && manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP:
 		return "is stopped while the node is Split"
 	}

@@ -50,6 +50,9 @@ func TestChoose(t *testing.T) {
 		"just started":               {seal.Member, membership.Unknown, false, "api hermit store"},
 		"home":                       {seal.Member, membership.Home, true, "api drummer ghost hermit store told"},
 		"cut off":                    {seal.Member, membership.Split, true, "api ghost hermit store told"},
+		"registering":                {seal.Registering, membership.Foreign, false, ""},
+		"committing":                 {seal.Committing, membership.Trusted, false, ""},
+		"taken in, no contact yet":   {seal.Member, membership.Trusted, false, "api hermit store"},
 		"removed":                    {seal.Member, membership.Disowning, true, ""},
 		"removed while it was alone": {seal.Member, membership.Disowning, false, ""},
 	}
@@ -69,6 +72,25 @@ func TestChoose(t *testing.T) {
 			}
 		})
 	}
+	t.Run("drained", func(t *testing.T) {
+		drained := example()
+		drained.Drained = true
+		for _, role := range choose(drained, seal.Member, membership.Status{State: membership.Home}, true, nil).Roles {
+			name := role.Assignment.GetRole()
+			if want := map[bool]string{true: "the node is drained"}[name != "store" && name != "api"]; role.Hold != want {
+				t.Errorf("%s: %q", name, role.Hold)
+			}
+		}
+	})
+	t.Run("leaving", func(t *testing.T) {
+		leaving := example()
+		leaving.Roles[4].Leaving = true
+		for _, role := range choose(leaving, seal.Member, membership.Status{State: membership.Home}, true, nil).Roles {
+			if role.Hold != "" {
+				t.Errorf("%s: %q", role.Assignment.GetRole(), role.Hold)
+			}
+		}
+	})
 	t.Run("a problem that does not pass", func(t *testing.T) {
 		for _, role := range choose(example(), seal.Member, membership.Status{State: membership.Split}, false, &membership.Problem{Role: "store", Message: "gone"}).Roles {
 			if want := map[bool]string{true: "gone"}[role.Assignment.GetRole() == "store"]; role.Failed != want {
@@ -80,6 +102,11 @@ func TestChoose(t *testing.T) {
 
 func TestClusterUser(t *testing.T) {
 	if got := example().clusterUser(); got != "api-user" {
+		t.Errorf("%q", got)
+	}
+	// Where the role is not on this node, it is what the cluster said.
+	elsewhere := &assignment{Roles: example().Roles[1:], Plugins: example().Plugins, ClusterUser: "keeper"}
+	if got := elsewhere.clusterUser(); got != "keeper" {
 		t.Errorf("%q", got)
 	}
 }
@@ -110,6 +137,7 @@ func TestAssignmentIsKept(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 	want := example()
+	want.Drained, want.ClusterUser = true, "keeper"
 	if err := writeAssignment(path, want); err != nil {
 		t.Fatal(err)
 	}

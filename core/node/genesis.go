@@ -23,12 +23,26 @@ import (
 )
 
 // prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
-// assigned; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster.
-func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (*assignment, *clusterv1.BootstrapRequest, error) {
-	if b.sealed.Phase == seal.Member {
-		known, err := readAssignment(b.storage.Assignment())
-		return known, nil, err
+// assigned; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster; for one that registers, nothing. Built are the catalog
+// entries of the plugins of which the executables were imported.
+func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (known *assignment, built []*clusterv1.PluginRecord, request *clusterv1.BootstrapRequest, err error) {
+	switch {
+	case b.sealed.Phase == seal.Member:
+		known, err = readAssignment(b.storage.Assignment())
+		return known, nil, nil, err
+	case b.sealed.Registration != nil:
+		// What the cluster assigns comes when it takes the node in; what it may run is here by then.
+		built, err = importBuiltin(ctx, parameters, p)
+		return &assignment{}, built, nil, err
 	}
+	known, request, err = prepareGenesis(ctx, parameters, b, p)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return known, known.Plugins, request, nil
+}
+
+func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (*assignment, *clusterv1.BootstrapRequest, error) {
 	bootstrap := parameters.GetBootstrap()
 	if bootstrap == nil {
 		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s, and its parameters have no bootstrap section any more: put it back", b.sealed.ClusterID)
@@ -57,6 +71,20 @@ func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plu
 // makeGenesis makes the first catalog out of the built-in plugins, and the first node's roles out of the parameters. What the plugins are is in the genesis
 // catalog that was built with them; without one, each of them is asked.
 func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, error) {
+	records, err := importBuiltin(ctx, parameters, p)
+	if err != nil {
+		return nil, err
+	}
+	known := &assignment{Plugins: records}
+	for _, role := range parameters.GetBootstrap().GetRoles() {
+		known.Roles = append(known.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: 1})
+	}
+	slices.SortFunc(known.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+	return known, errors.Join(known.check()...)
+}
+
+// importBuiltin keeps the executables of the built-in plugins and returns the catalog entries that they would have in a cluster of this node's, sorted by name.
+func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugins) ([]*clusterv1.PluginRecord, error) {
 	var built *nodev1.Genesis
 	if path := parameters.GetGenesis(); path != "" {
 		var err error
@@ -64,24 +92,20 @@ func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins)
 			return nil, fmt.Errorf("node: the genesis catalog (genesis in the parameters): %w", err)
 		}
 	}
-	known := &assignment{Plugins: make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))}
+	records := make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))
 	problems := make([]error, len(parameters.GetPlugins()))
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, builtin := range parameters.GetPlugins() {
 		group.Go(func() error {
-			known.Plugins[i], problems[i] = recordOf(groupCtx, builtin, built, p)
+			records[i], problems[i] = recordOf(groupCtx, builtin, built, p)
 			return nil
 		})
 	}
 	if err := errors.Join(group.Wait(), errors.Join(problems...)); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(known.Plugins, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	for _, role := range parameters.GetBootstrap().GetRoles() {
-		known.Roles = append(known.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: 1})
-	}
-	slices.SortFunc(known.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
-	return known, errors.Join(known.check()...)
+	slices.SortFunc(records, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return records, nil
 }
 
 // recordOf imports a built-in plugin and returns its catalog entry: from the genesis catalog if there is one, which must then know these very bytes, and otherwise by
@@ -194,7 +218,7 @@ func (a *assignment) provider(capability string) *rolev1.RoleManifest {
 
 // clusterUser is the ConsensusUser of the cluster API.
 func (a *assignment) clusterUser() string {
-	return a.provider(roles.CapabilityCluster).GetConsensusUser()
+	return cmp.Or(a.provider(roles.CapabilityCluster).GetConsensusUser(), a.ClusterUser)
 }
 
 // find returns the plugin that offers a role, and what its manifest says of the role; nil if there is none.

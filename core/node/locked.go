@@ -89,13 +89,17 @@ func (n *node) followLocked(ctx context.Context, status *event.Value[*nodev1.Sta
 func (n *node) lockedStatus() *nodev1.Status {
 	storage, _ := n.room.Status().Get()
 	id := n.room.NodeID()
+	member := &hostv1.Membership{
+		State: hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, Reason: lockedReason(storage), Since: timestamppb.New(n.start), NodeId: id,
+	}
+	if removed := n.room.Disowned(); removed != nil {
+		member = disownedMembership(removed)
+	}
 	return &nodev1.Status{
-		NodeId: id,
-		Membership: &hostv1.Membership{
-			State: hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, Reason: lockedReason(storage), Since: timestamppb.New(n.start), NodeId: id,
-		},
+		NodeId:     id,
+		Membership: member,
 		Node: &clusterv1.NodeStatus{
-			NodeId: id, Version: n.config.Version, Volume: storage.GetKind(), Storage: storage, Reported: timestamppb.New(time.Now()),
+			NodeId: id, Version: n.config.Version, Volume: storage.GetKind(), Storage: storage, Reported: timestamppb.New(time.Now()), Membership: member,
 		},
 		CoreStart: n.start.UnixNano(),
 		Storage:   storage,
@@ -122,6 +126,9 @@ func lockedReason(storage *clusterv1.StorageStatus) string {
 
 // whyLocked is what calls are told that need the volume.
 func (n *node) whyLocked() error {
+	if removed := n.room.Disowned(); removed != nil {
+		return status.Error(codes.FailedPrecondition, disownedMembership(removed).GetReason())
+	}
 	storage, _ := n.room.Status().Get()
 	reason, problem := lockedReason(storage), storage.GetProblem()
 	if problem != "" {

@@ -60,6 +60,8 @@ type node struct {
 	room    storageRoom
 	// events takes what happens, whether the volume with the journal is open or not.
 	events *relay
+	// incarnation is this start of the core, once its number is kept.
+	incarnation event.Value[*clusterv1.Incarnation]
 	// locked is the API while the volume is not open; nil: none is served.
 	locked *lockedAPI
 }
@@ -76,14 +78,26 @@ type storageRoom interface {
 	RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error)
 	Reseal(ctx context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error)
 	Allow(ctx context.Context, sources []string) error
+	Raise() (*clusterv1.Incarnation, error)
+	UseTicket(use func(secret []byte) error) error
+	UseCUK(use func(cuk []byte) error) error
+	Disown(reason string) error
+	Disowned() *unseal.Disowned
+	Wipe(ctx context.Context) error
 }
 
 // run is the life of a node: its volume is opened, the whole node runs, the volume is closed. Where it was closed since somebody asked for it, that begins
-// again as soon as somebody opens it.
+// again as soon as somebody opens it. One that its cluster has removed does nothing any more but say so.
 func (n *node) run(ctx context.Context) error {
 	defer func() { n.unlocked(errStopping) }()
 	for first := true; ; first = false {
+		if removed := n.room.Disowned(); removed != nil {
+			return n.disowned(ctx, removed)
+		}
 		opened, err := n.open(ctx)
+		if errors.Is(err, unseal.ErrDisowned) {
+			continue
+		}
 		if err != nil {
 			// What Open could not do it has left as it was.
 			return unlessStopped(ctx, err)
@@ -96,6 +110,9 @@ func (n *node) run(ctx context.Context) error {
 			return errors.Join(err, n.close(ctx, false))
 		case ended == wasSealed && err != nil:
 			err = n.closeAfterAll(ctx, err)
+		case ended == wasDisowned && err != nil:
+			n.log.Error("while the node was being removed from its cluster", "error", err)
+			err = nil
 		}
 		if err != nil {
 			return err

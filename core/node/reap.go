@@ -34,14 +34,20 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 		return err
 	}
 	defer func() { err = errors.Join(err, held.Close()) }()
-	if err := held.OpenVolume(storage.Volume{Kind: head.VolumeKind, ClusterID: head.ClusterID, NodeID: head.NodeID}, false); err != nil {
+	of := storage.Volume{Kind: head.VolumeKind, ClusterID: head.ClusterID, NodeID: head.NodeID}
+	if err := held.OpenVolume(of, false); err != nil {
 		if left, lookErr := anyRecords(layout); lookErr == nil && !left {
 			log.Info("nothing of this node is left running", "volume", "not open")
 			return nil
 		}
 		return fmt.Errorf("node: what is left running is not stopped, since the volume is not open: start reeved, open the volume (`reeve node unlock`), and stop reeved: %w", err)
 	}
-	p, err := openPlugins(ctx, &base{storage: held, sandbox: parameters.GetSandbox()}, head.NodeID, time.Now(), log)
+	return stopRecorded(ctx, held, head.NodeID, parameters, log)
+}
+
+// stopRecorded stops whatever an earlier core left running on a volume that is open.
+func stopRecorded(ctx context.Context, held *storage.Storage, nodeID string, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
+	p, err := openPlugins(ctx, &base{storage: held, sandbox: parameters.GetSandbox()}, nodeID, time.Now(), log)
 	if err != nil {
 		return err
 	}

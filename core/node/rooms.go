@@ -19,6 +19,8 @@ import (
 var (
 	errEnded = errors.New("node: the roles have ended")
 	errSeal  = errors.New("node: the node is sealed")
+	// errDisowned is why they are if the cluster has removed the node.
+	errDisowned = errors.New("node: the node was removed from its cluster")
 )
 
 // idleTimeout is how long calls of the API may keep the volume in use after all rooms have ended: they are cut off before that.
@@ -71,6 +73,8 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	case by != "":
 		ended = wasSealed
 		w.recorder.Record(sealedBy(by))
+	case w.node.room.Disowned() != nil:
+		ended = wasDisowned
 	}
 	err = errors.Join(err, release())
 	if ended == wasSealed {
@@ -95,6 +99,11 @@ func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer context.AfterFunc(w.sealing.asked, func() { cancel(errSeal) })()
+	go func() {
+		if _, err := w.member.Status().Wait(rolesCtx, func(s membership.Status) bool { return s.State == membership.Disowning }); err == nil {
+			cancel(errDisowned)
+		}
+	}()
 	if err := w.reconciler.Run(rolesCtx); err != nil {
 		return false, err
 	}
@@ -124,6 +133,8 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error {
 		return w.measured.Run(groupCtx, w.reconciler.Instances(), w.reconciler.Capabilities())
 	})
+	group.Go(func() error { return raise(groupCtx, w.log, w.node.room.Raise, &w.node.incarnation) })
+	group.Go(func() error { return w.followRemoval(groupCtx) })
 	group.Go(func() error { return operatorsOf(groupCtx, w.client.View(), &w.operators) })
 	group.Go(func() error { return followPolicy(groupCtx, w.log, w.client.View(), w.node.room.Allow) })
 	group.Go(func() error { return w.net.Run(groupCtx) })
@@ -140,7 +151,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	})
 	group.Go(func() error {
 		return chooser{
-			log: w.log.Named("desired"), path: storage.Assignment(), known: w.known, phase: w.member.Phase(), membership: w.member.Status(),
+			log: w.log.Named("desired"), path: storage.Assignment(), known: w.known, committed: &w.committed, phase: w.member.Phase(), membership: w.member.Status(),
 			problem: w.member.Problem(), view: w.client.View(), full: w.guard.Full(), imported: &w.plugins.imported, missing: w.plugins.missingOf, desired: &w.desired,
 		}.run(groupCtx)
 	})
@@ -148,6 +159,11 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		return ahead{instances: w.reconciler.Instances(), verify: w.plugins.store.Ahead}.run(groupCtx)
 	})
 	group.Go(func() error { return w.guard.Run(groupCtx) })
+	group.Go(func() error {
+		return storeLeaver{
+			log: w.log, view: w.client.View(), contact: w.client.Contact(), instances: w.reconciler.Instances(), leave: w.member.LeaveStore,
+		}.run(groupCtx)
+	})
 	group.Go(func() error {
 		return wiper{
 			log: w.log.Named("wiper"), layout: storage.Layout, view: w.client.View(), instances: w.reconciler.Instances(),
@@ -157,7 +173,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error {
 		return collector{
 			log: w.log.Named("executables"), path: storage.Executables(), desired: &w.desired, instances: w.reconciler.Instances(), view: w.client.View(),
-			known: w.known.Plugins, genesis: w.bootstrap != nil, collect: w.plugins.store.Collect, now: time.Now,
+			known: w.catalog(), genesis: w.builtin != nil, collect: w.plugins.store.Collect, now: time.Now,
 		}.run(groupCtx)
 	})
 	group.Go(func() error {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/ed25519"
 	"slices"
 	"time"
 
@@ -50,14 +51,15 @@ func (r reporter) run(ctx context.Context) error {
 	volumes := r.storage.Watch()
 	for {
 		status := latest(memberships)
-		report := r.report(status.NodeID, latest(addresses), latest(instances), latest(volumes))
+		member := membershipOf(status)
+		report := r.report(member, latest(addresses), latest(instances), latest(volumes))
 		last, _ := r.node.Get()
 		if last == nil || !sameReport(last, report) {
 			r.node.Set(report)
 		} else {
 			report = last
 		}
-		r.full.Set(r.describe(status, report, latest(identities), latest(curators), latest(stores)))
+		r.full.Set(r.describe(member, report, latest(identities), latest(curators), latest(stores)))
 		if view := latest(views); view != nil && view.Directory != nil {
 			if known, _ := r.directory.Get(); !proto.Equal(known, view.Directory) {
 				r.directory.Set(view.Directory)
@@ -78,9 +80,17 @@ func (r reporter) run(ctx context.Context) error {
 	}
 }
 
-func (r reporter) report(nodeID string, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus) *clusterv1.NodeStatus {
+// membershipOf is the node's membership as others read it.
+func membershipOf(status membership.Status) *hostv1.Membership {
+	return &hostv1.Membership{
+		State: status.State, Reason: status.Reason, Since: timestamppb.New(status.Since), NodeId: status.NodeID, ClusterId: status.ClusterID,
+		TrustDomain: status.TrustDomain,
+	}
+}
+
+func (r reporter) report(member *hostv1.Membership, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus) *clusterv1.NodeStatus {
 	report := &clusterv1.NodeStatus{
-		NodeId: nodeID, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
+		NodeId: member.GetNodeId(), Membership: member, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
 		Reported: timestamppb.Now(), Missing: r.missing, Storage: storage,
 	}
 	for _, instance := range instances {
@@ -92,20 +102,18 @@ func (r reporter) report(nodeID string, addresses []string, instances roles.Inst
 // sameReport compares reports without their time, so that nothing is reported again just because time has passed.
 func sameReport(a, b *clusterv1.NodeStatus) bool {
 	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) && proto.Equal(a.GetStorage(), b.GetStorage()) &&
+		proto.Equal(a.GetMembership(), b.GetMembership()) &&
 		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
 }
 
-func (r reporter) describe(status membership.Status, report *clusterv1.NodeStatus, id *identity.Identity, curators []string, store *consensusv1.StoreStatus) *nodev1.Status {
+func (r reporter) describe(member *hostv1.Membership, report *clusterv1.NodeStatus, id *identity.Identity, curators []string, store *consensusv1.StoreStatus) *nodev1.Status {
 	access := &nodev1.ClusterAccess{ClusterId: id.ClusterID, Curators: curators}
 	for _, ca := range id.CA {
 		access.CaCertificates = append(access.CaCertificates, ca.Raw)
 	}
+	public, _ := id.Key.Public().(ed25519.PublicKey)
 	return &nodev1.Status{
-		NodeId: status.NodeID,
-		Membership: &hostv1.Membership{
-			State: status.State, Reason: status.Reason, Since: timestamppb.New(status.Since), NodeId: status.NodeID, ClusterId: status.ClusterID,
-			TrustDomain: status.TrustDomain,
-		},
+		NodeId: member.GetNodeId(), Membership: member, PublicKey: public,
 		Node: report, Cluster: access, CoreStart: r.start.UnixNano(), Store: store, Storage: report.GetStorage(),
 	}
 }

@@ -70,7 +70,11 @@ func forbidden(missing []*clusterv1.Missing) string {
 
 // guarded reports whether a role is one of those without which there is no cluster.
 func guarded(manifest *rolev1.RoleManifest) bool {
-	return slices.Contains(manifest.GetProvides(), roles.CapabilityConsensus) || slices.Contains(manifest.GetProvides(), roles.CapabilityCluster)
+	return provides(manifest, roles.CapabilityConsensus) || provides(manifest, roles.CapabilityCluster)
+}
+
+func provides(manifest *rolev1.RoleManifest, capability string) bool {
+	return slices.Contains(manifest.GetProvides(), capability)
 }
 
 // trusted returns whether an instance is of a role without which there is no cluster, whichever version of it runs.

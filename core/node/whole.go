@@ -38,6 +38,8 @@ const (
 	rolesRunOn
 	// wasSealed: the roles are stopped, and the volume is closed, unless there is an error.
 	wasSealed
+	// wasDisowned: the roles are stopped, since the node was removed from its cluster, and the volume is open.
+	wasDisowned
 )
 
 // whole is a node with its volume open: the rooms and the values between them. It is made anew each time the volume is opened.
@@ -53,6 +55,7 @@ type whole struct {
 	plugins   *plugins
 	adopted   adopted
 	known     *assignment
+	builtin   []*clusterv1.PluginRecord
 	bootstrap *clusterv1.BootstrapRequest
 	sealing   *sealing
 	// recorder takes events, and counts them.
@@ -71,6 +74,8 @@ type whole struct {
 	api        *nodeapi.Server
 
 	// The values that this package writes itself.
+	committed  event.Value[*assignment]
+	removed    event.Value[*membership.RemovedError]
 	desired    event.Value[roles.Desired]
 	nodeStatus event.Value[*clusterv1.NodeStatus]
 	fullStatus event.Value[*nodev1.Status]
@@ -130,7 +135,10 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	if w.adopted, err = adopt(ctx, w.plugins.launcher); err != nil {
 		return err
 	}
-	if w.known, w.bootstrap, err = prepare(ctx, parameters, w.base, w.plugins); err != nil {
+	if w.known, w.builtin, w.bootstrap, err = prepare(ctx, parameters, w.base, w.plugins); err != nil {
+		return err
+	}
+	if err := w.renewTicket(ctx); err != nil {
 		return err
 	}
 	supervision := parameters.GetSupervision()
@@ -163,10 +171,12 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.nodeStatus, ClockSet: w.clock.Set(),
+		Incarnation: &w.node.incarnation, Kept: w.base.storage.Curators(), Known: w.knownCurators,
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),
-		Contact: w.client.Contact(), ClusterUser: w.known.clusterUser(), Bootstrap: w.bootstrap,
+		Contact: w.client.Contact(), ClusterUser: w.clusterUser, Bootstrap: w.bootstrap, Enrol: w.enrol(), Curators: w.client.Curators(),
+		Removed: &w.removed, Disown: w.node.room.Disown,
 	})
 	w.doors = access.New(access.Config{
 		Log: w.log, RunDir: w.base.storage.Run, CoreStart: order, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(),
@@ -178,7 +188,8 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
-		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.directory, Network: w.net.Addresses(), Access: w.doors.States(),
+		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.directory,
+		Network: w.net.Addresses(), Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err

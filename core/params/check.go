@@ -1,6 +1,7 @@
 package params
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/proto/ticket"
 )
 
 // rules is all that parameters must fulfil: what the message itself says, and what goes across its fields. The problems of both come at once, and each
@@ -51,14 +53,17 @@ const (
 	ruleRecovery      = "volume.recovery"
 	ruleLog           = "log.place"
 	ruleSeal          = "seal.place"
+	ruleTicket        = "register.ticket"
 )
 
 func check(parameters *nodev1.Parameters) []*protovalidate.Violation {
 	var c checker
 	c.directories(parameters.GetDirectories())
-	c.configurations(parameters.GetBootstrap())
+	c.configurations("bootstrap", parameters.GetBootstrap().GetRoles())
+	c.configurations("register", parameters.GetRegister().GetRoles())
 	c.volume(parameters)
 	c.recovery(parameters)
+	c.ticket(parameters)
 	return c.found
 }
 
@@ -102,10 +107,25 @@ func (c *checker) directories(d *nodev1.Directories) {
 }
 
 // configurations refuses configurations that no role could read.
-func (c *checker) configurations(bootstrap *nodev1.Bootstrap) {
-	for i, role := range bootstrap.GetRoles() {
+func (c *checker) configurations(section string, roles []*nodev1.BootstrapRole) {
+	for i, role := range roles {
 		if text := role.GetConfiguration(); text != "" && !json.Valid([]byte(text)) {
-			c.problem(ruleConfiguration, "is not a JSON document", "bootstrap", "roles", i, "configuration")
+			c.problem(ruleConfiguration, "is not a JSON document", section, "roles", i, "configuration")
+		}
+	}
+}
+
+// ticket refuses a ticket that is none, and a file of one where it cannot be read when it is needed. It quotes nothing of a ticket.
+func (c *checker) ticket(parameters *nodev1.Parameters) {
+	register, d := parameters.GetRegister(), parameters.GetDirectories()
+	if text := register.GetTicket(); strings.HasPrefix(text, ticket.Prefix) {
+		if _, err := ticket.Parse(text); err != nil {
+			c.problem(ruleTicket, strings.TrimPrefix(err.Error(), "ticket: "), "register", "ticket")
+		}
+	}
+	for _, directory := range []struct{ name, path string }{{"data", d.GetData()}, {"run", d.GetRun()}} {
+		if within(register.GetTicketFile(), directory.path) {
+			c.problem(ruleTicket, "lies within directories."+directory.name+", where it is not there, or not to be read, before the node is made", "register", "ticket_file")
 		}
 	}
 }
@@ -146,18 +166,25 @@ func (c *checker) volume(parameters *nodev1.Parameters) {
 
 // recovery refuses a volume that nothing could open any more once the machine's own key is lost.
 func (c *checker) recovery(parameters *nodev1.Parameters) {
-	bootstrap := parameters.GetBootstrap()
-	recipient := bootstrap.GetRecoveryRecipient()
+	section, recipient := "bootstrap", RecoveryRecipient(parameters)
+	if parameters.GetRegister() != nil {
+		section = "register"
+	}
 	switch {
-	case bootstrap == nil:
+	case parameters.GetCluster() == nil:
 	case recipient == "" && encrypted(parameters.GetVolume()):
 		c.problem(ruleRecovery, "is needed for a volume that is encrypted: `reeve recovery-key new` makes a recovery key and prints its recipient (age1…)",
-			"bootstrap", "recovery_recipient")
+			section, "recovery_recipient")
 	case recipient != "":
 		if err := recovery.Recipient(recipient); err != nil {
-			c.problem(ruleRecovery, strings.TrimPrefix(err.Error(), "recovery: "), "bootstrap", "recovery_recipient")
+			c.problem(ruleRecovery, strings.TrimPrefix(err.Error(), "recovery: "), section, "recovery_recipient")
 		}
 	}
+}
+
+// RecoveryRecipient is the age recipient of the owner's recovery key that the parameters name; empty: none.
+func RecoveryRecipient(parameters *nodev1.Parameters) string {
+	return cmp.Or(parameters.GetBootstrap().GetRecoveryRecipient(), parameters.GetRegister().GetRecoveryRecipient())
 }
 
 // encrypted says whether the volume is of a kind that is.

@@ -95,9 +95,10 @@ func OpenConsumed(path string) (*Consumed, error) {
 	return &Consumed{path: path, made: made}, nil
 }
 
-// Check fails with *ConsumedError if the parameters made a node already. What does not enrol (a log level, a listening address) may be another than it was.
-func (c *Consumed) Check(parameters *nodev1.Parameters) error {
-	digest, err := enrolment(parameters)
+// Check fails with *ConsumedError if the parameters made a node already. What does not enrol (a log level, a listening address) may be another than it was. Of
+// parameters that register it is the ticket, by its ID, that makes the node; the others have none.
+func (c *Consumed) Check(parameters *nodev1.Parameters, ticketID string) error {
+	digest, err := enrolment(parameters, ticketID)
 	if err != nil {
 		return err
 	}
@@ -111,8 +112,8 @@ func (c *Consumed) Check(parameters *nodev1.Parameters) error {
 
 // Mark remembers that the parameters made a node. It is called when the node's sealed configuration is on disk and not sooner, again at every start until the
 // node is a member: if the first call was lost, the configuration stands in for it. What is remembered already is not written again.
-func (c *Consumed) Mark(parameters *nodev1.Parameters, nodeID, clusterID string) error {
-	digest, err := enrolment(parameters)
+func (c *Consumed) Mark(parameters *nodev1.Parameters, ticketID, nodeID, clusterID string) error {
+	digest, err := enrolment(parameters, ticketID)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,12 @@ func (c *Consumed) Mark(parameters *nodev1.Parameters, nodeID, clusterID string)
 }
 
 // enrolment is the digest of what of the parameters makes the node: two documents that differ in form or in anything else have the same.
-func enrolment(parameters *nodev1.Parameters) (string, error) {
+func enrolment(parameters *nodev1.Parameters, ticketID string) (string, error) {
+	if ticketID != "" {
+		// Not where the ticket is from, since the next one may lie there too, nor what is asked for with it: a machine has one of a ticket's uses.
+		digest := sha256.Sum256([]byte("reeve.node.v1.Register\x00" + ticketID))
+		return hex.EncodeToString(digest[:]), nil
+	}
 	// Field by field in the order of their numbers, and maps in the order of their keys. A field that a later version adds is not there in older documents, so their
 	// digests stay.
 	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(parameters.GetBootstrap())

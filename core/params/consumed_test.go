@@ -25,7 +25,7 @@ func openConsumed(t *testing.T, path string) *params.Consumed {
 
 func mark(t *testing.T, consumed *params.Consumed, parameters *nodev1.Parameters, nodeID string) {
 	t.Helper()
-	if err := consumed.Mark(parameters, nodeID, "c1"); err != nil {
+	if err := consumed.Mark(parameters, "", nodeID, "c1"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -34,7 +34,7 @@ func TestParametersMakeOneNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "consumed.json")
 	parameters := parsed(t, good)
 	consumed := openConsumed(t, path)
-	if err := consumed.Check(parameters); err != nil {
+	if err := consumed.Check(parameters, ""); err != nil {
 		t.Fatalf("before: %v", err)
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -47,7 +47,7 @@ func TestParametersMakeOneNode(t *testing.T) {
 	}
 	for _, consumed := range []*params.Consumed{consumed, openConsumed(t, path)} {
 		var used *params.ConsumedError
-		if err := consumed.Check(parameters); !errors.As(err, &used) || used.NodeID != "n1" || used.ClusterID != "c1" || used.Path != path {
+		if err := consumed.Check(parameters, ""); !errors.As(err, &used) || used.NodeID != "n1" || used.ClusterID != "c1" || used.Path != path {
 			t.Errorf("after: %v", err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestParametersMakeOneNode(t *testing.T) {
 	}
 	// What does not enrol may change, and the form of the document too; what enrols is another node's.
 	same := parsed(t, strings.Replace(good, "127.0.0.1:0\"}", "127.0.0.1:7\"}", 1)+"log: {level: debug}\n")
-	if err := consumed.Check(same); err == nil {
+	if err := consumed.Check(same, ""); err == nil {
 		t.Error("with another log level they make a second node")
 	}
 	for _, change := range []func(*nodev1.Bootstrap){
@@ -68,7 +68,7 @@ func TestParametersMakeOneNode(t *testing.T) {
 	} {
 		other := proto.CloneOf(parameters)
 		change(other.GetBootstrap())
-		if err := consumed.Check(other); err != nil {
+		if err := consumed.Check(other, ""); err != nil {
 			t.Errorf("others are taken for the same: %v", err)
 		}
 	}
@@ -88,11 +88,11 @@ func TestOnlySoManyAreKept(t *testing.T) {
 		mark(t, consumed, numbered(n), "n1")
 	}
 	consumed = openConsumed(t, path)
-	if err := consumed.Check(numbered(0)); err != nil {
+	if err := consumed.Check(numbered(0), ""); err != nil {
 		t.Errorf("the oldest is still kept: %v", err)
 	}
 	for _, n := range []int{many - 256, many - 1} {
-		if err := consumed.Check(numbered(n)); err == nil {
+		if err := consumed.Check(numbered(n), ""); err == nil {
 			t.Errorf("number %d of %d is not kept", n, many)
 		}
 	}
@@ -105,10 +105,10 @@ func TestMarkThatCannotBeKept(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "system")
 	consumed := openConsumed(t, filepath.Join(directory, "consumed.json"))
 	parameters := parsed(t, good)
-	if err := consumed.Mark(parameters, "n1", "c1"); err == nil || !strings.Contains(err.Error(), directory) {
+	if err := consumed.Mark(parameters, "", "n1", "c1"); err == nil || !strings.Contains(err.Error(), directory) {
 		t.Errorf("error %v", err)
 	}
-	if err := consumed.Check(parameters); err != nil {
+	if err := consumed.Check(parameters, ""); err != nil {
 		t.Errorf("it counts though it was not kept: %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func FuzzConsumed(f *testing.F) {
 		f.Fatal(err)
 	}
 	parameters := parsed(f, good)
-	if err := consumed.Mark(parameters, "n1", "c1"); err != nil {
+	if err := consumed.Mark(parameters, "", "n1", "c1"); err != nil {
 		f.Fatal(err)
 	}
 	content, err := os.ReadFile(path)
@@ -186,7 +186,7 @@ func FuzzConsumed(f *testing.F) {
 			}
 			return
 		}
-		if err := consumed.Mark(parameters, "n2", "c1"); err != nil {
+		if err := consumed.Mark(parameters, "", "n2", "c1"); err != nil {
 			t.Error(err)
 		}
 		if _, err := params.OpenConsumed(path); err != nil {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/proto/ticket"
 )
 
 // errNeither says that a document is in none of the formats.
@@ -38,7 +39,7 @@ func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 	}
 	parameters, err := parse(document)
 	if err != nil {
-		return nil, withoutKeys(err)
+		return nil, withoutTickets(document, withoutKeys(err))
 	}
 	return parameters, nil
 }
@@ -51,6 +52,25 @@ func withoutKeys(err error) error {
 	text := err.Error()
 	if shown := recoveryKey.ReplaceAllString(text, "AGE-SECRET-KEY-(not shown)"); shown != text {
 		return errors.New(shown + "\nThere is a recovery key in it, which is to be kept offline: take it for lost and make another one (`reeve recovery-key new`)")
+	}
+	return err
+}
+
+var (
+	// ticketText is what a ticket looks like, and what is said to be one.
+	ticketText = regexp.MustCompile(`(?i)reeve1\.\S*|(\bticket["']?\s*:).*`)
+	// longWord is what a ticket looks like that was broken into lines, or has lost its beginning.
+	longWord = regexp.MustCompile(`[0-9A-Za-z_-]{24,}`)
+)
+
+// withoutTickets is an error that shows no ticket, of whose line there may be something wrong.
+func withoutTickets(document []byte, err error) error {
+	if !bytes.Contains(document, []byte("ticket")) && !bytes.Contains(document, []byte(ticket.Prefix)) {
+		return err
+	}
+	text := ticketText.ReplaceAllString(err.Error(), "$1 (a ticket is not shown)")
+	if shown := longWord.ReplaceAllString(text, "(not shown)"); shown != err.Error() {
+		return errors.New(shown)
 	}
 	return err
 }

@@ -127,6 +127,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"version":"reeve.node.v1"}`))
 	f.Add([]byte("{\t\"version\": \"\\ud83d\\ude00\\u2028\"}"))
 	f.Add([]byte("&a [*a]"))
+	f.Add([]byte(registering("  ticket: " + ticketText(f) + "\n")))
 	f.Add([]byte("# nothing"))
 	f.Add(binary(f, parsed(f, good)))
 	asJSON, err := protojson.Marshal(parsed(f, good))

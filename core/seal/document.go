@@ -12,8 +12,11 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// version is the version of the format of the sealed configuration.
-const version = 2
+// version is the version of the format of the sealed configuration; the one before it, which knows only nodes that have made their cluster, is read too.
+const (
+	version  = 3
+	earliest = 2
+)
 
 // document is the content of the file.
 type document struct {
@@ -22,6 +25,8 @@ type document struct {
 	Key json.RawMessage `json:"key"`
 	// Secrets are the secret fields, encrypted by the configuration key together with the open ones, which are therefore as they were when they were written.
 	Secrets []byte `json:"secrets"`
+	// version is that of the file.
+	version int
 }
 
 // open are the fields that are no secret.
@@ -35,6 +40,8 @@ type open struct {
 	Location          string             `json:"volume_location,omitempty"`
 	Phase             Phase              `json:"phase"`
 	CUKSources        []string           `json:"cuk_sources,omitempty"`
+	StoreFormed       bool               `json:"store_formed,omitempty"`
+	Registration      *Registration      `json:"registration,omitempty"`
 }
 
 // errOtherKey says that a configuration does not open although its sealer gave a key back.
@@ -42,13 +49,17 @@ var errOtherKey = errors.New("it is damaged: its secrets do not open by its own 
 
 // read returns the document in a file. fs.ErrNotExist if there is none, *UnreadableError if it cannot be read.
 func read(path string) (document, error) {
-	var d document
+	d := document{version: version}
 	err := storage.ReadDocument(path, version, &d)
 	var other *storage.VersionError
+	if errors.As(err, &other) && other.Found == earliest {
+		d = document{version: earliest}
+		err = storage.ReadDocument(path, earliest, &d)
+	}
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return d, err
-	case errors.As(err, &other) && other.Found < version:
+	case errors.As(err, &other) && other.Found < earliest:
 		err = fmt.Errorf("%w; version %d was of reeved before its first release: make the node anew with empty directories", err, other.Found)
 	}
 	return document{}, &UnreadableError{Path: path, Err: err}
@@ -59,9 +70,9 @@ func encrypt(c *Configuration, sealer string, key *keys.Secret, sealed json.RawM
 	d := document{
 		Open: open{
 			Sealer: sealer, ClusterID: c.ClusterID, NodeID: c.NodeID(), Owner: c.Owner, RecoveryRecipient: c.RecoveryRecipient,
-			VolumeKind: c.VolumeKind, Location: c.Location, Phase: c.Phase, CUKSources: c.CUKSources,
+			VolumeKind: c.VolumeKind, Location: c.Location, Phase: c.Phase, CUKSources: c.CUKSources, StoreFormed: c.StoreFormed, Registration: c.Registration,
 		},
-		Key: sealed,
+		Key: sealed, version: version,
 	}
 	associated, err := d.associated()
 	if err != nil {
@@ -93,6 +104,7 @@ func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
 	c := &Configuration{
 		ClusterID: d.Open.ClusterID, Owner: d.Open.Owner, RecoveryRecipient: d.Open.RecoveryRecipient,
 		VolumeKind: d.Open.VolumeKind, Location: d.Open.Location, Phase: d.Open.Phase, CUKSources: d.Open.CUKSources,
+		StoreFormed: d.storeFormed(), Registration: d.Open.Registration,
 	}
 	err = plain.Use(func(content []byte) error { return decodeSecrets(content, c) })
 	if err == nil {
@@ -111,7 +123,12 @@ func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
 // associated is what the secrets are encrypted together with.
 func (d document) associated() ([]byte, error) {
 	encoded, err := json.Marshal(d.Open)
-	return append(fmt.Appendf(nil, "reeve configuration v%d\n", version), encoded...), err
+	return append(fmt.Appendf(nil, "reeve configuration v%d\n", d.version), encoded...), err
+}
+
+// storeFormed says whether the node has a member of the store. The version before this one knew only nodes that had, once they had formed it.
+func (d document) storeFormed() bool {
+	return d.Open.StoreFormed || d.version == earliest && !d.Open.Phase.Before(Formed)
 }
 
 // The secret fields, by the number that each has in the file. They are no JSON: that would leave copies of them in memory.
@@ -122,7 +139,8 @@ const (
 	fieldNextNUK
 	fieldCUK
 	fieldData
-	lastField = fieldData
+	fieldTicket
+	lastField = fieldTicket
 )
 
 // fieldHead is the number of a field and its length.
@@ -130,7 +148,7 @@ const fieldHead = 1 + 2
 
 // secrets are the fields in the order of their numbers. A secret of none is not written.
 func (c *Configuration) secrets() [lastField + 1]**keys.Secret {
-	return [...]**keys.Secret{fieldNUK: &c.NUK, fieldNextNUK: &c.NextNUK, fieldCUK: &c.CUK, fieldData: &c.Data}
+	return [...]**keys.Secret{fieldNUK: &c.NUK, fieldNextNUK: &c.NextNUK, fieldCUK: &c.CUK, fieldData: &c.Data, fieldTicket: &c.Ticket}
 }
 
 // encodeSecrets writes the secret fields one after the other, each with its number and its length.

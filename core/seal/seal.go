@@ -17,7 +17,7 @@ import (
 // Phase is how far a node has come on the way to its cluster. It only grows.
 type Phase string
 
-// The phases of a node that makes a cluster.
+// The phases. A node that makes a cluster goes by Forming and Formed, one that comes into a cluster by Registering, Registered and Committing.
 const (
 	// Made: the node has its keys, and nothing else is there. Nothing can be lost yet.
 	Made Phase = "made"
@@ -27,12 +27,18 @@ const (
 	Forming Phase = "forming"
 	// Formed: the store exists. From here on it is never made again.
 	Formed Phase = "formed"
+	// Registering: the volume is there, and the cluster is being asked to take the node in.
+	Registering Phase = "registering"
+	// Registered: the cluster has a record of the node, which waits for approval. Its ticket is spent.
+	Registered Phase = "registered"
+	// Committing: the node is approved, and hands over the cluster's half of the key of its volume.
+	Committing Phase = "committing"
 	// Member: the node is a member of its cluster for good.
 	Member Phase = "member"
 )
 
 // phases are all phases, in their order.
-var phases = []Phase{Made, Formatting, Forming, Formed, Member}
+var phases = []Phase{Made, Formatting, Forming, Formed, Registering, Registered, Committing, Member}
 
 // Before says whether a node in this phase has still to come to the other one.
 func (p Phase) Before(other Phase) bool {
@@ -44,7 +50,7 @@ type Configuration struct {
 	ClusterID string
 	// NodeKey is the key that the node is known by; JoinKey proves a known node whose volume is still locked.
 	NodeKey, JoinKey ed25519.PrivateKey
-	// Owner is the public key of the cluster's owner, as far as the node knows it.
+	// Owner is the public key of the cluster's owner, as far as the node knows it; none before the cluster has told it to a node that registers.
 	Owner ed25519.PublicKey
 	// RecoveryRecipient is the age recipient of the owner's recovery key; empty: there is none.
 	RecoveryRecipient string
@@ -54,10 +60,26 @@ type Configuration struct {
 	Phase    Phase
 	// CUKSources are the sources of the CUK that the cluster's policy allows, as last heard; none: all.
 	CUKSources []string
+	// StoreFormed says that this node has a member of the consensus store, whose data is here.
+	StoreFormed bool
+	// Registration is by what the node finds a cluster that there was before it; nil for a node that has made its cluster.
+	Registration *Registration
 	// NUK is the node's half of the key of an encrypted volume; NextNUK the one that takes its place, only while it is rotated.
 	NUK, NextNUK *keys.Secret
-	// CUK and Data are the cluster's half and the volume's key, only until the sources and the wrapped key have them, and while the CUK is rotated.
+	// CUK and Data are the cluster's half and the volume's key, only until the sources (of a node that registers: the cluster) and the wrapped key have them.
 	CUK, Data *keys.Secret
+	// Ticket is the secret of the ticket, only until the node is registered.
+	Ticket *keys.Secret
+}
+
+// Registration is by what a node finds its cluster, and knows it, while its volume is closed or it has no certificates yet. Nothing of it is a secret.
+type Registration struct {
+	// TicketID is the ID of the ticket that the node registers with.
+	TicketID string `json:"ticket_id"`
+	// CAPins are the SHA-256 of the public keys of the cluster's CA.
+	CAPins [][]byte `json:"ca_pins"`
+	// Curators are the cluster's curators as last known: host:port.
+	Curators []string `json:"curators"`
 }
 
 // NodeID is the node's ID.
@@ -67,7 +89,7 @@ func (c *Configuration) NodeID() string {
 
 // Destroy zeroes the keys of the volume.
 func (c *Configuration) Destroy() {
-	for _, secret := range []*keys.Secret{c.NUK, c.NextNUK, c.CUK, c.Data} {
+	for _, secret := range []*keys.Secret{c.NUK, c.NextNUK, c.CUK, c.Data, c.Ticket} {
 		secret.Destroy()
 	}
 }
@@ -81,8 +103,10 @@ func (c *Configuration) check() error {
 		return errors.New("it has no node key")
 	case len(c.JoinKey) != ed25519.PrivateKeySize:
 		return errors.New("it has no join key")
-	case len(c.Owner) != ed25519.PublicKeySize:
+	case len(c.Owner) != ed25519.PublicKeySize && (c.Registration == nil || c.Phase == Member || len(c.Owner) != 0):
 		return errors.New("it has no owner key")
+	case c.Registration != nil && len(c.Registration.CAPins) == 0:
+		return errors.New("it registers with a cluster whose CA it does not know")
 	case c.VolumeKind == "":
 		return errors.New("it names no kind of volume")
 	case !slices.Contains(phases, c.Phase):
@@ -112,6 +136,8 @@ type Head struct {
 	Location          string
 	Phase             Phase
 	CUKSources        []string
+	StoreFormed       bool
+	Registration      *Registration
 }
 
 // UnreadableError says that there is a sealed configuration and that it cannot be opened. It wraps why: *OtherSealerError, *storage.VersionError, the sealer's

@@ -101,6 +101,8 @@ func configuration(t testing.TB) *seal.Configuration {
 	return &seal.Configuration{
 		ClusterID: "c1", NodeKey: node, JoinKey: join, Owner: owner, RecoveryRecipient: "age1abc", VolumeKind: "fscrypt", Location: "/srv/<a> & b", Phase: seal.Made,
 		CUKSources: []string{"recovery", "tpm"}, NUK: random(t, keys.Size), NextNUK: random(t, keys.Size), CUK: random(t, keys.Size), Data: random(t, 64),
+		StoreFormed: true, Ticket: random(t, keys.Size),
+		Registration: &seal.Registration{TicketID: "0123456789abcdef", CAPins: [][]byte{make([]byte, 32)}, Curators: []string{"192.0.2.1:7400"}},
 	}
 }
 
@@ -148,7 +150,7 @@ func TestSaveAndLoad(t *testing.T) {
 			must(t, err)
 			if diff := cmp.Diff(&seal.Head{
 				Sealer: name, ClusterID: "c1", NodeID: want.NodeID(), Owner: want.Owner, RecoveryRecipient: "age1abc", VolumeKind: "fscrypt", Location: "/srv/<a> & b",
-				Phase: seal.Member,
+				Phase: seal.Member, StoreFormed: true, Registration: want.Registration,
 			}, head); diff != "" {
 				t.Error(diff)
 			}
@@ -220,8 +222,9 @@ func TestSaveIsCareful(t *testing.T) {
 	unchanged("a Save of an earlier phase")
 	for name, change := range map[string]func(*seal.Configuration){
 		"no cluster": func(c *seal.Configuration) { c.ClusterID = "" }, "no node key": func(c *seal.Configuration) { c.NodeKey = nil },
-		"no join key": func(c *seal.Configuration) { c.JoinKey = c.JoinKey[:8] }, "no owner": func(c *seal.Configuration) { c.Owner = nil },
-		"no kind": func(c *seal.Configuration) { c.VolumeKind = "" }, "no phase": func(c *seal.Configuration) { c.Phase = "dreaming" },
+		"no join key": func(c *seal.Configuration) { c.JoinKey = c.JoinKey[:8] }, "no owner": func(c *seal.Configuration) { c.Owner, c.Registration = nil, nil },
+		"half an owner": func(c *seal.Configuration) { c.Owner = c.Owner[:8] },
+		"no kind":       func(c *seal.Configuration) { c.VolumeKind = "" }, "no phase": func(c *seal.Configuration) { c.Phase = "dreaming" },
 		"no NUK": func(c *seal.Configuration) { c.NUK = nil },
 		"a destroyed NUK": func(c *seal.Configuration) {
 			c.NUK = random(t, keys.Size)
@@ -364,8 +367,9 @@ func TestUnreadable(t *testing.T) {
 				}
 				return changed
 			}
-			check("newer", replace(`"version": 2`, `"version": 3`), "or a newer one")
-			check("of before the first release", replace(`"version": 2`, `"version": 1`), "make the node anew")
+			check("newer", replace(`"version": 3`, `"version": 4`), "or a newer one")
+			check("taken for an earlier one", replace(`"version": 3`, `"version": 2`), "damaged")
+			check("of before the first release", replace(`"version": 3`, `"version": 1`), "make the node anew")
 			check("not a document", []byte("[1]"), "damaged")
 			check("huge", bytes.Repeat([]byte(" "), 2<<20), "small")
 		})
@@ -391,18 +395,22 @@ func TestForged(t *testing.T) {
 		}
 		must(t, json.Unmarshal(genuine, &d))
 		var open map[string]any
-		must(t, json.Unmarshal(d.Content.Open, &open))
+		decoder := json.NewDecoder(bytes.NewReader(d.Content.Open))
+		decoder.UseNumber()
+		must(t, decoder.Decode(&open))
+		open["registration"] = c.Registration
 		content := map[string]any{"key": d.Content.Key, "secrets": d.Content.Secrets}
 		change(open, content)
 		var ordered bytes.Buffer
-		for i, name := range []string{"sealer", "cluster_id", "node_id", "owner_public_key", "recovery_recipient", "volume_kind", "volume_location", "phase", "cuk_sources"} {
+		for i, name := range []string{"sealer", "cluster_id", "node_id", "owner_public_key", "recovery_recipient", "volume_kind", "volume_location", "phase", "cuk_sources",
+			"store_formed", "registration"} {
 			value, err := json.Marshal(open[name])
 			must(t, err)
 			ordered.WriteString(map[bool]string{true: "{", false: ","}[i == 0] + `"` + name + `":` + string(value))
 		}
 		d.Content.Open = append(ordered.Bytes(), '}')
 		d.Content.Key, d.Content.Secrets = content["key"].(json.RawMessage), content["secrets"].([]byte)
-		must(t, storage.WriteDocument(path, 2, d.Content, 0o400))
+		must(t, storage.WriteDocument(path, 3, d.Content, 0o400))
 		_, err := seal.NewStore(path, seal.File{}).Load(t.Context())
 		return err
 	}
@@ -413,6 +421,7 @@ func TestForged(t *testing.T) {
 	for name, value := range map[string]any{
 		"cluster_id": "c2", "node_id": "reeve-0", "owner_public_key": make([]byte, 32), "recovery_recipient": "age1mine", "volume_kind": "plain",
 		"volume_location": "/dev/sda", "phase": "formatting", "cuk_sources": []string{"tpm"},
+		"registration": &seal.Registration{TicketID: "0123456789abcdef", CAPins: [][]byte{{1}}, Curators: []string{"192.0.2.1:7400"}},
 	} {
 		if err := forge(t, func(open, _ map[string]any) { open[name] = value }); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "by its own key") {
 			t.Errorf("another %s: %v", name, err)
@@ -431,6 +440,64 @@ func TestForged(t *testing.T) {
 		if err := forge(t, func(_, content map[string]any) { content["secrets"] = secrets }); !errors.As(err, &unreadable) {
 			t.Errorf("the secrets %x: %v", secrets, err)
 		}
+	}
+}
+
+// What the version before has written, which knew only nodes that had made their cluster, is read, and written anew in the present version.
+func TestEarlierVersion(t *testing.T) {
+	old, err := os.ReadFile("testdata/version2.json")
+	must(t, err)
+	store, path := newStore(t, seal.File{})
+	must(t, os.WriteFile(path, old, 0o400))
+	head, err := store.Head()
+	must(t, err)
+	if !head.StoreFormed || head.Phase != seal.Member {
+		t.Errorf("head %+v", head)
+	}
+	c, err := store.Load(t.Context())
+	must(t, err)
+	defer c.Destroy()
+	if !c.StoreFormed || c.Registration != nil || c.NodeID() != head.NodeID || c.NUK == nil {
+		t.Errorf("loaded %+v", c)
+	}
+	// To be sealed anew does not change the version, what is saved does.
+	same := func(_ context.Context, key *keys.Secret) (json.RawMessage, error) {
+		return seal.File{}.Seal(t.Context(), key)
+	}
+	must(t, store.Reseal(t.Context(), same))
+	if again, err := seal.NewStore(path, seal.File{}).Load(t.Context()); err != nil || !again.StoreFormed {
+		t.Fatalf("sealed anew: %v", err)
+	}
+	c.Location = "/e"
+	must(t, store.Save(t.Context(), c))
+	content, err := os.ReadFile(path)
+	must(t, err)
+	again, err := seal.NewStore(path, seal.File{}).Load(t.Context())
+	must(t, err)
+	defer again.Destroy()
+	if !bytes.Contains(content, []byte(`"version": 3`)) || again.Location != "/e" || !again.StoreFormed {
+		t.Errorf("saved %+v:\n%s", again, content)
+	}
+}
+
+// A node that registers has no owner key before it is a member, and goes the way of its own.
+func TestRegistering(t *testing.T) {
+	store, _ := newStore(t, seal.File{})
+	c := configuration(t)
+	c.Owner = nil
+	for _, phase := range []seal.Phase{seal.Made, seal.Formatting, seal.Registering, seal.Registered, seal.Committing} {
+		c.Phase = phase
+		must(t, store.Save(t.Context(), c))
+	}
+	c.Phase = seal.Member
+	if err := store.Save(t.Context(), c); err == nil || !strings.Contains(err.Error(), "no owner key") {
+		t.Errorf("a member without an owner key: %v", err)
+	}
+	c.Owner = make([]byte, ed25519.PublicKeySize)
+	must(t, store.Save(t.Context(), c))
+	c.Registration = &seal.Registration{}
+	if err := store.Save(t.Context(), c); err == nil || !strings.Contains(err.Error(), "CA") {
+		t.Errorf("without pins: %v", err)
 	}
 }
 
@@ -493,6 +560,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(strings.ToUpper(string(good))))
 	f.Add([]byte(`{"version":1,"sealer":"file","cluster_id":"c1","phase":"forming","sealed":"AAAA"}`))
 	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(`{"version":3}`))
 	f.Add([]byte(`{"version":2,"content":{"open":{"sealer":"file"},"key":{"key":"AA=="},"secrets":"AA=="}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		rewrite(t, file, content)

@@ -47,6 +47,7 @@ func (s *Store) Head() (*Head, error) {
 	return &Head{
 		Sealer: d.Open.Sealer, ClusterID: d.Open.ClusterID, NodeID: d.Open.NodeID, Owner: d.Open.Owner, RecoveryRecipient: d.Open.RecoveryRecipient,
 		VolumeKind: d.Open.VolumeKind, Location: d.Open.Location, Phase: d.Open.Phase, CUKSources: d.Open.CUKSources,
+		StoreFormed: d.storeFormed(), Registration: d.Open.Registration,
 	}, nil
 }
 
@@ -127,7 +128,7 @@ func (s *Store) Reseal(ctx context.Context, seal func(context.Context, *keys.Sec
 		return fmt.Errorf("seal: seal the key of %s anew by %q: %w", s.path, s.sealer.Name(), err)
 	}
 	d.Key = sealed
-	if err := storage.WriteDocument(s.path, version, d, mode); err != nil {
+	if err := storage.WriteDocument(s.path, d.version, d, mode); err != nil {
 		return err
 	}
 	s.sealed = sealed
@@ -135,13 +136,13 @@ func (s *Store) Reseal(ctx context.Context, seal func(context.Context, *keys.Sec
 }
 
 // Replace writes a configuration, which is what a recovery has given back, with a new configuration key over whatever is there. A file that this node could
-// not open is kept, under its name and ".unreadable". The phase must be Member: what was recovered is never formatted.
+// not open is kept, under its name and ".unreadable". Its phase must be one in which the volume was made: what was recovered is never formatted.
 func (s *Store) Replace(ctx context.Context, c *Configuration) error {
 	if err := c.check(); err != nil {
 		return fmt.Errorf("seal: the configuration is not kept in %s: %w", s.path, err)
 	}
-	if c.Phase != Member {
-		return fmt.Errorf("seal: the configuration in %s is replaced by that of a member only, and not by one in the phase %s", s.path, c.Phase)
+	if c.Phase.Before(Registering) {
+		return fmt.Errorf("seal: the configuration in %s is replaced by that of a member, or of a node that registers, and not by one in the phase %s", s.path, c.Phase)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

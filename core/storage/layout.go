@@ -35,6 +35,12 @@ func (l Layout) Recovery() string { return filepath.Join(l.System, "recovery.age
 // CUK is the file of the cluster's half of the key of the volume, sealed by the machine's TPM.
 func (l Layout) CUK() string { return filepath.Join(l.System, "cuk.json") }
 
+// Incarnation is the file with the number of the core's newest start.
+func (l Layout) Incarnation() string { return filepath.Join(l.System, "incarnation.json") }
+
+// Disowned is the file that is there once the node was removed from its cluster.
+func (l Layout) Disowned() string { return filepath.Join(l.System, "disowned.json") }
+
 // Consumed is the file that says which parameters have made a node already.
 func (l Layout) Consumed() string { return filepath.Join(l.System, "consumed.json") }
 
@@ -63,6 +69,9 @@ func (l Layout) Identity() string { return filepath.Join(l.Data, "identity") }
 
 // Assignment is the file of the roles that the cluster last assigned to the node.
 func (l Layout) Assignment() string { return filepath.Join(l.Data, "cache", "assignment.json") }
+
+// Curators is the file of where the cluster's curators were last.
+func (l Layout) Curators() string { return filepath.Join(l.Data, "cache", "curators.json") }
 
 // Roles is the directory in which every role has a directory of its own.
 func (l Layout) Roles() string { return filepath.Join(l.Data, "roles") }

@@ -10,10 +10,12 @@ import (
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // make makes a new node, up to its open volume, or goes on where an earlier attempt was stopped.
@@ -81,10 +83,14 @@ func (r *Room) makeConfiguration(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := consumed.Check(r.config.Parameters); err != nil {
+		ticket, err := r.ticket()
+		if err != nil {
 			return err
 		}
-		c, err := r.newConfiguration()
+		if err := consumed.Check(r.config.Parameters, ticket.GetTicketId()); err != nil {
+			return err
+		}
+		c, err := r.newConfiguration(ticket)
 		if err != nil {
 			return err
 		}
@@ -102,8 +108,17 @@ func (r *Room) makeConfiguration(ctx context.Context) error {
 	})
 }
 
-func (r *Room) newConfiguration() (*seal.Configuration, error) {
-	bootstrap, description := r.config.Parameters.GetBootstrap(), r.kind.Describe()
+// ticket reads the ticket of a node that registers; nil for one that makes its cluster.
+func (r *Room) ticket() (*clusterv1.TicketText, error) {
+	register := r.config.Parameters.GetRegister()
+	if register == nil {
+		return nil, nil
+	}
+	return params.Ticket(register)
+}
+
+func (r *Room) newConfiguration(ticket *clusterv1.TicketText) (*seal.Configuration, error) {
+	description := r.kind.Describe()
 	_, node, errNode := ed25519.GenerateKey(rand.Reader)
 	_, join, errJoin := ed25519.GenerateKey(rand.Reader)
 	if err := errors.Join(errNode, errJoin); err != nil {
@@ -113,13 +128,22 @@ func (r *Room) newConfiguration() (*seal.Configuration, error) {
 	// It never fails.
 	_, _ = rand.Read(id[:])
 	c := &seal.Configuration{
-		ClusterID: hex.EncodeToString(id[:]), NodeKey: node, JoinKey: join, Owner: bootstrap.GetOwnerPublicKey(), VolumeKind: description.Kind,
+		ClusterID: hex.EncodeToString(id[:]), NodeKey: node, JoinKey: join, Owner: r.config.Parameters.GetBootstrap().GetOwnerPublicKey(), VolumeKind: description.Kind,
 		Location: description.Location, Phase: seal.Made,
+	}
+	if ticket != nil {
+		secret, err := keys.SecretOf(ticket.GetSecret())
+		if err != nil {
+			return nil, err
+		}
+		clear(ticket.Secret)
+		c.ClusterID, c.Ticket = ticket.GetClusterId(), secret
+		c.Registration = &seal.Registration{TicketID: ticket.GetTicketId(), CAPins: ticket.GetCaPins(), Curators: ticket.GetCurators()}
 	}
 	if description.KeySize == 0 {
 		return c, nil
 	}
-	c.RecoveryRecipient = bootstrap.GetRecoveryRecipient()
+	c.RecoveryRecipient = params.RecoveryRecipient(r.config.Parameters)
 	for size, secrets := range map[int][]**keys.Secret{keys.Size: {&c.NUK, &c.CUK}, description.KeySize: {&c.Data}} {
 		for _, secret := range secrets {
 			var err error
@@ -174,10 +198,26 @@ func (r *Room) mark() storage.Volume {
 	return storage.Volume{Kind: r.configuration.VolumeKind, ClusterID: r.configuration.ClusterID, NodeID: r.configuration.NodeID()}
 }
 
-// forgetMade ends the phase in which the volume may be formatted. The node knows the CUK until the volume is closed.
+// forgetMade ends the phase in which the volume may be formatted. The node knows the CUK until the volume is closed; one that registers keeps it besides, until
+// the cluster has it.
 func (r *Room) forgetMade(ctx context.Context) error {
-	cuk, data := r.configuration.CUK, r.configuration.Data
-	if err := r.save(ctx, func(c *seal.Configuration) { c.Phase, c.CUK, c.Data = seal.Forming, nil, nil }); err != nil {
+	cuk, data, registers := r.configuration.CUK, r.configuration.Data, r.configuration.Registration != nil
+	if registers && cuk != nil {
+		var err error
+		if cuk, err = cuk.Clone(); err != nil {
+			return err
+		}
+	}
+	err := r.save(ctx, func(c *seal.Configuration) {
+		c.Data = nil
+		if c.Phase = seal.Registering; !registers {
+			c.Phase, c.CUK = seal.Forming, nil
+		}
+	})
+	if err != nil {
+		if registers {
+			cuk.Destroy()
+		}
 		return err
 	}
 	data.Destroy()

@@ -86,13 +86,31 @@ func (r *Room) restart(ctx context.Context) error {
 		case <-reading.ready():
 			reading.seen = true
 			needed, err := r.proceed(ctx, reading.result)
+			if err == nil && needed {
+				needed, err = r.openRegistering(ctx)
+			}
 			if err != nil || !needed {
 				return err
+			}
+			if reading.result.err == nil && r.configuration.Registration != nil {
+				r.board.withCluster()
+				ask(clusterSource{room: r, configuration: *r.configuration})
 			}
 			if reading.result.err == nil && r.parts.tpm != nil {
 				ask(tpmSource{room: r, of: r.volume(), allowed: allows(reading.result.configuration.CUKSources, sourceTPM)})
 			}
 		case t := <-tries:
+			if t.found.removed != "" {
+				err := r.Disown(t.found.removed)
+				if err == nil {
+					err = ErrDisowned
+				}
+				t.verdict <- err
+				if errors.Is(err, ErrDisowned) {
+					return err
+				}
+				continue
+			}
 			opened, err := false, error(nil)
 			if t.found.recovered != nil {
 				opened, err = r.hurry(ctx, reading)
@@ -279,12 +297,33 @@ func (r *Room) proceed(ctx context.Context, l loaded) (again bool, err error) {
 	}
 	switch {
 	case r.sealed:
-	case r.parts.tpm != nil:
+	case r.parts.tpm != nil, r.configuration.Registration != nil && allows(r.configuration.CUKSources, sourceCluster):
 		// Whatever its source finds, it says.
 		r.board.state(locked, "")
 	default:
 		r.board.state(locked, needsOwner)
 	}
+	return true, nil
+}
+
+// openRegistering opens the volume of a node whose half of the key the cluster does not have yet: until then it is in the sealed configuration. It says whether
+// another key is needed all the same.
+func (r *Room) openRegistering(ctx context.Context) (needed bool, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sealed || r.configuration == nil || r.configuration.CUK == nil {
+		return true, nil
+	}
+	r.board.state(opening, "")
+	err := r.openBy(ctx, "", r.configuration.CUK)
+	var fatal *fatalError
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.As(err, &fatal):
+		return false, fatal.error
+	}
+	r.board.state(locked, fmt.Sprintf("%v: `reeve node unlock` with the owner's recovery key opens the volume", err))
 	return true, nil
 }
 

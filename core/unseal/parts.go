@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/core/storage/fscrypt"
 	"github.com/reeveproject/reeve/core/storage/luks"
 	"github.com/reeveproject/reeve/core/storage/volume"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -30,6 +31,8 @@ type parts struct {
 	kind func(nodeID string) volume.Kind
 	// consumed remembers which parameters made a node.
 	consumed func() (consumed, error)
+	// join asks the cluster for its half of the key of a volume.
+	join func(ctx context.Context, configuration *seal.Configuration, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error)
 	// at is told of every step before it is taken. An error keeps it from being taken.
 	at func(checkpoint.Step) error
 }
@@ -42,8 +45,8 @@ type tpm interface {
 }
 
 type consumed interface {
-	Check(*nodev1.Parameters) error
-	Mark(parameters *nodev1.Parameters, nodeID, clusterID string) error
+	Check(parameters *nodev1.Parameters, ticketID string) error
+	Mark(parameters *nodev1.Parameters, ticketID, nodeID, clusterID string) error
 }
 
 func partsOf(config Config) (parts, error) {
@@ -52,7 +55,7 @@ func partsOf(config Config) (parts, error) {
 		return parts{}, err
 	}
 	p := parts{
-		sealer: seal.File{}, kind: kind,
+		sealer: seal.File{}, kind: kind, join: joinOf(config.Log.Named("join")),
 		at:       func(step checkpoint.Step) error { checkpoint.At(step); return nil },
 		consumed: func() (consumed, error) { return params.OpenConsumed(config.Storage.Consumed()) },
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/storage"
@@ -64,6 +65,10 @@ type Room struct {
 	sealed, left bool
 	// unkept says that the configuration is what a recovery file held and is not on disk, since the TPM does not answer.
 	unkept bool
+	// incarnation is this start of the core, once its number is kept.
+	incarnation *clusterv1.Incarnation
+	// disowned says that the node was removed from its cluster; nil: it was not.
+	disowned *Disowned
 	// stale says that cuk.json does not give the CUK back in the present state of the machine.
 	stale bool
 }
@@ -90,11 +95,19 @@ func newRoom(config Config, parts parts) (*Room, error) {
 	r.store = seal.NewStore(config.Storage.Configuration(), sealer)
 	// What was being written when an earlier core was stopped may hold keys that were to come, or those that went.
 	files := config.Storage
-	written := append(recovery.Files(files.Recovery()), files.Configuration(), files.VolumeKey(), files.CUK(), files.Consumed())
+	written := append(recovery.Files(files.Recovery()), files.Configuration(), files.VolumeKey(), files.CUK(), files.Consumed(), files.Incarnation(), files.Disowned())
 	if err := storage.RemoveDrafts(written...); err != nil {
 		return nil, err
 	}
-	if err := r.look(); err != nil {
+	var err error
+	if r.disowned, err = readDisowned(files.Disowned()); err != nil {
+		return nil, err
+	}
+	if r.disowned != nil {
+		// There may be anything left of its keys, or nothing.
+		r.id.Store(&r.disowned.NodeID)
+		r.kind = parts.kind(r.disowned.NodeID)
+	} else if err := r.look(); err != nil {
 		return nil, err
 	}
 	r.sealed = r.encrypted() && there(config.Storage.Sealed())
@@ -178,7 +191,7 @@ func (e *OtherKindError) Error() string {
 
 // checkParameters refuses parameters that could make a node, but none that is safe to have.
 func (r *Room) checkParameters() error {
-	recipient := r.config.Parameters.GetBootstrap().GetRecoveryRecipient()
+	recipient := params.RecoveryRecipient(r.config.Parameters)
 	switch {
 	case !r.encrypted():
 		return nil
@@ -186,13 +199,13 @@ func (r *Room) checkParameters() error {
 		return errNoRecipient
 	}
 	if err := recovery.Recipient(recipient); err != nil {
-		return fmt.Errorf("unseal: bootstrap.recovery_recipient of the parameters: %w", err)
+		return fmt.Errorf("unseal: recovery_recipient of the parameters: %w", err)
 	}
 	return nil
 }
 
 var errNoRecipient = errors.New("unseal: the parameters ask for an encrypted volume and name no recovery key: when the machine or its TPM changes, nothing would ever open it. " +
-	"Make a recovery key (`reeve recovery-key new FILE`), keep the file offline, and put what it prints into bootstrap.recovery_recipient of the parameters")
+	"Make a recovery key (`reeve recovery-key new FILE`), keep the file offline, and put what it prints into recovery_recipient of the parameters")
 
 // Status is what the node's status and its report to the cluster say of storage.
 func (r *Room) Status() *event.Value[*clusterv1.StorageStatus] { return &r.board.status }
@@ -216,18 +229,79 @@ type Opened struct {
 // opened is what Open returns. The keys of the volume stay with the room.
 func (r *Room) opened() *Opened {
 	c := *r.configuration
-	c.NextNUK, c.CUK, c.Data = nil, nil, nil
+	c.NextNUK, c.CUK, c.Data, c.Ticket = nil, nil, nil, nil
 	return &Opened{Sealed: r.store, Configuration: &c}
 }
 
-// Update changes the sealed configuration (the phase, the owner), as one step with whatever else the room does to it.
+// Update changes the sealed configuration (the phase, the owner), as one step with whatever else the room does to it. Secrets that are not in it any more
+// are destroyed.
 func (r *Room) Update(ctx context.Context, change func(*seal.Configuration)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
 		return errLocked
 	}
-	return r.save(ctx, change)
+	before := *r.configuration
+	if err := r.save(ctx, change); err != nil {
+		return err
+	}
+	for _, secret := range []struct{ before, now *keys.Secret }{{before.CUK, r.configuration.CUK}, {before.Ticket, r.configuration.Ticket}} {
+		if secret.before != secret.now {
+			secret.before.Destroy()
+		}
+	}
+	if r.encrypted() && len(before.Owner) == 0 && len(r.configuration.Owner) > 0 {
+		if err := r.rewriteRecovery(); err != nil {
+			r.config.Log.Error("the recovery file does not name the cluster's owner yet: `reeve node keys rotate` writes it anew", "error", err)
+		}
+		r.refresh()
+	}
+	return nil
+}
+
+// rewriteRecovery writes the recovery file with what the node knows by now.
+func (r *Room) rewriteRecovery() error {
+	if r.cuk == nil {
+		return errors.New("the cluster's half of the volume's key is not known")
+	}
+	data, err := r.wrapped.Open(r.volume(), keys.Halves{NUK: r.configuration.NUK, CUK: r.cuk})
+	if err != nil {
+		return err
+	}
+	defer data.Destroy()
+	return r.take(checkpoint.WriteRecovery, func() error { return r.writeRecovery(r.configuration.NUK, r.cuk, data) })
+}
+
+// UseCUK calls a function with the cluster's half of the key of the volume of a node that the cluster is about to take in; with nothing, if the volume is not
+// encrypted.
+func (r *Room) UseCUK(use func(cuk []byte) error) error {
+	return r.useSecret(use, r.encrypted(), "the cluster's half of the key of the volume", func(c *seal.Configuration) *keys.Secret { return c.CUK })
+}
+
+// UseTicket calls a function with the secret of the ticket of a node that registers.
+func (r *Room) UseTicket(use func(secret []byte) error) error {
+	return r.useSecret(use, true, "the ticket", func(c *seal.Configuration) *keys.Secret { return c.Ticket })
+}
+
+func (r *Room) useSecret(use func([]byte) error, needed bool, what string, of func(*seal.Configuration) *keys.Secret) error {
+	if !needed {
+		return use(nil)
+	}
+	r.mu.Lock()
+	if !r.open {
+		r.mu.Unlock()
+		return errLocked
+	}
+	secret, err := of(r.configuration).Clone()
+	r.mu.Unlock()
+	if errors.Is(err, keys.ErrDestroyed) {
+		return fmt.Errorf("unseal: %s is not in %s any more", what, r.config.Storage.Configuration())
+	}
+	if err != nil {
+		return err
+	}
+	defer secret.Destroy()
+	return secret.Use(use)
 }
 
 // save persists a changed configuration. If it cannot, the one in memory stays as it is on disk.

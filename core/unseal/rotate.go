@@ -24,11 +24,15 @@ func (r *Room) RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequest
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	recipient, nuk, cuk, data := request.GetRecoveryRecipient(), request.GetNuk(), request.GetCuk(), request.GetDataKey()
-	if !nuk && !cuk && !data && recipient == "" {
-		nuk, cuk = true, true
-	}
 	if err := r.checkRotation(recipient, data); err != nil {
 		return nil, err
+	}
+	held := r.configuration.Registration != nil
+	if held && cuk {
+		return nil, status.Error(codes.FailedPrecondition, "the cluster holds its half of the key of this node's volume (CUK), and the node cannot change it alone: leave out the CUK, and rotate the NUK or the data key")
+	}
+	if !nuk && !cuk && !data && recipient == "" {
+		nuk, cuk = true, !held
 	}
 	if err := r.needCUK(ctx); err != nil {
 		return nil, err

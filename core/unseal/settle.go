@@ -23,7 +23,11 @@ func (r *Room) finish(ctx context.Context, from string, data *keys.Secret) error
 			if err != nil {
 				return err
 			}
-			return consumed.Mark(r.config.Parameters, r.NodeID(), r.configuration.ClusterID)
+			ticket := ""
+			if r.configuration.Registration != nil {
+				ticket = r.configuration.Registration.TicketID
+			}
+			return consumed.Mark(r.config.Parameters, ticket, r.NodeID(), r.configuration.ClusterID)
 		})
 		if err != nil {
 			return err

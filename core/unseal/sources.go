@@ -31,6 +31,8 @@ type found struct {
 	cuk    *keys.Secret
 	// recovered is all that a recovery file held; nil from other sources.
 	recovered *recovery.Recovered
+	// removed is why the node was removed from its cluster, if that is what a source has found.
+	removed string
 	// notes are for whoever gave the key.
 	notes []string
 }

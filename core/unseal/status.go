@@ -21,6 +21,7 @@ import (
 const (
 	sourceRecovery = "recovery"
 	sourceTPM      = "tpm"
+	sourceCluster  = "cluster"
 )
 
 // The states, by shorter names.
@@ -77,6 +78,15 @@ func (b *board) state(state clusterv1.StorageState, problem string) {
 
 func (b *board) problem(err error) {
 	b.update(func(s *clusterv1.StorageStatus) { s.Problem = err.Error() })
+}
+
+// withCluster adds the source that only a node has of which the cluster holds the other half of the key.
+func (b *board) withCluster() {
+	b.update(func(s *clusterv1.StorageStatus) {
+		if !slices.ContainsFunc(s.GetSources(), func(source *clusterv1.CukSource) bool { return source.GetName() == sourceCluster }) {
+			s.Sources = append(s.Sources, &clusterv1.CukSource{Name: sourceCluster, State: idle})
+		}
+	})
 }
 
 func (b *board) now() clusterv1.StorageState {
@@ -148,12 +158,17 @@ func (r *Room) refresh() {
 	})
 }
 
+func (r *Room) beforeMember() bool { return r.configuration.Phase.Before(seal.Member) }
+
 func (r *Room) beingMade() bool { return r.configuration.Phase.Before(seal.Forming) }
 
 // weakSources says what it means that the source tpm gives nothing. Why that is so stands at the source itself.
 func (r *Room) weakSources() []string {
 	const waits = "After a restart of the machine the node waits for its owner (`reeve node unlock`): no other source gives its key."
 	switch {
+	case r.configuration.Registration != nil && !r.configuration.Phase.Before(seal.Registering) && (r.beforeMember() || allows(r.configuration.CUKSources, sourceCluster)):
+		// The cluster gives it, or the sealed configuration as long as the cluster does not have it.
+		return nil
 	case r.parts.tpm == nil && !r.open:
 		// It waits for the owner already, and says so.
 		return nil

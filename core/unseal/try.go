@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/seal/tpm2"
@@ -27,7 +28,7 @@ func (r *Room) try(ctx context.Context, f *found, reading *reading) error {
 	if f.recovered != nil {
 		f.notes, err = r.recover(ctx, f.recovered, reading.result.err)
 	} else {
-		err = r.openBy(ctx, f.cuk)
+		err = r.openBy(ctx, f.source, f.cuk)
 	}
 	if err != nil {
 		r.board.state(before.GetState(), before.GetProblem())
@@ -36,7 +37,7 @@ func (r *Room) try(ctx context.Context, f *found, reading *reading) error {
 }
 
 // openBy opens the volume by its key as NUK and a CUK unwrap it.
-func (r *Room) openBy(ctx context.Context, cuk *keys.Secret) error {
+func (r *Room) openBy(ctx context.Context, from string, cuk *keys.Secret) error {
 	var candidates []*keys.Secret
 	defer func() { destroyAll(candidates) }()
 	err := r.take(checkpoint.OpenDataKey, func() (err error) {
@@ -53,7 +54,7 @@ func (r *Room) openBy(ctx context.Context, cuk *keys.Secret) error {
 	if r.cuk, err = cuk.Clone(); err != nil {
 		return err
 	}
-	return r.finish(ctx, sourceTPM, data)
+	return r.finish(ctx, from, data)
 }
 
 // unwrap returns the data keys that any of the NUKs and the CUK unwrap. While keys are rotated there may be two. It fails if there is none.
@@ -187,7 +188,7 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 	return append(notes, r.finishNotes(ctx, data)...), nil
 }
 
-// fromRecovered makes a configuration of what a recovery file held. Its phase is the last one: what was recovered is never formatted.
+// fromRecovered makes a configuration of what a recovery file held. Its phase is one in which the volume was made: what was recovered is never formatted.
 func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration, error) {
 	description := r.kind.Describe()
 	if recovered.Kind != description.Kind {
@@ -207,12 +208,27 @@ func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration
 		// Which sources the cluster's policy allows is not known before it is heard again.
 		CUKSources: []string{sourceRecovery},
 	}
+	// Whether there is a member of the store is not known either. That there is none of which the data is here is an error by name then, and never a new one.
+	c.StoreFormed = true
 	head, err := r.store.Head()
-	if err == nil && head != nil {
-		if head.NodeID != c.NodeID() || head.ClusterID != c.ClusterID {
+	if err != nil || head == nil {
+		return c, nil
+	}
+	if head.NodeID != c.NodeID() || head.ClusterID != c.ClusterID {
+		c.Destroy()
+		return nil, errOtherNode
+	}
+	c.StoreFormed, c.Registration = head.StoreFormed, head.Registration
+	if len(c.Owner) == 0 {
+		c.Owner = head.Owner
+	}
+	if head.Registration != nil && !head.Phase.Before(seal.Registering) && head.Phase.Before(seal.Member) {
+		// The cluster does not have its half yet.
+		if c.CUK, err = recovered.CUK.Clone(); err != nil {
 			c.Destroy()
-			return nil, errOtherNode
+			return nil, err
 		}
+		c.Phase = head.Phase
 	}
 	return c, nil
 }
@@ -225,7 +241,7 @@ func (r *Room) recipient() string {
 	if head, err := r.store.Head(); err == nil && head != nil {
 		return head.RecoveryRecipient
 	}
-	return r.config.Parameters.GetBootstrap().GetRecoveryRecipient()
+	return params.RecoveryRecipient(r.config.Parameters)
 }
 
 // keepRecovered seals what was recovered in the place of the configuration that cannot be opened.

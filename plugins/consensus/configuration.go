@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -15,6 +16,8 @@ type configuration struct {
 	ElectionMilliseconds uint32 `json:"electionMilliseconds"`
 	// QuotaBytes is how large the database may become, the reserve for the cluster API among it. Default 2 GiB.
 	QuotaBytes int64 `json:"quotaBytes"`
+	// PeerListen is where the member listens for the others, host:port. Default: the node's first address, port 7445.
+	PeerListen string `json:"peerListen"`
 }
 
 // The bounds that etcd sets, and a lowest heartbeat below which a busy machine loses its leader.
@@ -40,6 +43,10 @@ const configurationSchema = `{
     "quotaBytes": {
       "description": "How large the database may become. A quarter of it, at most 256 MiB, is kept for the cluster API.",
       "type": "integer", "minimum": 16777216, "maximum": 8589934592, "default": 2147483648
+    },
+    "peerListen": {
+      "description": "Where the member listens for the other members, host:port; they reach it there too. An empty host is the node's first address. Nothing listens while there is one member.",
+      "type": "string", "default": ":7445"
     }
   }
 }`
@@ -69,6 +76,9 @@ func parseConfiguration(document []byte) (configuration, error) {
 	}
 	if c.QuotaBytes > store.MaxQuota {
 		problems.Add("/quotaBytes", "%d is too large; at most %d", c.QuotaBytes, store.MaxQuota)
+	}
+	if err := service.CheckPeerListen(c.PeerListen); err != nil {
+		problems.Add("/peerListen", "%v", err)
 	}
 	return c, problems.Err()
 }

@@ -33,9 +33,9 @@ func main() {
 			Provides:            []string{capability},
 			ConfigurationSchema: configurationSchema,
 			// Twice the quota of a store by default: etcd's index and what it sends to a member that is behind are in memory, besides the pages of the database.
-			Grants: []role.Grant{role.GrantLimit(map[string]string{"memory": "4Gi"})},
-			// It runs no program, and its members and users are reached through Unix sockets.
-			GivesUp: []string{role.GiveUpProcesses, role.GiveUpNetwork},
+			Grants: []role.Grant{role.GrantLimit(map[string]string{"memory": "4Gi"}), role.GrantListen(role.AnyPort), role.GrantConnect(role.AnyPort)},
+			// It runs no program. Its users are reached through Unix sockets, the other members by TCP, as soon as there are any.
+			GivesUp: []string{role.GiveUpProcesses},
 			// The cluster API needs the store, and the store needs nothing of the cluster: it must be there first, and last.
 			StartsFromCache: true,
 			InSplit:         role.Continue,
@@ -59,6 +59,8 @@ func main() {
 					Election:         settings.election(),
 					Quota:            settings.QuotaBytes,
 					Reporter:         host,
+					Network:          network{host},
+					PeerListen:       settings.PeerListen,
 				})
 			},
 		}},

@@ -51,12 +51,7 @@ func follow[R any, M interface {
 	*R
 	proto.Message
 }](h *Host, name string, open func(context.Context) (grpc.ServerStreamingClient[R], error), set func(M)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	h.following.Go(func() {
+	h.background(func() {
 		var last M
 		wait := firstReopen
 		for h.ctx.Err() == nil {

@@ -48,6 +48,9 @@ type Host struct {
 	directory  event.Value[*hostv1.Directory]
 	network    event.Value[[]string]
 	once       struct{ membership, directory, network sync.Once }
+
+	prover      prover
+	connections connections
 }
 
 // newHost makes the host of an instance that stops when stopping is closed.
@@ -107,6 +110,17 @@ func (h *Host) close() {
 	if err := h.conn.Close(); err != nil {
 		h.log.Debug("closing the connection to the core", "error", err)
 	}
+}
+
+// background runs a function beside the role, which is to end with h.ctx. It reports whether the host is still there to do so.
+func (h *Host) background(function func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.following.Go(function)
+	return true
 }
 
 // InstanceID is "<node ID>/<role>/<counter>". It is another one after every start.
@@ -182,6 +196,10 @@ func (h *Host) SetValue(name, value string) {
 		h.log.Error("there are too many published values; one was left out", "value", name, "allowed", limits.Values)
 	}
 }
+
+// WorkloadAPI is the address of the SPIFFE Workload API, "unix:///…", for libraries that know it (SPIFFE_ENDPOINT_SOCKET): it gives them an X.509-SVID of the
+// instance, with a key that the core makes, and the cluster's CA. JWT-SVIDs are not to be had. Listen and Dial do not need it.
+func (h *Host) WorkloadAPI() string { return "unix://" + h.request.GetHostSocket() }
 
 // Client is the raw protocol of the host, on a connection that finds a restarted core again. Calls wait for a core that is away as long as
 // their context lets them; while the role stops they fail at once.

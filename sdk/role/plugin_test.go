@@ -59,6 +59,7 @@ func probe() role.Plugin {
 			},
 			{Name: "other", Register: store("other"), Run: wait},
 			{Name: "store", Register: store("store"), StartsFromCache: true, InSplit: role.Stop, Run: wait},
+			{Name: "wire", Run: serveWire},
 			{Name: "tied", EndsWithCore: true, Run: wait},
 			watched(),
 			{

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -15,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/sdk/event"
-	"github.com/reeveproject/reeve/sdk/role"
 
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -33,10 +30,14 @@ type Host struct {
 	Consensus event.Value[*hostv1.OpenConsensusResponse]
 
 	directory string
+	nodeID    string
+	authority *Authority
+	cluster   *Cluster // nil: the host is in none
 
 	mu     sync.Mutex
-	server *grpc.Server
-	served chan struct{}
+	open   bool
+	doors  map[string]*door // by role; that of Socket has none
+	split  bool
 	files  map[string]*file
 	calls  map[string]int
 	grants []*rolev1.Grant
@@ -50,16 +51,34 @@ type file struct {
 	refusal error
 }
 
-// NewHost serves a host until the test ends.
+// NewHost serves a host until the test ends. It has a CA of its own, which gives SVIDs to its instances.
 func NewHost(t testing.TB) *Host {
 	t.Helper()
-	h := &Host{directory: directory(t), files: make(map[string]*file), calls: make(map[string]int)}
+	authority, err := newAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHost(t, nodeIDOf(0), authority, nil)
+}
+
+func newHost(t testing.TB, nodeID string, authority *Authority, cluster *Cluster) *Host {
+	t.Helper()
+	h := &Host{
+		directory: directory(t), nodeID: nodeID, authority: authority, cluster: cluster,
+		files: make(map[string]*file), calls: make(map[string]int), doors: map[string]*door{"": {}},
+	}
 	if err := h.Serve(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Stop)
 	return h
 }
+
+// NodeID is the ID of the node whose core the host stands in for.
+func (h *Host) NodeID() string { return h.nodeID }
+
+// Authority is the CA that gives SVIDs to the host's instances.
+func (h *Host) Authority() *Authority { return h.authority }
 
 // directory makes a directory with a path that is short enough for sockets, whatever the test is called.
 func directory(t testing.TB) string {
@@ -74,36 +93,6 @@ func directory(t testing.TB) string {
 		}
 	})
 	return path
-}
-
-// Socket is the path of the host socket.
-func (h *Host) Socket() string { return filepath.Join(h.directory, "host.sock") }
-
-// Serve serves the host socket again after Stop, as a core does that was started again.
-func (h *Host) Serve() error {
-	listener, err := net.Listen("unix", h.Socket())
-	if err != nil {
-		return err
-	}
-	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(role.MaxMessageSize)), make(chan struct{})
-	hostv1.RegisterHostServiceServer(server, h)
-	h.mu.Lock()
-	h.server, h.served = server, served
-	h.mu.Unlock()
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // ends with Stop
-	}()
-	return nil
-}
-
-// Stop cuts all connections and takes the socket away, as the death of a core does. The values stay.
-func (h *Host) Stop() {
-	h.mu.Lock()
-	server, served := h.server, h.served
-	h.mu.Unlock()
-	server.Stop()
-	<-served
 }
 
 // OpenStore lets the role have its part of the consensus store, whose API is served on a Unix socket.

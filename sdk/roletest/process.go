@@ -26,9 +26,6 @@ import (
 // patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
 const patience = 30 * time.Second
 
-// nodeID is the ID of the node that a Process believes to be on. Its hexadecimal digits are a machine ID, as those of every node are.
-const nodeID = "reeve-000102030405060708090a0b0c0d0e0f"
-
 // Process is a launched plugin.
 type Process struct {
 	t         testing.TB
@@ -112,9 +109,9 @@ func (p *Process) PID() int { return p.run.command.Process.Pid }
 func (p *Process) Request(host *Host, role, configuration string) *rolev1.StartRequest {
 	p.t.Helper()
 	request := &rolev1.StartRequest{
-		InstanceId: nodeID + "/" + role + "/1", Role: role, NodeId: nodeID,
+		InstanceId: host.nodeID + "/" + role + "/1", Role: role, NodeId: host.nodeID,
 		Configuration: configuration, ConfigurationGeneration: 1,
-		HostSocket:       host.Socket(),
+		HostSocket:       host.socketOf(p.t, role),
 		DataDirectory:    filepath.Join(p.directory, "data"),
 		RuntimeDirectory: filepath.Join(p.directory, "run"),
 		CoreUid:          uint32(os.Getuid()),
@@ -138,21 +135,23 @@ func (p *Process) Start(host *Host, role, configuration string) error {
 		return err
 	}
 	p.instance = request.GetInstanceId()
-	p.watch()
+	p.watch(host, role)
 	return nil
 }
 
-// watch follows the status until the stream ends.
-func (p *Process) watch() {
+// watch follows the status until the stream ends, and has the host's cluster hear of it.
+func (p *Process) watch(host *Host, role string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.endWatch, p.watched = cancel, make(chan struct{})
 	go func() {
 		defer close(p.watched)
+		defer host.report(role, nil)
 		stream, err := p.Service().Watch(ctx, &rolev1.WatchRequest{})
 		for err == nil {
 			var now *rolev1.WatchResponse
 			if now, err = stream.Recv(); err == nil {
 				p.status.Set(now)
+				host.report(role, now)
 			}
 		}
 	}()

@@ -54,7 +54,8 @@ func (a *authority) server(uri *url.URL, name string) (tls.Certificate, error) {
 		template.DNSNames = []string{name}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, public, a.key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+	// Who only has a pin of the root finds it in the chain.
+	return tls.Certificate{Certificate: [][]byte{der, a.certificate.Raw}, PrivateKey: key}, err
 }
 
 // session makes the certificate of a session for a key.

@@ -32,6 +32,8 @@ type caller struct {
 	operator *clusterv1.Operator
 	// session is as whom the caller has logged in; zero: it proves a pinned key.
 	session identity.Session
+	// key is the one that a newcomer proves.
+	key ed25519.PublicKey
 }
 
 // byKey says that an operator proves the key that its record pins, which is good for logging in only.
@@ -91,6 +93,9 @@ func (c *Cluster) pinned(key ed25519.PublicKey) (caller, error) {
 
 // admit lets those through whom the RPC declares.
 func (c *Cluster) admit(ctx context.Context, method string) (caller, error) {
+	if slices.Contains(permissionOf(method).GetCallers(), clusterv1.Caller_CALLER_NEWCOMER) {
+		return newcomer(ctx)
+	}
 	who, err := c.identify(ctx)
 	if err != nil {
 		return caller{name: "unknown"}, err
@@ -101,6 +106,20 @@ func (c *Cluster) admit(ctx context.Context, method string) (caller, error) {
 		return refused, status.Errorf(codes.PermissionDenied, "%s is not for %s", rpcName(method), who.name)
 	}
 	return who, nil
+}
+
+// newcomer is a machine that proves a key.
+func newcomer(ctx context.Context) (caller, error) {
+	from, _ := peer.FromContext(ctx)
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return caller{}, status.Error(codes.Unauthenticated, "the connection proves no key")
+	}
+	key, err := identity.PinnedKey(info.State.PeerCertificates[0])
+	if err != nil {
+		return caller{}, status.Error(codes.Unauthenticated, err.Error())
+	}
+	return caller{kind: clusterv1.Caller_CALLER_NEWCOMER, name: "newcomer " + identity.NodeID(key), key: key}, nil
 }
 
 // permissionOf is what an RPC declares.

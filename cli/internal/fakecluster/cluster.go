@@ -59,7 +59,11 @@ type Cluster struct {
 	nodes     []*clusterv1.Node
 	plugins   []*clusterv1.PluginRecord
 	policy    *clusterv1.ClusterPolicy
-	member    *hostv1.Membership
+	// tickets are the newest first.
+	tickets []*ticket
+	// steps counts those of the rotation of the CA.
+	steps  int
+	member *hostv1.Membership
 	// watchers is how many watch a node.
 	watchers int
 	// outcomes is what becomes of a role on a node, state after state; absent: Starting, Ready.
@@ -98,6 +102,7 @@ func (c *Cluster) StartCurator() error {
 	}
 	address, server, err := c.serveTLS(certificate, func(server *grpc.Server) {
 		clusterv1.RegisterManagementServiceServer(server, &management{cluster: c})
+		clusterv1.RegisterEnrolmentServiceServer(server, &enrolment{cluster: c})
 	})
 	c.Update(func() { c.curator, c.curatorServer = address, server })
 	return err

@@ -152,7 +152,7 @@ func (r *Recovered) check() error {
 	switch {
 	case r.ClusterID == "" || r.Kind == "":
 		return errors.New("the cluster or the kind of the volume is missing")
-	case len(r.NodeKey) != ed25519.PrivateKeySize || len(r.JoinKey) != ed25519.PrivateKeySize || len(r.Owner) != ed25519.PublicKeySize:
+	case len(r.NodeKey) != ed25519.PrivateKeySize || len(r.JoinKey) != ed25519.PrivateKeySize || len(r.Owner) != 0 && len(r.Owner) != ed25519.PublicKeySize:
 		return errors.New("the node key, the join key or the owner's key is missing")
 	case r.NUK.Len() != keys.Size || r.CUK.Len() != keys.Size || r.Data.Len() == 0:
 		return errors.New("a key of the volume is missing")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/e2e/bench"
@@ -72,7 +73,7 @@ func servedHost(at place, file string) (hostv1.HostServiceClient, func(), error)
 	}
 	hosts, err := hostapi.New(hostapi.Config{
 		Log: hclog.NewNullLogger(), RunDir: run, Membership: event.New(membership.Status{}), Directory: event.New(&hostv1.Directory{}),
-		Network: event.New([]string{"127.0.0.1"}), Access: event.New(access.States{}),
+		Network: event.New([]string{"127.0.0.1"}), Access: event.New(access.States{}), Identity: event.New(&identity.Identity{}),
 	})
 	if err != nil {
 		return nil, nil, err

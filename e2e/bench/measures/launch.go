@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/sandbox"
@@ -115,7 +116,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 	}
 	l.hosts, err = hostapi.New(hostapi.Config{
 		Log: hclog.NewNullLogger(), RunDir: run, Membership: event.New(membership.Status{}), Directory: event.New(&hostv1.Directory{}),
-		Network: event.New([]string{"127.0.0.1"}), Access: event.New(access.States{}),
+		Network: event.New([]string{"127.0.0.1"}), Access: event.New(access.States{}), Identity: event.New(&identity.Identity{}),
 	})
 	if err != nil {
 		return nil, err

@@ -149,6 +149,12 @@ func (c *Cluster) StartAlone(t testing.TB, arguments ...string) *Running {
 	return c.start(t, c.Programs.Reeve(), arguments...)
 }
 
+// StartProgram starts a program as the cluster's user.
+func (c *Cluster) StartProgram(t testing.TB, program string, arguments ...string) *Running {
+	t.Helper()
+	return c.start(t, program, arguments...)
+}
+
 // Run runs a program as the cluster's user.
 func (c *Cluster) Run(t testing.TB, program string, arguments ...string) Result {
 	t.Helper()

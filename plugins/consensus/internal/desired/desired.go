@@ -51,3 +51,12 @@ func Parse(content []byte) (*consensusv1.DesiredState, error) {
 	}
 	return desired, nil
 }
+
+// ParseState reads a StoreState.
+func ParseState(content []byte) (*consensusv1.StoreState, error) {
+	state := &consensusv1.StoreState{}
+	if err := proto.Unmarshal(content, state); err != nil {
+		return nil, fmt.Errorf("not a StoreState: %w", err)
+	}
+	return state, nil
+}

@@ -45,7 +45,8 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 	if err != nil {
 		return err
 	}
-	stores, doors, users := r.status.Watch(), r.door.State().Watch(), r.usage.Watch()
+	stores, doors, users, gones := r.status.Watch(), r.door.State().Watch(), r.usage.Watch(), r.gone.Watch()
+	gone := ""
 	var current *store.Status
 	var access door.State
 	var usage []*consensusv1.UserUsage
@@ -58,6 +59,8 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 			access, err = doors.Next(ctx)
 		case <-users.Changed():
 			usage, err = users.Next(ctx)
+		case <-gones.Changed():
+			gone, err = gones.Next(ctx)
 		case <-r.attempts.ended:
 			return status.Error(codes.Unavailable, "consensus: the role is stopping")
 		case <-ctx.Done():
@@ -66,7 +69,7 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 		if err != nil {
 			return status.FromContextError(err).Err()
 		}
-		next := message(current, access, usage)
+		next := message(current, access, usage, gone)
 		if sent != nil && proto.Equal(next, sent) {
 			continue
 		}
@@ -77,9 +80,10 @@ func (s *Service) WatchStore(_ *consensusv1.WatchStoreRequest, stream grpc.Serve
 	}
 }
 
-func message(current *store.Status, access door.State, usage []*consensusv1.UserUsage) *consensusv1.StoreStatus {
+func message(current *store.Status, access door.State, usage []*consensusv1.UserUsage, gone string) *consensusv1.StoreStatus {
 	m := &consensusv1.StoreStatus{CoreStart: access.CoreStart, AccessNumber: access.Number, Access: access.Access, Usage: usage}
 	if current == nil {
+		m.Problem = gone
 		return m
 	}
 	m.Formed = true

@@ -72,6 +72,13 @@ func (f *formation) failed() bool {
 	}
 }
 
+// forget has the next call make an attempt of its own: the member that the last one formed is no more.
+func (f *formations) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current = nil
+}
+
 func (f *formations) clusterUser() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,6 +121,7 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 		NodeID:      request.GetNodeId(),
 		ClusterUser: request.GetClusterUser(),
 		New:         request.GetNew() != nil,
+		Join:        request.GetJoin() != nil,
 	}
 	switch {
 	case plan.ClusterID == "" || plan.NodeID == "":
@@ -121,7 +129,7 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 	case !identity.ValidConsensusUser(plan.ClusterUser):
 		return plan, status.Errorf(codes.InvalidArgument, "consensus: the cluster user %q cannot be a ConsensusUser", plan.ClusterUser)
 	case request.GetHow() == nil:
-		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs to know whether the store is new or existing")
+		return plan, status.Error(codes.InvalidArgument, "consensus: Form needs to know whether the store is new, existing, or to be joined")
 	}
 	return plan, nil
 }
@@ -129,6 +137,9 @@ func planOf(request *consensusv1.FormRequest) (store.Plan, error) {
 // refusal is the gRPC status of an error of Form.
 func refusal(err error) error {
 	var problem *store.Problem
+	if errors.Is(err, store.ErrWaiting) {
+		return status.Errorf(codes.Unavailable, "consensus: %v", err)
+	}
 	if !errors.As(err, &problem) {
 		return status.Errorf(codes.Internal, "consensus: form the store: %v", err)
 	}

@@ -32,7 +32,15 @@ type Config struct {
 	PulseInterval time.Duration
 	// QuorumGrace is door.DefaultQuorumGrace if it is zero.
 	QuorumGrace time.Duration
-	Reporter    Reporter
+	// StallBound is reconcile.DefaultStallBound if it is zero.
+	StallBound time.Duration
+	Reporter   Reporter
+	// Network is how the members reach each other's roles; nil: they do not.
+	Network Network
+	// PeerListen is where the member listens for etcd's peers, host:port; an empty host or port: that of the node, and DefaultPeerPort.
+	PeerListen string
+	// Before is reconcile.MembersConfig's.
+	Before func(step string)
 }
 
 // Reporter is told how the role is.
@@ -55,6 +63,8 @@ type running struct {
 	status   event.Value[*store.Status] // nil: not formed
 	usage    event.Value[[]*consensusv1.UserUsage]
 	store    atomic.Pointer[store.Store] // nil: not formed
+	// gone is why there is no member, after there was one; empty: there never was.
+	gone event.Value[string]
 }
 
 // New returns a Service that does not run yet.
@@ -76,30 +86,67 @@ func (s *Service) Run(ctx context.Context, config Config) error {
 	r.attempts.ended = ctx.Done()
 	r.status.Set(nil)
 	r.usage.Set(nil)
+	r.gone.Set("")
 	s.running.Set(r)
 
 	metrics := serveMetrics(config.Log.Named("metrics"), config.RuntimeDirectory, s.gatherer())
 	defer metrics.close()
 
-	formed, err := r.form(ctx, config)
-	if formed == nil {
-		return err
+	place := newPlace(config)
+	var background errgroup.Group
+	background.Go(func() error { return place.run(ctx) })
+	defer background.Wait() //nolint:errcheck // it only ends with ctx
+	defer cancel()
+	for {
+		formed, err := r.form(ctx, config, place)
+		if formed == nil {
+			return err
+		}
+		if err := r.serve(ctx, config, formed); !errors.Is(err, store.ErrRemoved) {
+			return err
+		}
+		config.Log.Info("the store has removed the member of this node; its data was deleted")
 	}
-	defer formed.Close()
+}
+
+// serve runs a member until ctx is done or the member ends. It fails with store.ErrRemoved if the store has removed it, and deletes its data then.
+func (r *running) serve(ctx context.Context, config Config, formed *store.Store) error {
 	r.store.Store(formed)
+	r.gone.Set("")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return formed.Run(ctx) })
 	group.Go(func() error { return r.door.Run(ctx, formed, formed.Status()) })
 	group.Go(func() error {
 		return reconcile.New(config.Log.Named("reconcile"), formed, r.attempts.clusterUser()).Run(ctx)
 	})
+	group.Go(func() error {
+		return reconcile.NewMembers(reconcile.MembersConfig{
+			Log: config.Log.Named("members"), Store: formed, ClusterUser: r.attempts.clusterUser(), StallBound: config.StallBound, Before: config.Before,
+		}).Run(ctx)
+	})
+	group.Go(func() error { return servePeers(ctx, config, formed, r.attempts.clusterUser()) })
 	group.Go(func() error { return r.report(ctx, formed.Status(), config.Reporter) })
 	group.Go(func() error { return r.passUsage(ctx, formed.Usage()) })
-	return group.Wait()
+	err := group.Wait()
+	r.store.Store(nil)
+	if !errors.Is(err, store.ErrRemoved) {
+		formed.Close()
+		return err
+	}
+	if err := formed.Retire(); err != nil {
+		return err
+	}
+	r.status.Set(nil)
+	r.usage.Set(nil)
+	reason := "the store has removed the member of this node, and its data was deleted; the role is to be taken from the node, or to join anew"
+	r.gone.Set(reason)
+	r.attempts.forget()
+	config.Reporter.Degraded(reason)
+	return store.ErrRemoved
 }
 
 // form carries out Form calls until one succeeds. It returns nil if ctx is done, and an error if etcd is broken for good.
-func (r *running) form(ctx context.Context, config Config) (*store.Store, error) {
+func (r *running) form(ctx context.Context, config Config, place *place) (*store.Store, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,6 +161,8 @@ func (r *running) form(ctx context.Context, config Config) (*store.Store, error)
 				Quota:            config.Quota,
 				RoomInterval:     config.RoomInterval,
 				PulseInterval:    config.PulseInterval,
+				Place:            place.value(),
+				Join:             joiner(config),
 			}, attempt.plan)
 			if err == nil {
 				status, _ := formed.Status().Get()
@@ -128,7 +177,11 @@ func (r *running) form(ctx context.Context, config Config) (*store.Store, error)
 			if broken := (*store.BrokenError)(nil); errors.As(err, &broken) {
 				return nil, fmt.Errorf("consensus: the store of cluster %s cannot be used: %w", attempt.plan.ClusterID, err)
 			}
-			config.Log.Error("the store was not formed", "error", err)
+			if errors.Is(err, store.ErrWaiting) {
+				config.Reporter.Degraded(err.Error())
+			} else {
+				config.Log.Error("the store was not formed", "error", err)
+			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -39,8 +40,11 @@ const (
 // etcdDirectory is where etcd keeps its files.
 func etcdDirectory(directory string) string { return filepath.Join(directory, "etcd") }
 
+// peerDirectory is where the member keeps its key and certificate for the others.
+func peerDirectory(directory string) string { return filepath.Join(directory, "peer") }
+
 // prepare looks at what is on disk and returns its marker. If the marker's phase is forming, etcd's directory is absent and a store may be
-// made; if it is complete, etcd's files are there.
+// made; if it is complete, etcd's files are there; if it is joining, etcd's directory may hold anything that a join has begun.
 func prepare(directory string, plan Plan) (*marker, error) {
 	content, err := readMarker(directory)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,12 +62,22 @@ func prepare(directory string, plan Plan) (*marker, error) {
 			directory, found.NodeID, found.ClusterID, plan.NodeID, plan.ClusterID, wayOutOfForeign)
 	case found.Phase == complete:
 		return found, checkFiles(directory, plan)
-	case !plan.New:
+	case found.Phase == removed:
+		return prepareAgain(directory, plan, found)
+	case found.Phase == joining && plan.Join:
+		return found, nil
+	case found.Phase == joining:
+		return nil, missing("the member of node %s in %s was begun to join the store of cluster %s but has never finished; %s",
+			plan.NodeID, directory, plan.ClusterID, wayOutOfMissing)
+	case !plan.New && !plan.Join:
 		return nil, missing("the making of the store of cluster %s in %s was begun but never finished; %s", plan.ClusterID, directory, wayOutOfMissing)
 	}
 	// A crash may have left etcd's log without its first entries, from which etcd would never elect a leader. Nobody has seen this store: begin again.
-	if err := os.RemoveAll(etcdDirectory(directory)); err != nil {
-		return nil, fmt.Errorf("remove the unfinished store: %w", err)
+	if err := removeMember(directory); err != nil {
+		return nil, err
+	}
+	if plan.Join {
+		return beginJoin(directory, plan)
 	}
 	return found, nil
 }
@@ -75,6 +89,9 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("look for a store: %w", err)
 	}
+	if plan.Join {
+		return beginJoin(directory, plan)
+	}
 	if !plan.New {
 		return nil, missing("the store of cluster %s is missing: there is nothing in %s; %s", plan.ClusterID, directory, wayOutOfMissing)
 	}
@@ -85,21 +102,66 @@ func prepareEmpty(directory string, plan Plan) (*marker, error) {
 	return begun, nil
 }
 
+// prepareAgain is for the directory of a member that was removed: only a new one may come there, by joining.
+func prepareAgain(directory string, plan Plan, found *marker) (*marker, error) {
+	if err := removeMember(directory); err != nil {
+		return nil, err
+	}
+	if !plan.Join {
+		return nil, missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; assign the role to the node again to have it join anew",
+			found.MemberID, plan.NodeID, plan.ClusterID)
+	}
+	return beginJoin(directory, plan)
+}
+
+// beginJoin chooses the ID of a member that is to join. It tells a join that goes on from another one, whose data was lost: no two have the same.
+func beginJoin(directory string, plan Plan) (*marker, error) {
+	id, err := peers.NewMember()
+	if err != nil {
+		return nil, fmt.Errorf("choose an ID for the member: %w", err)
+	}
+	begun := &marker{Version: markerVersion, ClusterID: plan.ClusterID, NodeID: plan.NodeID, Phase: joining, MemberID: peers.FormatMember(id)}
+	if err := begun.write(directory); err != nil {
+		return nil, fmt.Errorf("write the marker of the store: %w", err)
+	}
+	return begun, nil
+}
+
+// retire ends a member that the store has removed: the marker says so first, so that a crash leaves nothing that would be taken for a member.
+func retire(directory string, found *marker) error {
+	gone := *found
+	gone.Phase = removed
+	if err := gone.write(directory); err != nil {
+		return fmt.Errorf("write the marker of the store: %w", err)
+	}
+	return removeMember(directory)
+}
+
+// removeMember deletes what is in the directory besides the marker and the lock.
+func removeMember(directory string) error {
+	for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("delete the former member's data: %w", err)
+		}
+	}
+	return syncDirectory(directory)
+}
+
 // finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first, and the one
 // that holds etcd's own: after a crash of the machine a complete marker beside no files would mean a store that was lost. etcd itself syncs its files.
-func finish(directory string, begun *marker, member string) error {
+func finish(directory string, begun *marker, member string) (*marker, error) {
 	files := etcdDirectory(directory)
 	for _, made := range []string{datadir.ToSnapDir(files), datadir.ToWALDir(files), datadir.ToMemberDir(files), files, directory} {
 		if err := syncDirectory(made); err != nil {
-			return fmt.Errorf("sync the store's directories: %w", err)
+			return nil, fmt.Errorf("sync the store's directories: %w", err)
 		}
 	}
 	done := *begun
 	done.Phase, done.MemberID = complete, member
 	if err := done.write(directory); err != nil {
-		return fmt.Errorf("write the marker of the store: %w", err)
+		return nil, fmt.Errorf("write the marker of the store: %w", err)
 	}
-	return nil
+	return &done, nil
 }
 
 // checkFiles refuses a complete store whose files are gone: etcd, finding no log, would quietly begin a new one.

@@ -27,6 +27,10 @@ const (
 	forming phase = "forming"
 	// complete: authorization is on and the cluster user exists. The store is never made again, whatever is missing.
 	complete phase = "complete"
+	// joining: the member, whose ID was chosen, asks for its place in the cluster's store or takes its data over. It goes on.
+	joining phase = "joining"
+	// removed: the store has removed the member for good. What is left of its files is to be deleted.
+	removed phase = "removed"
 )
 
 // marker says whose store the data directory holds. It is written before etcd writes anything, and again when the store is complete.
@@ -35,7 +39,7 @@ type marker struct {
 	ClusterID string `json:"clusterId"`
 	NodeID    string `json:"nodeId"`
 	Phase     phase  `json:"phase"`
-	// MemberID is etcd's ID of the local member, once the store is complete.
+	// MemberID is etcd's ID of the local member, once it is known.
 	MemberID string `json:"memberId,omitempty"`
 }
 
@@ -78,7 +82,7 @@ func parseMarker(content []byte) (*marker, error) {
 	}
 	switch {
 	case m.Phase == forming && m.MemberID == "":
-	case m.Phase == complete && m.MemberID != "" && strings.TrimLeft(m.MemberID, "0123456789abcdef") == "":
+	case (m.Phase == complete || m.Phase == joining || m.Phase == removed) && m.MemberID != "" && strings.TrimLeft(m.MemberID, "0123456789abcdef") == "":
 	default:
 		return nil, fmt.Errorf("not a marker: phase %q with member ID %q", m.Phase, m.MemberID)
 	}

@@ -11,6 +11,8 @@ func FuzzParseMarker(f *testing.F) {
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"forming"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"complete","memberId":"8e9e05c52164694d"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"complete"}`,
+		`{"version":1,"clusterId":"c","nodeId":"n","phase":"joining","memberId":"8e9e05c52164694d"}`,
+		`{"version":1,"clusterId":"c","nodeId":"n","phase":"removed","memberId":"8e9e05c52164694d"}`,
 		`{"version":1,"clusterId":"c","nodeId":"n","phase":"forming"} {}`,
 	} {
 		f.Add([]byte(seed))
@@ -20,7 +22,7 @@ func FuzzParseMarker(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.Version != markerVersion || m.ClusterID == "" || m.NodeID == "" || (m.Phase == complete) != (m.MemberID != "") {
+		if m.Version != markerVersion || m.ClusterID == "" || m.NodeID == "" || (m.Phase != forming) != (m.MemberID != "") {
 			t.Fatalf("accepted %q as %+v", content, m)
 		}
 		written, err := json.Marshal(m)

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"fmt"
 	"net/url"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
@@ -18,8 +20,20 @@ const (
 // compaction is how much history is kept: enough for a watcher that was away for a restart, little enough that the database stays small.
 const compaction = "5m"
 
+// beginning is how a member comes to its data.
+type beginning struct {
+	// make has it make a new store, join take over that of others; neither: its data is there.
+	make bool
+	join *joinPlan
+	// peers is by what it speaks to the others.
+	peers transport.TLSInfo
+}
+
+// joinPlan is whom a member finds when it takes the store over.
+type joinPlan struct{ url, cluster string }
+
 // settings is etcd's configuration. All of etcd's extras are off: the HTTP gateway, profiling, tracing and metrics listeners.
-func settings(config Config, plan Plan, make bool) (*embed.Config, error) {
+func settings(config Config, plan Plan, how beginning) (*embed.Config, error) {
 	socket, err := peerSocket(config.RuntimeDirectory)
 	if err != nil {
 		return nil, err
@@ -43,6 +57,7 @@ func settings(config Config, plan Plan, make bool) (*embed.Config, error) {
 	// while the socket's path changes with every instance; with one member nobody dials it.
 	settings.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: socket}}
 	settings.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: plan.NodeID}}
+	settings.PeerTLSInfo = how.peers
 	// No listener for clients; the address that etcd wants to publish leads nowhere.
 	settings.ListenClientUrls = nil
 	settings.AdvertiseClientUrls = []url.URL{{Scheme: "unix", Host: plan.NodeID}}
@@ -51,9 +66,20 @@ func settings(config Config, plan Plan, make bool) (*embed.Config, error) {
 	settings.InitialCluster = settings.InitialClusterFromName(plan.NodeID)
 	settings.InitialClusterToken = plan.ClusterID
 	settings.ClusterState = embed.ClusterStateFlagExisting
-	if make {
+	switch {
+	case how.make:
 		settings.ClusterState = embed.ClusterStateFlagNew
+	case how.join != nil:
+		own, err := url.Parse(how.join.url)
+		if err != nil {
+			return nil, fmt.Errorf("the member's own address: %w", err)
+		}
+		settings.AdvertisePeerUrls = []url.URL{*own}
+		settings.InitialCluster = how.join.cluster
 	}
+	// etcd's own check of what a change of members would do to the quorum waits five seconds after each one. The reconciler has its own, which asks the
+	// members at that moment.
+	settings.StrictReconfigCheck = false
 
 	// Who a client is comes from its connection (see Identity). etcd acts for itself by a token, to revoke leases that have expired, so
 	// there must be a provider of tokens; since a token would count for more than the connection, the door takes those that clients send

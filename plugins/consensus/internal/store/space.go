@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -180,16 +181,24 @@ func (s *Store) noteRefusal() {
 func (s Status) Problem() string {
 	switch {
 	case s.LeaderID == "":
-		return "no leader"
+		return "no leader" + s.silence()
 	case !s.Quorum():
-		return "no quorum: the store has a leader but makes no progress"
+		return "no quorum: the store has a leader but makes no progress" + s.silence()
 	case s.Corrupt:
 		return "etcd found that the data of its members differs and refuses everything: put the data of the broken member back from another one or a backup"
 	case s.Room == RoomForAll:
-		return ""
+		return s.Unreachable
 	}
 	return fmt.Sprintf("%s; it recovers by itself when roles delete what they no longer need; `reeve store recover` tries at once and says whose data "+
 		"it is; or raise quotaBytes in the configuration of this role", s.fullness())
+}
+
+// silence names the members that do not answer.
+func (s Status) silence() string {
+	if len(s.Silent) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": of its %d members those of %s do not answer; start these nodes, or see that they are reached", len(s.Members), strings.Join(s.Silent, ", "))
 }
 
 // fullness says how full a full store is, and what that means.

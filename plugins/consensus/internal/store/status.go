@@ -31,6 +31,10 @@ type Status struct {
 	Room Room
 	// Corrupt is whether etcd found that the members' data differs, from when on it refuses everything.
 	Corrupt bool
+	// Silent are the nodes whose members do not answer, as far as that was asked: while there is no quorum.
+	Silent []string
+	// Unreachable is why the others do not reach the local member; empty: they do, or there are none.
+	Unreachable string
 	// Members are sorted by ID.
 	Members []Member
 	// Users are those that are there and confined to their prefixes, each with a number that is new whenever it is made anew.
@@ -62,6 +66,8 @@ func (s *Store) Run(ctx context.Context) error {
 	defer ticker.Stop()
 	defer s.feel(ctx)()
 	defer s.attend(ctx)()
+	removal, stop := s.awaitRemoval(ctx)
+	defer stop()
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(ctx)
@@ -72,13 +78,37 @@ func (s *Store) Run(ctx context.Context) error {
 		case request := <-s.recoveries:
 			request.carryOut(s)
 		case <-ticker.C:
+		case <-removal:
+			return ErrRemoved
 		case <-s.etcd.Server.StopNotify():
+			if s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID())) {
+				return ErrRemoved
+			}
 			return errStopped
 		case err := <-s.etcd.Err():
 			return fmt.Errorf("etcd: %w", err)
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// awaitRemoval tells when the others say that the member was removed, which they are asked while there is no leader.
+func (s *Store) awaitRemoval(ctx context.Context) (removal <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for s.pauseToAsk(ctx) {
+			if s.isRemoved(ctx) {
+				close(told)
+				return
+			}
+		}
+	})
+	return told, func() {
+		cancel()
+		asking.Wait()
 	}
 }
 
@@ -132,6 +162,10 @@ func (s *Store) refresh(ctx context.Context) {
 		Quota:         s.space.quota,
 		LeaderChanges: s.leaders.changes.Load(),
 		Corrupt:       hasAlarm(server.Alarms(), pb.AlarmType_CORRUPT),
+	}
+	status.Unreachable = s.peering.said()
+	if !quorum {
+		status.Silent = s.silent(ctx)
 	}
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
 	for _, member := range server.Cluster().Members() {

@@ -42,6 +42,11 @@ type Config struct {
 	RoomInterval time.Duration
 	// PulseInterval is DefaultPulseInterval if it is zero.
 	PulseInterval time.Duration
+	// Place is where the member listens for the others as soon as there are any. Nil: there never are any.
+	Place *event.Value[Place]
+	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, and with
+	// ErrElsewhere if it has another one of this node.
+	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
 }
 
 // Plan is which store to run.
@@ -51,6 +56,8 @@ type Plan struct {
 	ClusterUser string
 	// New allows to make the store if it was never completed. Otherwise it must be there.
 	New bool
+	// Join allows to join the store that the cluster has, if the member is not in it yet.
+	Join bool
 }
 
 // Store is the local member, running.
@@ -62,6 +69,9 @@ type Store struct {
 	lock   *os.File
 	// directory is the role's.
 	directory string
+	config    Config
+	marker    *marker
+	peering   *peering
 
 	status     event.Value[Status]
 	space      *space
@@ -95,15 +105,44 @@ func Open(ctx context.Context, config Config, plan Plan) (*Store, error) {
 		locked.Close()
 		return nil, err
 	}
-	s := &Store{log: config.Log, plan: plan, lock: locked, directory: config.Directory, recoveries: make(chan *recovery)}
-	if err := s.start(ctx, config, found); err != nil {
-		s.Close()
-		return nil, err
+	s := &Store{log: config.Log, plan: plan, lock: locked, directory: config.Directory, config: config, marker: found, recoveries: make(chan *recovery)}
+	for {
+		switch err := s.start(ctx); {
+		case err == nil:
+			return s, nil
+		case errors.Is(err, errAgain) && s.halt():
+		default:
+			return nil, s.end(err)
+		}
 	}
-	return s, nil
 }
 
-func (s *Store) start(ctx context.Context, config Config, found *marker) (err error) {
+// end closes a member that could not be started. One that the store has removed is none any more.
+func (s *Store) end(err error) error {
+	gone := errors.Is(err, ErrRemoved) || s.etcd != nil && s.etcd.Server.IsIDRemoved(uint64(s.etcd.Server.MemberID()))
+	if s.halt() {
+		defer s.lock.Close()
+		if gone {
+			return s.gone()
+		}
+	}
+	return err
+}
+
+// gone retires the member, which must have been halted, and says so.
+func (s *Store) gone() error {
+	if err := retire(s.directory, s.marker); err != nil {
+		return err
+	}
+	if s.plan.Join {
+		return fmt.Errorf("%w: member %s was removed from it, and a new one of this node is to join", ErrWaiting, s.marker.MemberID)
+	}
+	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; assign the role to the node again to have it join anew",
+		s.marker.MemberID, s.plan.NodeID, s.plan.ClusterID)
+}
+
+func (s *Store) start(ctx context.Context) (err error) {
+	config, found := s.config, s.marker
 	if s.space, err = newSpace(config); err != nil {
 		return err
 	}
@@ -113,31 +152,45 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 	if s.pulse.interval = config.PulseInterval; s.pulse.interval == 0 {
 		s.pulse.interval = DefaultPulseInterval
 	}
-	settings, err := settings(config, s.plan, found.Phase == forming)
+	s.peering = newPeering(s)
+	how, authority, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	settings, err := settings(config, s.plan, how)
 	if err != nil {
 		return err
 	}
 	settings.QuotaBackendBytes = s.space.hard
 	if s.etcd, err = startEtcd(settings); err != nil {
+		if how.join != nil {
+			return fmt.Errorf("%w: take the store over from %s: %w", ErrWaiting, how.join.cluster, err)
+		}
 		return fmt.Errorf("start etcd in %s: %w", settings.Dir, err)
 	}
 	s.leaders.follow(s.etcd.Server)
 	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
+	if err := s.adoptAuthority(); err != nil {
+		return err
+	}
+	if err := s.peering.start(); err != nil {
+		return err
+	}
 	if err := s.awaitReady(ctx); err != nil {
 		return err
 	}
 	member := s.etcd.Server.MemberID().String()
-	if found.Phase == complete && found.MemberID != member {
+	if found.Phase != forming && found.MemberID != member {
 		return foreign("the files in %s are those of member %s, but the store's member is %s; %s", settings.Dir, member, found.MemberID, wayOutOfForeign)
 	}
-	if err := s.enableAuthorization(ctx); err != nil {
-		return fmt.Errorf("turn on etcd's authorization: %w", err)
-	}
-	if err := s.EnsureUser(ctx, s.plan.ClusterUser); err != nil {
+	if err := s.awaitUsers(ctx); err != nil {
 		return err
 	}
 	if err := s.awaitVersion(ctx); err != nil {
+		return err
+	}
+	if err := s.shareAuthority(ctx, authority); err != nil {
 		return err
 	}
 	s.refreshUsers()
@@ -151,13 +204,35 @@ func (s *Store) start(ctx context.Context, config Config, found *marker) (err er
 	}); err != nil {
 		return fmt.Errorf("count what the users have stored: %w", err)
 	}
-	if found.Phase == forming {
-		if err := finish(config.Directory, found, member); err != nil {
+	if found.Phase != complete {
+		if s.marker, err = finish(config.Directory, found, member); err != nil {
 			return err
 		}
 	}
 	s.refresh(ctx)
 	return nil
+}
+
+// awaitUsers has authorization on and the cluster user there. A learner cannot see to that, and waits until it has taken both over.
+func (s *Store) awaitUsers(ctx context.Context) error {
+	ticker := time.NewTicker(versionInterval)
+	defer ticker.Stop()
+	for s.etcd.Server.IsLearner() {
+		if s.etcd.Server.AuthStore().IsAuthEnabled() && s.confined(s.plan.ClusterUser) {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-s.etcd.Server.StopNotify():
+			return errStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := s.enableAuthorization(ctx); err != nil {
+		return fmt.Errorf("turn on etcd's authorization: %w", err)
+	}
+	return s.EnsureUser(ctx, s.plan.ClusterUser)
 }
 
 // BrokenError says that etcd gave up while it started. What it had opened stays open, so the process should end.
@@ -175,10 +250,28 @@ func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
 	return embed.StartEtcd(settings)
 }
 
+// askInterval is how often a member that finds no leader asks the others whether it is still one of them: who was away when it was removed is not let in to be told.
+const askInterval = 3 * time.Second
+
 func (s *Store) awaitReady(ctx context.Context) error {
+	asking, stop := context.WithCancel(ctx)
+	removed := make(chan struct{})
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer stop()
+	asked.Go(func() {
+		for s.pauseToAsk(asking) {
+			if s.isRemoved(asking) {
+				close(removed)
+				return
+			}
+		}
+	})
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
+	case <-removed:
+		return ErrRemoved
 	case <-s.etcd.Server.StopNotify():
 		return errStopped
 	case err := <-s.etcd.Err():
@@ -233,6 +326,23 @@ const stopBound = 10 * time.Second
 
 // Close stops the member. Whoever serves its API must have stopped before.
 func (s *Store) Close() {
+	if s.halt() {
+		s.lock.Close()
+	}
+}
+
+// Retire is Close for a member whose Run has ended with ErrRemoved: what it had stored is deleted.
+func (s *Store) Retire() error {
+	if !s.halt() {
+		return fmt.Errorf("the removed member %s does not stop; its data in %s stays until the role is started again", s.marker.MemberID, s.directory)
+	}
+	defer s.lock.Close()
+	return retire(s.directory, s.marker)
+}
+
+// halt stops etcd, and reports whether nothing of it runs any more.
+func (s *Store) halt() bool {
+	s.peering.stop()
 	if s.client != nil {
 		s.client.Close() // its error only says that it is closed
 	}
@@ -247,10 +357,11 @@ func (s *Store) Close() {
 		case <-closed:
 		case <-time.After(stopBound):
 			s.log.Error("etcd has not stopped; going on without it", "after", stopBound.String())
-			return // the lock stays: etcd may still write
+			return false // the lock stays: etcd may still write
 		}
 	}
-	s.lock.Close()
+	s.client, s.etcd = nil, nil
+	return true
 }
 
 // memberName is how etcd prints an ID; 0 is nobody.

@@ -88,6 +88,14 @@ func (l *Log) Do(ctx context.Context, rpc string, request proto.Message, handle 
 	return l.end(call, handle(with(ctx, call)))
 }
 
+// Own returns the call of a change that a curator makes by itself, with nobody calling: doing stands in the place of an RPC, and about in that of its request.
+func (l *Log) Own(doing string, about map[string]string) *Call {
+	call := l.begin(doing, "local")
+	call.By("curator", clusterv1.Caller_CALLER_UNSPECIFIED)
+	call.entry.Parameters = about
+	return call
+}
+
 func (l *Log) begin(rpc, address string) *Call {
 	call := newCall(rpc, address, l.config.NodeID, l.config.Now())
 	call.onKept = l.noteChange

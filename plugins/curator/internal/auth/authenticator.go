@@ -47,15 +47,10 @@ func NewAuthenticator(records Records, now func() time.Time) *Authenticator {
 // Authenticate returns who made the call of ctx. Its errors are gRPC statuses: Unauthenticated with the reason, or what kept it from finding
 // out.
 func (a *Authenticator) Authenticate(ctx context.Context) (Caller, error) {
-	from, ok := peer.FromContext(ctx)
-	if !ok {
-		return Caller{}, unauthenticated("the call has no peer")
+	chain, err := shown(ctx)
+	if err != nil {
+		return Caller{}, err
 	}
-	info, ok := from.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return Caller{}, unauthenticated("the connection shows no client certificate")
-	}
-	chain := info.State.PeerCertificates
 	if key, err := identity.PinnedKey(chain[0]); err == nil {
 		return a.pinned(ctx, key)
 	}
@@ -63,6 +58,19 @@ func (a *Authenticator) Authenticate(ctx context.Context) (Caller, error) {
 		return a.session(ctx, chain, named)
 	}
 	return a.svid(ctx, chain)
+}
+
+// shown returns the client's certificates, the leaf first. The handshake has proved that the client holds the leaf's key.
+func shown(ctx context.Context) ([]*x509.Certificate, error) {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, unauthenticated("the call has no peer")
+	}
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return nil, unauthenticated("the connection shows no client certificate")
+	}
+	return info.State.PeerCertificates, nil
 }
 
 // pinned finds whose key a self-signed certificate has proved.
@@ -76,7 +84,7 @@ func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Call
 		return owner(state).as(), nil
 	}
 	if node := state.Nodes[id]; node != nil && key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
-		return member(node)
+		return member(state, node)
 	}
 	// Operators show their key only to log in, so that this is rare, and there is no list of them by key to keep right.
 	if state, err = a.records.ReadOperators(ctx); err != nil {
@@ -156,7 +164,7 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 	if key, ok := chain[0].PublicKey.(ed25519.PublicKey); !ok || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
 		return Caller{}, unauthenticated("the SVID's key is not the one that the record of node %s pins", nodeID)
 	}
-	return member(node)
+	return member(state, node)
 }
 
 func verify(chain []*x509.Certificate, state *store.State, now time.Time) error {
@@ -184,11 +192,28 @@ func authorities(state *store.State) ([]*x509.Certificate, error) {
 	return roots, nil
 }
 
-// member admits the nodes that the owner has approved and that have not left.
-func member(node *clusterv1.NodeRecord) (Caller, error) {
+// Newcomer returns who made the call of ctx for an RPC that is for newcomers: whoever holds the key of a self-signed certificate. No record is looked at, so
+// nothing is asked of the store. What the key may do is the call's to find out.
+func Newcomer(ctx context.Context) (Caller, error) {
+	chain, err := shown(ctx)
+	if err != nil {
+		return Caller{}, err
+	}
+	key, err := identity.PinnedKey(chain[0])
+	if err != nil {
+		return Caller{}, veiled("the client certificate is not self-signed by an Ed25519 key",
+			"this call is made with a self-signed certificate of the node key, or to get the key of a volume of the join key: %v", err)
+	}
+	return Caller{Kind: clusterv1.Caller_CALLER_NEWCOMER, Key: key}, nil
+}
+
+// member admits the nodes that have come in and that have not left.
+func member(state *store.State, node *clusterv1.NodeRecord) (Caller, error) {
 	switch node.GetState() {
-	case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-		return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: node.GetId()}, nil
+	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
+		return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: node.GetId(), state: state}, nil
+	case clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
+		return Caller{}, answer.Removed(node)
 	}
 	return Caller{}, unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
 }

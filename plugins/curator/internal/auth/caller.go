@@ -16,8 +16,15 @@ type Caller struct {
 	Kind clusterv1.Caller
 	// NodeID is set for CALLER_NODE only.
 	NodeID string
-	// Person is set for everybody who is not a node.
+	// Key is what a CALLER_NEWCOMER has proved, and all that is known of it: nobody may have heard of it before.
+	Key ed25519.PublicKey
+	// Person is set for everybody who is neither a node nor a newcomer.
 	Person *Person
+
+	// state is what a node was told by, and incarnation the start of its core that calls: it is the one that is taken for the node since the revision.
+	state       *store.State
+	incarnation *clusterv1.Incarnation
+	revision    int64
 }
 
 // Person is the holder of the owner key, or an operator.

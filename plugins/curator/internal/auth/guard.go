@@ -37,6 +37,10 @@ func Declared(services map[string]grpc.ServiceInfo, tellable ...clusterv1.Caller
 			problems = append(problems, fmt.Errorf("permissions: RPC %s declares that nobody may call it", rpc))
 		}
 		for _, caller := range callers {
+			if caller == clusterv1.Caller_CALLER_NEWCOMER && len(callers) > 1 {
+				// What pins a key and what takes any would get into each other's way.
+				problems = append(problems, fmt.Errorf("permissions: RPC %s is for newcomers and for others: it can be for one of them", rpc))
+			}
 			if caller == clusterv1.Caller_CALLER_UNSPECIFIED || !slices.Contains(tellable, caller) {
 				problems = append(problems, fmt.Errorf("permissions: RPC %s is for %s, which this server cannot tell", rpc, caller))
 			}
@@ -52,6 +56,8 @@ func Declared(services map[string]grpc.ServiceInfo, tellable ...clusterv1.Caller
 type GuardConfig struct {
 	// Authenticate tells who calls.
 	Authenticate func(context.Context) (Caller, error)
+	// Starts is what the starts of a node's core are held against; nil: nothing is asked of nodes but who they are.
+	Starts *Starts
 	// Snapshots is the state of the cluster as it changes, by which streams are ended; nil: they are not.
 	Snapshots *event.Value[*cache.Snapshot]
 	// Now is the clock; nil: time.Now.
@@ -102,11 +108,18 @@ func (g *Guard) admit(ctx context.Context, rpc string) (context.Context, Caller,
 	if permissions == nil {
 		return nil, Caller{}, answer.Errorf(codes.Unavailable, "the curator is starting: try again")
 	}
-	caller, err := g.config.Authenticate(ctx)
+	permission := (*permissions)[rpc]
+	authenticate := g.config.Authenticate
+	if slices.Contains(permission.GetCallers(), clusterv1.Caller_CALLER_NEWCOMER) {
+		authenticate = Newcomer
+	}
+	caller, err := authenticate(ctx)
 	if err != nil {
 		return nil, Caller{}, err
 	}
-	err = permitted((*permissions)[rpc], rpc, caller)
+	if err = permitted(permission, rpc, caller); err == nil && caller.Kind == clusterv1.Caller_CALLER_NODE && g.config.Starts != nil {
+		caller, err = g.config.Starts.calling(ctx, caller)
+	}
 	if g.config.Told != nil {
 		g.config.Told(ctx, caller, err == nil)
 	}
@@ -142,6 +155,8 @@ func spell(callers []clusterv1.Caller) string {
 		switch caller {
 		case clusterv1.Caller_CALLER_NODE:
 			names = append(names, "nodes of the cluster")
+		case clusterv1.Caller_CALLER_NEWCOMER:
+			names = append(names, "machines that come")
 		case clusterv1.Caller_CALLER_OWNER:
 			names = append(names, "the cluster's owner")
 		case clusterv1.Caller_CALLER_OPERATOR:

@@ -3,19 +3,17 @@ package auth
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
-	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 )
 
 // hold runs a stream, and ends it when its caller is no longer the one who was admitted: the operator was revoked, the owner key replaced, or the
-// certificate has ended. Nodes are held by their own stream: it is what tells them that they are no longer members.
+// certificate has ended; the node was removed, or another start of its core has called. A newcomer is held by nothing but its own record, which is its call's.
 func (g *Guard) hold(ctx context.Context, caller Caller, handle func(context.Context) error) error {
-	if caller.Person == nil || g.config.Snapshots == nil {
+	if caller.Person == nil && caller.incarnation == nil || g.config.Snapshots == nil {
 		return handle(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -30,23 +28,25 @@ func (g *Guard) hold(ctx context.Context, caller Caller, handle func(context.Con
 	end(nil)
 	<-watched
 	if ended := (*endedError)(nil); errors.As(context.Cause(ctx), &ended) {
-		return answer.Errorf(codes.Unauthenticated, "%v", ended)
+		return ended.why
 	}
 	return err
 }
 
 // endedError says why a caller who was admitted is not any more.
-type endedError struct{ why string }
+type endedError struct{ why error }
 
-func (e *endedError) Error() string { return e.why }
+func (e *endedError) Error() string { return e.why.Error() }
+
+func (e *endedError) Unwrap() error { return e.why }
 
 // outlasted waits until a caller is not the one any more who was admitted, or until ctx is done, and then returns nil.
 func (g *Guard) outlasted(ctx context.Context, caller Caller) error {
-	if until := caller.Person.Until; !until.IsZero() {
-		left := until.Sub(g.config.Now())
+	if caller.Person != nil && !caller.Person.Until.IsZero() {
+		until := caller.Person.Until
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, left, &endedError{fmt.Sprintf("the certificate of %s ended at %s: renew it, and call again",
-			caller, until.UTC().Format(time.RFC3339))})
+		ctx, cancel = context.WithTimeoutCause(ctx, until.Sub(g.config.Now()), &endedError{unauthenticated(
+			"the certificate of %s ended at %s: renew it, and call again", caller, until.UTC().Format(time.RFC3339))})
 		defer cancel()
 	}
 	for watcher := g.config.Snapshots.Watch(); ; {
@@ -57,11 +57,22 @@ func (g *Guard) outlasted(ctx context.Context, caller Caller) error {
 			}
 			return nil
 		}
-		// The cache may be behind what the caller was admitted by.
-		if snapshot.Revision > caller.Person.Revision && !caller.Person.still(snapshot.State) {
-			return &endedError{fmt.Sprintf("%s is not what it was any more: the operator was revoked, or the owner key replaced", caller)}
+		if err := caller.outlived(snapshot.State); err != nil {
+			return &endedError{err}
 		}
 	}
+}
+
+// outlived returns why a caller is not the one any more who was admitted, in a later state of the cluster.
+func (c Caller) outlived(state *store.State) error {
+	if c.Person == nil {
+		return c.superseded(state)
+	}
+	// The cache may be behind what the caller was admitted by.
+	if state.Revision > c.Person.Revision && !c.Person.still(state) {
+		return unauthenticated("%s is not what it was any more: the operator was revoked, or the owner key replaced", c)
+	}
+	return nil
 }
 
 // admitted is the stream of a caller who was admitted.

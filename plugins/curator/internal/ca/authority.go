@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// svidLifetime bounds for how long a stolen node or curator key is worth something to one who cannot reach the cluster.
-	svidLifetime = 24 * time.Hour
+	// NodeLifetime bounds for how long a stolen node or curator key is worth something to one who cannot reach the cluster.
+	NodeLifetime = 24 * time.Hour
 	// clockSkew is by how much the clocks of the cluster's machines may differ.
 	clockSkew = time.Hour
 	// sessionSkew is by how much the clocks of two curators may differ for a certificate of one to be good for the other at once. It is short, since
@@ -133,7 +133,7 @@ func (a *Authority) IssueNode(key ed25519.PublicKey, now time.Time) ([][]byte, e
 }
 
 // IssueCurator issues the certificate with which a curator serves, with a new key: the SVID of its role, which also carries the DNS name
-// that only curators have.
+// that only curators have. The root follows it, so that a machine which knows no more of the cluster than a ticket's pins finds it there.
 func (a *Authority) IssueCurator(nodeID, role string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a *Authority) IssueCurator(nodeID, role string, now time.Time) (*tls.Certi
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw, a.certificate.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 // IssueSession issues the certificate of a person's session for a key of the person's own making: leaf first, DER. It is good as a client's
@@ -177,7 +177,7 @@ func (a *Authority) issueSVID(id *url.URL, subject pkix.Name, names []string, ke
 	return a.issue(&x509.Certificate{
 		Subject:     subject,
 		NotBefore:   now.Add(-clockSkew),
-		NotAfter:    now.Add(svidLifetime),
+		NotAfter:    now.Add(NodeLifetime),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		URIs:        []*url.URL{id},
 		DNSNames:    names,

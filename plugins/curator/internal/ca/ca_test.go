@@ -216,7 +216,7 @@ func TestServing(t *testing.T) {
 	began := time.Now()
 	now := began
 	k := &keys{authority: create(t, began)}
-	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now })
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,9 +255,44 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// When another root signs, the next handshake shows that, and not the next renewal.
+func TestServingFollows(t *testing.T) {
+	now := time.Now()
+	k := &keys{authority: create(t, now)}
+	var told [][]byte
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", time.Now, func(_ context.Context, certificate []byte, lifetime time.Duration) {
+		if told = append(told, certificate); lifetime < 23*time.Hour || lifetime > 24*time.Hour {
+			t.Errorf("it lives for %v", lifetime)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := serving.Follow(t.Context(), k.authority.Certificate()); changed || err != nil || k.reads != 1 {
+		t.Errorf("%v, %v, %d reads", changed, err, k.reads)
+	}
+	k.authority = create(t, now)
+	next := k.authority.Certificate()
+	k.err = errors.New("away")
+	if changed, err := serving.Follow(t.Context(), next); changed || !errors.Is(err, k.err) {
+		t.Errorf("%v, %v", changed, err)
+	}
+	k.err = nil
+	if changed, err := serving.Follow(t.Context(), next); !changed || err != nil {
+		t.Errorf("%v, %v", changed, err)
+	}
+	shown, err := handshake(t, serving, k.authority, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || string(told[1]) != string(shown.Raw) {
+		t.Errorf("%d certificates were told of", len(told))
+	}
+}
+
 func TestServingNeedsAFirst(t *testing.T) {
 	away := errors.New("away")
-	if _, err := ca.NewServing(t.Context(), &keys{err: away}, "reeve-01", "api", time.Now); !errors.Is(err, away) {
+	if _, err := ca.NewServing(t.Context(), &keys{err: away}, "reeve-01", "api", time.Now, nil); !errors.Is(err, away) {
 		t.Errorf("NewServing: %v", err)
 	}
 }
@@ -267,7 +302,7 @@ func TestServingBeforeTheRoot(t *testing.T) {
 	began := time.Now()
 	k := &keys{authority: create(t, began)}
 	now := time.Unix(60, 0)
-	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now })
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +321,7 @@ func TestServingAtAnyTime(t *testing.T) {
 	began := time.Now()
 	k := &keys{authority: create(t, began)}
 	now := began
-	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now })
+	serving, err := ca.NewServing(t.Context(), k, "reeve-01", "api", func() time.Time { return now }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

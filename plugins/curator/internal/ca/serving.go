@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,19 +17,23 @@ type Serving struct {
 	nodeID string
 	role   string
 	now    func() time.Time
+	issued func(ctx context.Context, certificate []byte, lifetime time.Duration)
 
 	renewing sync.Mutex // held by whoever renews
 
 	mu      sync.Mutex // guards what follows
 	current *tls.Certificate
 	renewAt time.Time
+	signer  []byte // the certificate of the authority that has signed current, DER
 }
 
 // NewServing returns the serving certificate of a role on a node, issued by the authority that keys holds at the time. It fails if the
 // first one cannot be issued, unless only the clock is in the way: a curator that ended of a wrong clock would not be there when the time is right. The
-// handshakes fail until then.
-func NewServing(ctx context.Context, keys Keys, nodeID, role string, now func() time.Time) (*Serving, error) {
-	s := &Serving{keys: keys, nodeID: nodeID, role: role, now: now}
+// handshakes fail until then. issued, if it is not nil, is told of every certificate before it serves.
+func NewServing(
+	ctx context.Context, keys Keys, nodeID, role string, now func() time.Time, issued func(ctx context.Context, certificate []byte, lifetime time.Duration),
+) (*Serving, error) {
+	s := &Serving{keys: keys, nodeID: nodeID, role: role, now: now, issued: issued}
 	var clock *ClockError
 	if err := s.renew(ctx); err != nil && !errors.As(err, &clock) {
 		return nil, err
@@ -51,6 +56,27 @@ func (s *Serving) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, 
 		current, _ = s.get()
 	}
 	return current, nil
+}
+
+// Follow has the certificate be one that an authority has signed, given by its own certificate (DER). It reports whether it was another one's.
+func (s *Serving) Follow(ctx context.Context, signing []byte) (changed bool, err error) {
+	signed := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return bytes.Equal(s.signer, signing)
+	}
+	if signed() {
+		return false, nil
+	}
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
+	if signed() { // a handshake was first
+		return true, nil
+	}
+	if err := s.renew(ctx); err != nil {
+		return false, err
+	}
+	return signed(), nil
 }
 
 // another returns a certificate in the place of one that is of no use.
@@ -88,8 +114,12 @@ func (s *Serving) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.issued != nil {
+		s.issued(ctx, certificate.Certificate[0], certificate.Leaf.NotAfter.Sub(now))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.signer = authority.Certificate()
 	s.current, s.renewAt = certificate, now.Add(certificate.Leaf.NotAfter.Sub(now)/2)
 	return nil
 }

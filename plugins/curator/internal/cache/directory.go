@@ -9,12 +9,14 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// directoryOf makes the directory, but for its revision: the nodes that are Up, with what they reported.
+// directoryOf makes the directory, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported.
 func directoryOf(state *store.State) *hostv1.Directory {
 	directory := new(hostv1.Directory)
 	for _, id := range state.NodeIDs() {
 		record := state.Nodes[id]
-		if record.GetState() != clusterv1.NodeState_NODE_STATE_UP {
+		switch record.GetState() {
+		case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
+		default:
 			continue
 		}
 		status := state.Statuses[id]

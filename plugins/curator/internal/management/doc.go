@@ -15,4 +15,11 @@
 //
 // A role is a name, a configuration and a generation. The generation of an assignment is that of the node's record at the time of the
 // change, so that a role that is taken away and given back is never mistaken for the one before.
+//
+// A role by which a node has a member of the consensus store does not go at once: its assignment is leaving until the store has let the member go, and internal/steward takes
+// it out then. A node that is decommissioned leaves in the same way, with all of its roles. One that is deleted goes at once, which is for nodes that are dead. Both
+// leave a tombstone: the record of a node stays, so that the node can be told.
+//
+// The cluster CA is rotated in three steps (RotateCA), of which none is taken before every member has come as far as it needs: a new one is trusted, then it
+// signs, then the old one is trusted no more.
 package management

@@ -57,6 +57,10 @@ func mayRemove(state *store.State, plugin *clusterv1.PluginRecord, change *store
 		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: no role that is assigned to a node would provide %s, without which the cluster cannot be managed",
 			plugin.GetName(), strings.Join(lost, " and "))
 	}
+	if members := slices.DeleteFunc(state.NodeIDs(), func(id string) bool { return !memberBy(state, state.Nodes[id], rules.RolesOf(plugin)) }); len(members) > 0 {
+		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: members of the consensus store run by it, on %s: take its role from these nodes first "+
+			"(`reeve node role remove`), and wait until they have left", plugin.GetName(), few(members))
+	}
 	if len(users) > 0 && !removeRoles {
 		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: nodes have roles of it: %s; take them from the nodes first, or with it (`reeve plugin remove %s --remove-roles`)",
 			plugin.GetName(), few(users), plugin.GetName())

@@ -29,7 +29,7 @@ func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest
 	}
 	wanted := &clusterv1.RoleAssignment{Role: request.GetRole(), Configuration: request.GetConfiguration()}
 	node, err := s.changeRoles(ctx, request, "configuration", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
-		return append(without(node.GetRoles(), wanted.GetRole()), wanted), nil
+		return append(without(staying(node), wanted.GetRole()), wanted), nil
 	})
 	if err != nil {
 		return nil, err
@@ -41,12 +41,12 @@ func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest
 // RemoveRole implements clusterv1.ManagementServiceServer.
 func (s *Service) RemoveRole(ctx context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
 	node, err := s.changeRoles(ctx, request, "", func(state *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
-		remaining := without(node.GetRoles(), request.GetRole())
-		if gone := len(remaining) == len(node.GetRoles()); gone && (!request.GetWipe() || !mayBeWiped(state, node, request.GetRole())) {
+		gone := assigned(node.GetRoles(), request.GetRole()) == nil
+		if gone && (!request.GetWipe() || !mayBeWiped(state, node, request.GetRole())) {
 			return nil, answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s; its roles are %s",
 				quote(request.GetRole()), node.GetId(), names(node.GetRoles()))
 		}
-		return remaining, nil
+		return without(staying(node), request.GetRole()), nil
 	})
 	if err != nil {
 		return nil, err
@@ -81,75 +81,61 @@ func (s *Service) SetRoles(ctx context.Context, request *clusterv1.SetRolesReque
 	return &clusterv1.SetRolesResponse{Node: node}, nil
 }
 
-// roleChange is a request that changes the roles of a node.
-type roleChange interface {
-	GetNodeId() string
-	GetDryRun() bool
-}
-
 // changeRoles makes one management write that replaces the roles of a node by those that wish returns, under the rules that every change of
 // roles is under. field is where a configuration is in the request, for messages. It returns the record as it then is.
 func (s *Service) changeRoles(
-	ctx context.Context, request roleChange, field string,
+	ctx context.Context, request nodeChange, field string,
 	wish func(*store.State, *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error),
 ) (*clusterv1.NodeRecord, error) {
-	var id string
-	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
-		var err error
-		if id, err = find(state, request.GetNodeId()); err != nil {
+	return s.changeNode(ctx, request, func(state *store.State, before *clusterv1.NodeRecord) (*clusterv1.NodeRecord, error) {
+		if err := mayHaveRoles(before); err != nil {
 			return nil, err
 		}
-		before := state.Nodes[id]
 		wanted, err := wish(state, before)
 		if err != nil {
 			return nil, err
 		}
-		after := assign(before, wanted, wiping(request))
-		if after == nil {
-			return nil, nil
-		}
-		if err := check(state, before, after, field); err != nil {
+		after, err := assign(state, before, wanted, wiping(request))
+		if err != nil || after == nil {
 			return nil, err
 		}
-		return &store.Change{Nodes: []*clusterv1.NodeRecord{after}}, nil
+		return after, check(state, before, after, field)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return state.Nodes[id], nil
 }
 
 // wiping is the roles whose data a request has the node remove.
-func wiping(request roleChange) []string {
+func wiping(request nodeChange) []string {
 	if removal, ok := request.(*clusterv1.RemoveRoleRequest); ok && removal.GetWipe() {
 		return []string{removal.GetRole()}
 	}
 	return nil
 }
 
-// assign returns the record with the wanted roles, and with those whose data the node removes, or nil if all that is what it has.
-func assign(before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment, wipe []string) *clusterv1.NodeRecord {
+// assign returns the record with the wanted roles, with those that have to leave first, and with those whose data the node removes, or nil if all that is what it
+// has.
+func assign(state *store.State, before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment, wipe []string) (*clusterv1.NodeRecord, error) {
 	after := proto.CloneOf(before)
 	after.Generation++
 	after.Roles = nil
-	changed := len(wanted) != len(before.GetRoles())
 	for _, assignment := range wanted {
 		had := assigned(before.GetRoles(), assignment.GetRole())
-		if had != nil && had.GetConfiguration() == assignment.GetConfiguration() {
-			after.Roles = append(after.Roles, had)
-			continue
+		if had.GetLeaving() && state.Left(before.GetId()) {
+			return nil, justLeft(before.GetId(), had.GetRole())
 		}
-		changed = true
-		after.Roles = append(after.Roles, &clusterv1.RoleAssignment{
-			Role: assignment.GetRole(), Configuration: assignment.GetConfiguration(), Generation: after.Generation,
-		})
+		next := &clusterv1.RoleAssignment{Role: assignment.GetRole(), Configuration: assignment.GetConfiguration(), Generation: after.GetGeneration()}
+		if had != nil && had.GetConfiguration() == assignment.GetConfiguration() {
+			next.Generation = had.GetGeneration()
+		}
+		after.Roles = append(after.Roles, next)
 	}
+	after.Roles = append(after.Roles, leavers(state, before, after.GetRoles())...)
 	after.WipedRoles = wiped(after, wipe...)
-	if !changed && slices.Equal(after.WipedRoles, before.GetWipedRoles()) {
-		return nil
-	}
 	slices.SortFunc(after.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
-	return after
+	same := func(a, b *clusterv1.RoleAssignment) bool { return proto.Equal(a, b) }
+	if slices.EqualFunc(after.GetRoles(), before.GetRoles(), same) && slices.Equal(after.GetWipedRoles(), before.GetWipedRoles()) {
+		return nil, nil
+	}
+	return after, nil
 }
 
 // check holds a changed record against the rules of the whole cluster.
@@ -186,10 +172,8 @@ func check(state *store.State, before, after *clusterv1.NodeRecord, field string
 	}
 	next := state.With(&store.Change{Nodes: []*clusterv1.NodeRecord{after}})
 	reasons := sentences(state, rules.Introduced(state, next))
-	for _, capability := range rules.Lost(state, next) {
-		reasons = append(reasons, fmt.Sprintf("node %s is the last of the cluster with a role that provides %s, without which the cluster cannot be managed: "+
-			"assign such a role to another node first", after.GetId(), capability))
-	}
+	reasons = append(reasons, lastOf(state, next, after.GetId())...)
+	reasons = append(reasons, rules.Unsafe(state, next)...)
 	if len(reasons) > 0 {
 		return answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(reasons, "; "))
 	}

@@ -33,6 +33,11 @@ type Store interface {
 	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 	Preview(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 	ListAudit(ctx context.Context, before uint64, limit int) (entries []*clusterv1.AuditEntry, more bool, err error)
+	ReadNextKey(ctx context.Context) ([]byte, error)
+	ReadNode(ctx context.Context, id string) (*store.State, error)
+	ReadTickets(ctx context.Context) (*store.State, error)
+	SweepTickets(ctx context.Context, revision int64, ids []string) error
+	ListIssued(ctx context.Context) ([]store.Issued, error)
 	ca.Keys
 }
 
@@ -68,8 +73,18 @@ func (s *Service) GetClusterInfo(ctx context.Context, _ *clusterv1.GetClusterInf
 		TrustDomain:    identity.TrustDomain(state.Cluster.GetClusterId()),
 		CaCertificates: state.CA,
 		OwnerPublicKey: state.Cluster.GetOwnerPublicKey(),
-		Nodes:          uint32(len(state.Nodes)),
+		Nodes:          standing(state),
 	}, nil
+}
+
+// standing is how many nodes there are that were not removed.
+func standing(state *store.State) (nodes uint32) {
+	for _, node := range state.Nodes {
+		if node.GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+			nodes++
+		}
+	}
+	return nodes
 }
 
 // ListNodes implements clusterv1.ManagementServiceServer.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,6 +32,8 @@ type Store interface {
 	ReadNode(ctx context.Context, id string) (*store.State, error)
 	PutStatus(ctx context.Context, status *clusterv1.NodeStatus) error
 	Beat(ctx context.Context, node string, ttl time.Duration) error
+	ReadRecords(ctx context.Context) (*store.State, error)
+	NoteIssued(ctx context.Context, issued store.Issued, lifetime time.Duration) error
 }
 
 var _ Store = (*store.Store)(nil)
@@ -39,6 +42,7 @@ var _ Store = (*store.Store)(nil)
 type Config struct {
 	Store     Store
 	Snapshots *event.Value[*cache.Snapshot]
+	Log       hclog.Logger
 	Now       func() time.Time
 	// HeartbeatTTL is in whole seconds; default DefaultHeartbeatTTL.
 	HeartbeatTTL time.Duration
@@ -110,6 +114,9 @@ func view(snapshot *cache.Snapshot, id string) (*clusterv1.WatchResponse, error)
 	if node == nil || snapshot.Cluster == nil {
 		return nil, gone(id)
 	}
+	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+		return nil, answer.Removed(node)
+	}
 	response := &clusterv1.WatchResponse{
 		Revision:       uint64(snapshot.Revision),
 		Node:           node,
@@ -119,16 +126,21 @@ func view(snapshot *cache.Snapshot, id string) (*clusterv1.WatchResponse, error)
 		Operators:      snapshot.OperatorList(),
 		Policy:         snapshot.Demands(),
 	}
-	// Only plugins that run: what waits offers no role yet.
+	response.Plugins = Plugins(snapshot.State, node)
+	return response, nil
+}
+
+// Plugins is the catalog entries of a node's roles as the node is given them, sorted by name. Only plugins that run: what waits offers no role yet.
+func Plugins(state *store.State, node *clusterv1.NodeRecord) (given []*clusterv1.PluginRecord) {
 	var plugins []*clusterv1.PluginRecord
 	for _, assignment := range node.GetRoles() {
-		if _, plugin := snapshot.Role(assignment.GetRole()); plugin != nil && !slices.Contains(plugins, plugin) {
+		if _, plugin := state.Role(assignment.GetRole()); plugin != nil && !slices.Contains(plugins, plugin) {
 			plugins = append(plugins, plugin)
-			response.Plugins = append(response.Plugins, forNodes(plugin))
+			given = append(given, forNodes(plugin))
 		}
 	}
-	slices.SortFunc(response.Plugins, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return response, nil
+	slices.SortFunc(given, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return given
 }
 
 // forNodes is what nodes are given of a plugin: all that they may run, and nothing that was not approved.
@@ -171,31 +183,6 @@ func (s *Service) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) 
 		return nil, err
 	}
 	return &clusterv1.HeartbeatResponse{TtlSeconds: uint32(s.config.HeartbeatTTL / time.Second)}, nil
-}
-
-// IssueSVID implements clusterv1.NodeServiceServer.
-func (s *Service) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) (*clusterv1.IssueSVIDResponse, error) {
-	id, err := callingNode(ctx)
-	if err != nil {
-		return nil, err
-	}
-	state, err := s.config.Store.ReadNode(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	node := state.Nodes[id]
-	if node == nil {
-		return nil, gone(id)
-	}
-	authority, err := ca.Load(ctx, s.config.Store)
-	if err != nil {
-		return nil, err
-	}
-	svid, err := authority.IssueNode(node.GetPublicKey(), s.config.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &clusterv1.IssueSVIDResponse{Svid: svid, CaCertificates: state.CA}, nil
 }
 
 func callingNode(ctx context.Context) (string, error) {

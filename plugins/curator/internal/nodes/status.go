@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 
@@ -17,6 +18,9 @@ const mostMissing = 64
 
 // mostOfStorage is how many sources of its CUK, and how many weaknesses, a node may name: more than there are.
 const mostOfStorage = 32
+
+// mostPins is how many certificates of the cluster CA a node may say that it trusts: more than there ever are.
+const mostPins = 16
 
 // checkStatus returns what is wrong with a status. All of it is shown to every node of the cluster.
 func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Problems) {
@@ -58,6 +62,17 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 		bounded(fmt.Sprintf("%s.missing[%d].reason", field, i), missing.GetReason())
 	}
 	problems = append(problems, checkStorage(field+".storage", status.GetStorage())...)
+	if n := len(status.GetCaPins()); n > mostPins {
+		add(field+".ca_pins", "there are %d certificates of the CA, at most %d fit", n, mostPins)
+	}
+	for i, pin := range status.GetCaPins() {
+		if len(pin) != sha256.Size {
+			add(fmt.Sprintf("%s.ca_pins[%d]", field, i), "it has %d bytes, want the %d of a SHA-256", len(pin), sha256.Size)
+		}
+		if i == mostPins {
+			break
+		}
+	}
 	if n := len(status.GetInstances()); n > limits.ReportedInstances {
 		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, limits.ReportedInstances)
 		return problems

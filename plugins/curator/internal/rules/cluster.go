@@ -66,6 +66,7 @@ func Introduced(before, after *store.State) []Violation {
 func nodeViolations(node *clusterv1.NodeRecord, offered map[string]*rolev1.RoleManifest) []Violation {
 	var violations []Violation
 	assigned := make([]*rolev1.RoleManifest, 0, len(node.GetRoles()))
+	leaving := make(map[string]bool)
 	for _, assignment := range node.GetRoles() {
 		role, ok := offered[assignment.GetRole()]
 		if !ok {
@@ -73,7 +74,11 @@ func nodeViolations(node *clusterv1.NodeRecord, offered map[string]*rolev1.RoleM
 			continue
 		}
 		assigned = append(assigned, role)
+		leaving[role.GetName()] = assignment.GetLeaving()
 	}
+	// A role that leaves is in the way of another one of its kind, and is nothing to build on any more.
+	violations = append(violations, rivals(node.GetId(), assigned)...)
+	assigned = slices.DeleteFunc(assigned, func(role *rolev1.RoleManifest) bool { return leaving[role.GetName()] })
 	for _, role := range assigned {
 		for _, requirement := range role.GetRequires() {
 			if !meets(assigned, role, requirement) {
@@ -81,7 +86,6 @@ func nodeViolations(node *clusterv1.NodeRecord, offered map[string]*rolev1.RoleM
 			}
 		}
 	}
-	violations = append(violations, rivals(node.GetId(), assigned)...)
 	if len(violations) > 0 {
 		return violations
 	}
@@ -178,7 +182,7 @@ func provided(state *store.State, capability string) bool {
 			continue
 		}
 		for _, assignment := range node.GetRoles() {
-			if role, _ := state.Role(assignment.GetRole()); slices.Contains(role.GetProvides(), capability) {
+			if !assignment.GetLeaving() && state.Provides(assignment.GetRole(), capability) {
 				return true
 			}
 		}

@@ -41,6 +41,9 @@ func KeyHolder(state *store.State, key []byte) string {
 			return "that of operator " + operator.GetName()
 		}
 	}
+	if node := JoinKeyHolder(state, key); node != nil {
+		return "the join key of node " + node.GetId()
+	}
 	if len(key) < 16 {
 		return ""
 	}

@@ -7,11 +7,14 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
+// CUKCluster is the source that is the cluster itself: a curator gives a node its CUK once the node's join key has proved it.
+const CUKCluster = "cluster"
+
 // CUKRecovery is the source that a policy cannot take away: what is left when all others are.
 const CUKRecovery = "recovery"
 
 // cukSources is from where a node may get the cluster's half of the key of its volume (CUK), sorted.
-var cukSources = []string{CUKRecovery, "tpm"}
+var cukSources = []string{CUKCluster, CUKRecovery, "tpm"}
 
 // Policy checks what is to be demanded of all nodes.
 func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
@@ -41,4 +44,9 @@ func CUKSources(wanted []string) []string {
 	sources := append(slices.Clone(wanted), CUKRecovery)
 	slices.Sort(sources)
 	return slices.Compact(sources)
+}
+
+// AllowsCUK reports whether a policy allows a source of the CUK.
+func AllowsCUK(policy *clusterv1.ClusterPolicy, source string) bool {
+	return len(policy.GetCukSources()) == 0 || slices.Contains(policy.GetCukSources(), source)
 }

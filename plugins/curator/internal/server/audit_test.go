@@ -98,7 +98,7 @@ func TestAudit(t *testing.T) {
 
 // Every RPC that declares it is kept, and a new one cannot be missed.
 func TestEveryAuditedCallIsKept(t *testing.T) {
-	c := newCluster(t)
+	c := newClusterOn(t, etcd, func(config *server.Config) { config.UnprovenBurst = 1000 })
 	for _, rpc := range rpcs(t) {
 		audited := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission).GetAudited()
 		for _, key := range []*operator{{key: c.owner}, {key: newKey(t)}} {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -63,10 +64,7 @@ func approval(waits *clusterv1.PluginRecord) *clusterv1.ApprovePluginRequest {
 // stored is the catalog as it is in the store, and the document that the store's own reconciler follows.
 func (c *cluster) stored() (*store.State, *consensusv1.DesiredState) {
 	c.t.Helper()
-	if c.reader == nil {
-		c.reader = c.client()
-	}
-	client := c.reader
+	client := c.reading()
 	state, err := store.New(store.Config{Client: client, ClusterUser: "curator"}).ReadRecords(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
@@ -80,6 +78,14 @@ func (c *cluster) stored() (*store.State, *consensusv1.DesiredState) {
 		c.t.Fatal(err)
 	}
 	return state, desired
+}
+
+// reading returns a client for what is read often.
+func (c *cluster) reading() *clientv3.Client {
+	if c.reader == nil {
+		c.reader = c.client()
+	}
+	return c.reader
 }
 
 func usersOf(desired *consensusv1.DesiredState) string {

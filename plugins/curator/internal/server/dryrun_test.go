@@ -88,20 +88,33 @@ func TestDryRun(t *testing.T) {
 	_, err = owner.RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: "alice", DryRun: true})
 	wantCode(t, err, codes.NotFound)
 
+	drained, err := owner.DrainNode(ctx, &clusterv1.DrainNodeRequest{NodeId: c.id, DryRun: true})
+	if err != nil || !drained.GetNode().GetDrained() {
+		t.Errorf("DrainNode: %v, %v", drained, err)
+	}
+	_, err = owner.DecommissionNode(ctx, &clusterv1.DecommissionNodeRequest{NodeId: c.id, DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition, "last of the cluster")
+	_, err = owner.DeleteNode(ctx, &clusterv1.DeleteNodeRequest{NodeId: c.id, Force: true, DryRun: true})
+	wantCode(t, err, codes.FailedPrecondition, "last of the cluster")
+	rotated, err := owner.RotateCA(ctx, &clusterv1.RotateCARequest{Step: clusterv1.CAStep_CA_STEP_PREPARE, DryRun: true})
+	if err != nil || rotated.GetPhase() != clusterv1.CAPhase_CA_PHASE_PREPARED {
+		t.Errorf("RotateCA: %v, %v", rotated, err)
+	}
+
 	after, err := records.ReadAll(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if after.Epoch != before.Epoch || !proto.Equal(after.Nodes[c.id], before.Nodes[c.id]) || len(after.Plugins) != len(before.Plugins) || len(after.Operators) != 1 ||
-		!proto.Equal(after.Plugins["extras"], before.Plugins["extras"]) || !proto.Equal(after.Plugins["lamp"], waits) || after.Policy != nil || len(after.Wiped) != 0 {
+		!proto.Equal(after.Plugins["extras"], before.Plugins["extras"]) || !proto.Equal(after.Plugins["lamp"], waits) || after.Policy != nil || len(after.Wiped) != 0 || len(after.CA) != 1 {
 		t.Errorf("something was changed: epoch %d, then %d", before.Epoch, after.Epoch)
 	}
-	for _, entry := range c.log(18) {
+	for _, entry := range c.log(22) {
 		if entry.GetParameters()["dry_run"] != "true" {
 			t.Errorf("%s does not say that it was a dry run", told(entry))
 		}
 	}
-	// Every request that could be one is one above.
+	// Every request that could be one is one above, or in TestDryRunsOfEnrolment.
 	var could []string
 	for _, rpc := range rpcs(t) {
 		if rpc.Input().Fields().ByName("dry_run") != nil {
@@ -109,7 +122,8 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	slices.Sort(could)
-	if got := strings.Join(could, " "); got != "AddOperator AddPlugin AddRole ApprovePlugin RemovePlugin RemoveRole RevokeOperator SetGrants SetPolicy SetRoles" {
+	if got := strings.Join(could, " "); got != "AcceptNode AddOperator AddPlugin AddRole ApproveNode ApprovePlugin CreateTicket "+
+		"DecommissionNode DeleteNode DrainNode RemovePlugin RemoveRole RevokeOperator RevokeTicket RotateCA SetGrants SetLabels SetPolicy SetRoles" {
 		t.Errorf("dry runs of %s", got)
 	}
 }

@@ -135,7 +135,7 @@ func TestWatch(t *testing.T) {
 	if both.GetDirectory().GetRevision() <= before {
 		t.Errorf("the directory's revision went from %d to %d", before, both.GetDirectory().GetRevision())
 	}
-	c.setState(identity.NodeID(public(second)), clusterv1.NodeState_NODE_STATE_DECOMMISSIONING)
+	c.setState(identity.NodeID(public(second)), clusterv1.NodeState_NODE_STATE_DECOMMISSIONED)
 	w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()) == 1 })
 }
 

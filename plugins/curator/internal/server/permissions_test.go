@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ func contains(s, text string) bool { return strings.Contains(s, text) }
 // it is what the RPC declares.
 func TestPermissions(t *testing.T) {
 	c := newCluster(t)
+	c.announce()
 	now := time.Now()
 	own, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client()}))
 	if err != nil {
@@ -84,6 +86,7 @@ func TestPermissions(t *testing.T) {
 		nobody  = clusterv1.Caller_CALLER_UNSPECIFIED
 		isNode  = clusterv1.Caller_CALLER_NODE
 		isOwner = clusterv1.Caller_CALLER_OWNER
+		removed = clusterv1.Caller(-1)
 	)
 	for _, caller := range []struct {
 		name        string
@@ -96,7 +99,8 @@ func TestPermissions(t *testing.T) {
 		{"an SVID of the cluster for a node without a record", svid(own, stranger, now), nobody, false},
 		{"an SVID of a role", roleSVID, nobody, false},
 		{"an SVID that has ended", svid(earlier, c.node, now.Add(-48*time.Hour)), nobody, false},
-		{"a node that was decommissioned", selfSigned(t, decommissioned), nobody, false},
+		{"a node that was decommissioned", selfSigned(t, decommissioned), removed, false},
+		{"a node that was decommissioned, by its SVID", svid(own, decommissioned, now), removed, false},
 		{"a node that is not approved", selfSigned(t, unapproved), nobody, false},
 		{"an owner's session of a foreign CA", session(foreign, ofOwner, now), nobody, false},
 		{"an operator's session of a foreign CA", session(foreign, ofOlga, now), nobody, false},
@@ -125,8 +129,15 @@ func TestPermissions(t *testing.T) {
 			conn := c.dial(c.curator, caller.certificate)
 			for _, rpc := range rpcs(t) {
 				permission := proto.GetExtension(rpc.Options(), clusterv1.E_Permission).(*clusterv1.Permission)
-				code := status.Code(call(t, conn, rpc))
+				err := call(t, conn, rpc)
+				code := status.Code(err)
+				if permission.GetCallers()[0] == clusterv1.Caller_CALLER_NEWCOMER {
+					asNewcomer(t, rpc, caller.certificate, caller.kind == removed, err)
+					continue
+				}
 				switch permitted := slices.Contains(permission.GetCallers(), caller.kind) && (permission.GetByKey() || !caller.byKey); {
+				case caller.kind == removed:
+					wantRemoved(t, err, identity.NodeID(public(decommissioned)), "decommissioned")
 				case caller.kind == nobody && code != codes.Unauthenticated:
 					t.Errorf("%s: %s, want %s", rpc.FullName(), code, codes.Unauthenticated)
 				case caller.kind != nobody && !permitted && code != codes.PermissionDenied:
@@ -156,6 +167,30 @@ func TestPermissions(t *testing.T) {
 	})
 }
 
+// asNewcomer checks the answer to an empty request of somebody who shows a certificate, to an RPC that is for newcomers. Who has shown a key was let in, whoever else
+// that key is of, and is refused for what the key is not; anybody else is nobody.
+func asNewcomer(t *testing.T, rpc protoreflect.MethodDescriptor, shown *tls.Certificate, removed bool, err error) {
+	t.Helper()
+	leaf, parseErr := x509.ParseCertificate(shown.Certificate[0])
+	if parseErr != nil {
+		t.Fatal(parseErr)
+	}
+	_, noKey := identity.PinnedKey(leaf)
+	code := status.Code(err)
+	switch byJoinKey := rpc.Name() == "Join"; {
+	case noKey != nil:
+		wantCode(t, err, codes.Unauthenticated, "self-signed")
+	case removed && !byJoinKey:
+		wantRemoved(t, err, identity.NodeID(leaf.PublicKey.(ed25519.PublicKey)), "decommissioned")
+	case rpc.Name() == "Register" && code == codes.Unauthenticated:
+		wantCode(t, err, codes.Unauthenticated, "ticket")
+	case slices.Contains([]codes.Code{codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented, codes.Unavailable, codes.Internal}, code):
+		t.Errorf("%s: %v, and whoever shows a key is permitted", rpc.FullName(), err)
+	case byJoinKey && code != codes.NotFound && code != codes.ResourceExhausted:
+		t.Errorf("%s with a key that is no join key: %v", rpc.FullName(), err)
+	}
+}
+
 // TestDeclaredPermissions pins what the proto files declare: nodes change nothing but what is their own, viewers nothing at all, and operators
 // neither who may do what nor which plugins there are.
 func TestDeclaredPermissions(t *testing.T) {
@@ -172,7 +207,13 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.AddPlugin": "OWNER audited", "ManagementService.AddOperator": "OWNER audited", "ManagementService.RevokeOperator": "OWNER audited",
 		"ManagementService.ApprovePlugin": "OWNER audited", "ManagementService.SetGrants": "OWNER audited", "ManagementService.RemovePlugin": "OWNER audited",
 		"ManagementService.GetPolicy": read, "ManagementService.SetPolicy": "OWNER audited",
-		"ManagementService.Login": "OWNER OPERATOR VIEWER by-key audited",
+		"ManagementService.Login":   "OWNER OPERATOR VIEWER by-key audited",
+		"NodeService.IssueRoleSVID": "NODE", "ManagementService.ListCertificates": read, "ManagementService.RotateCA": "OWNER audited",
+		"EnrolmentService.Register": "NEWCOMER audited", "EnrolmentService.Await": "NEWCOMER",
+		"EnrolmentService.Commit": "NEWCOMER audited", "EnrolmentService.Join": "NEWCOMER audited",
+		"ManagementService.CreateTicket": "OWNER audited", "ManagementService.ListTickets": read, "ManagementService.RevokeTicket": "OWNER audited",
+		"ManagementService.ApproveNode": "OWNER audited", "ManagementService.AcceptNode": "OWNER audited", "ManagementService.SetLabels": write,
+		"ManagementService.DrainNode": write, "ManagementService.DecommissionNode": "OWNER audited", "ManagementService.DeleteNode": "OWNER audited",
 	}
 	services := clusterv1.File_reeve_cluster_v1_cluster_proto.Services()
 	for i := range services.Len() {

@@ -202,8 +202,9 @@ func TestPolicyOfCUKSources(t *testing.T) {
 		{false, []string{"recovery", "recovery"}, []string{"recovery"}, 2},
 		{false, []string{"tpm"}, []string{"recovery", "tpm"}, 3},
 		{false, []string{"tpm", "recovery"}, []string{"recovery", "tpm"}, 3},
-		{true, nil, nil, 4},
-		{false, nil, nil, 4},
+		{false, []string{"tpm", "cluster"}, []string{"cluster", "recovery", "tpm"}, 4},
+		{true, nil, nil, 5},
+		{false, nil, nil, 5},
 	} {
 		policy, err := set(step.dryRun, step.wanted...)
 		if err != nil || !slices.Equal(policy.GetCukSources(), step.want) || policy.GetGeneration() != step.generation {
@@ -222,7 +223,7 @@ func TestPolicyOfCUKSources(t *testing.T) {
 			})
 		}
 	}
-	for _, sources := range [][]string{{"cluster"}, {""}, {"recovery", "Tpm"}, make([]string, 10_000), {strings.Repeat("x", 10_000)}} {
+	for _, sources := range [][]string{{"peers"}, {""}, {"recovery", "Tpm"}, make([]string, 10_000), {strings.Repeat("x", 10_000)}} {
 		_, err := set(false, sources...)
 		wantCode(t, err, codes.InvalidArgument, "policy.cuk_sources")
 		if len(err.Error()) > 1024 {

@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steward"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -50,8 +51,8 @@ type Config struct {
 	Health  *Health
 	// Now is the clock; default time.Now.
 	Now func() time.Time
-	// AnswerWithin, HeartbeatTTL and ProbeEvery are times that tests shorten; their defaults are documented where they are used.
-	AnswerWithin, HeartbeatTTL, ProbeEvery time.Duration
+	// AnswerWithin, HeartbeatTTL, ProbeEvery, StewardTTL and StewardSilence are times that tests shorten; their defaults are documented where they are used.
+	AnswerWithin, HeartbeatTTL, ProbeEvery, StewardTTL, StewardSilence time.Duration
 	// UnprovenBurst and UnprovenEvery are those of audit.Config.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
@@ -108,7 +109,7 @@ func Run(ctx context.Context, config Config) error {
 	if err := snapshot.CheckCluster(); err != nil {
 		return err
 	}
-	serving, err := ca.NewServing(ctx, records, config.NodeID, config.Role, config.Now)
+	serving, err := ca.NewServing(ctx, records, config.NodeID, config.Role, config.Now, noted(records, config))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -136,6 +137,14 @@ func Run(ctx context.Context, config Config) error {
 		workers.Go(func() { entrance.late(ctx, late) })
 	}
 	workers.Go(func() { probe(ctx, records, config, condition) })
+	workers.Go(func() { resign(ctx, followed.Snapshots(), serving, config.Log.Named("ca")) })
+	workers.Go(func() {
+		steward.Run(ctx, steward.Config{
+			Store: records, Snapshots: followed.Snapshots(), Curator: config.NodeID, Log: config.Log.Named("steward"), Now: config.Now,
+			Call: func(doing string, about map[string]string) store.Call { return audited.Own(doing, about) },
+			TTL:  config.StewardTTL, Silence: config.StewardSilence,
+		})
+	})
 	return serve(ctx, server, peers, door.inside, listener, late)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/enrolment"
 	"github.com/reeveproject/reeve/plugins/curator/internal/management"
 	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -48,6 +49,7 @@ const (
 // tellable is whom this server can tell.
 var tellable = []clusterv1.Caller{
 	clusterv1.Caller_CALLER_NODE, clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_OPERATOR, clusterv1.Caller_CALLER_VIEWER,
+	clusterv1.Caller_CALLER_NEWCOMER,
 }
 
 // newServer returns the gRPC server of the cluster API. It fails if an RPC does not declare who may call it.
@@ -55,11 +57,16 @@ func newServer(
 	ctx context.Context, config Config, records *store.Store, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, audited *audit.Log,
 	peers *peers,
 ) (*grpc.Server, error) {
+	starts := auth.NewStarts(auth.StartsConfig{Store: records, Log: config.Log.Named("starts"), Now: config.Now})
 	guard := auth.NewGuard(auth.GuardConfig{
+		Starts:       starts,
 		Authenticate: auth.NewAuthenticator(records, config.Now).Authenticate,
 		Snapshots:    snapshots,
 		Now:          config.Now,
 		Told: func(ctx context.Context, caller auth.Caller, admitted bool) {
+			if caller.Kind == clusterv1.Caller_CALLER_NEWCOMER {
+				return // a key is nobody, until the call has found out whose it is (internal/enrolment)
+			}
 			kind := clusterv1.Caller_CALLER_UNSPECIFIED
 			if admitted {
 				kind = caller.Kind
@@ -95,10 +102,14 @@ func newServer(
 		grpc.WaitForHandlers(true),
 	)
 	clusterv1.RegisterNodeServiceServer(server, nodes.NewService(nodes.Config{
-		Store: records, Snapshots: snapshots, Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
+		Store: records, Snapshots: snapshots, Log: config.Log.Named("nodes"), Now: config.Now, HeartbeatTTL: config.HeartbeatTTL,
 	}))
 	clusterv1.RegisterManagementServiceServer(server, management.NewService(management.Config{
 		Store: records, Snapshots: snapshots, Log: config.Log.Named("management"), Now: config.Now, LoggedIn: config.Metrics.LoggedIn,
+	}))
+	clusterv1.RegisterEnrolmentServiceServer(server, enrolment.NewService(enrolment.Config{
+		Store: records, Snapshots: snapshots, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,
+		CheckRoles: management.CheckRoles, LetIn: peers.letIn,
 	}))
 	var err error
 	if permissions, err = auth.Declared(server.GetServiceInfo(), tellable...); err != nil {

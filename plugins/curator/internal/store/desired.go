@@ -14,12 +14,11 @@ import (
 const CapabilityConsensus = "reeve.consensus.v1"
 
 // Desired computes what the consensus role should make true: a user for every granted ConsensusUser but clusterUser, which always is, and a
-// member on every node that is Up and is assigned a role that provides the store. Users that are not granted any more are in it no more, and are wiped if
+// member on every node that is Up and is assigned a role that provides the store and does not leave. Users that are not granted any more are in it no more, and are wiped if
 // that was asked for. It is a function of the records alone, so it is
 // computed again in every transaction that changes them.
 func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
 	desired := new(consensusv1.DesiredState)
-	providers := make(map[string]bool)
 	granted := make(map[string]bool)
 	for _, plugin := range state.Plugins {
 		for _, grants := range plugin.GetGrants() {
@@ -31,25 +30,14 @@ func Desired(state *State, clusterUser string) *consensusv1.DesiredState {
 				})
 			}
 		}
-		for _, role := range plugin.GetManifest().GetRoles() {
-			if slices.Contains(role.GetProvides(), CapabilityConsensus) {
-				providers[role.GetName()] = true
-			}
-		}
 	}
-	for id, node := range state.Nodes {
-		isMember := func(a *clusterv1.RoleAssignment) bool { return providers[a.GetRole()] }
-		if node.GetState() == clusterv1.NodeState_NODE_STATE_UP && slices.ContainsFunc(node.GetRoles(), isMember) {
-			desired.Members = append(desired.Members, id)
-		}
-	}
+	desired.Members = state.StoreNodes()
 	for _, user := range state.Wiped {
 		// Nobody loses keys who has a user, whatever the record says.
 		if user != clusterUser && !granted[user] {
 			desired.WipedUsers = append(desired.WipedUsers, user)
 		}
 	}
-	slices.Sort(desired.Members)
 	slices.Sort(desired.WipedUsers)
 	slices.SortFunc(desired.Users, func(a, b *consensusv1.DesiredUser) int {
 		return cmp.Compare(a.GetConsensusUser(), b.GetConsensusUser())

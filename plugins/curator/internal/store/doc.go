@@ -12,15 +12,23 @@
 //	cluster                  reeve.curator.v1.Cluster               makes the cluster; created once
 //	authority/certificates   reeve.curator.v1.CertificateAuthority  the cluster CA, public half
 //	authority/key            reeve.curator.v1.SigningKey            the cluster CA, private half
+//	authority/next           reeve.curator.v1.SigningKey            the private half of a cluster CA that is prepared and does not sign yet; absent: none is
 //	epoch                    reeve.curator.v1.Epoch                 counted up by every management write
 //	nodes/<node ID>          reeve.cluster.v1.NodeRecord            what the cluster decided about a node
 //	plugins/<plugin>         reeve.cluster.v1.PluginRecord          the catalog
 //	policy                   reeve.cluster.v1.ClusterPolicy         what the owner demands of all nodes; absent: what is the default
 //	wiped                    reeve.curator.v1.WipedUsers            whose keys the consensus role removes; absent: nobody's
 //	operators/<name>         reeve.cluster.v1.Operator              who may call the management service besides the owner
+//	tickets/<ticket ID>      reeve.curator.v1.Ticket                what new machines register with; its secret as a hash only
+//	cuk/<node ID>            reeve.curator.v1.UnlockKey             the cluster's half of the key of the node's volume
+//	incarnations/<node ID>   reeve.curator.v1.KnownIncarnation      the start of the core that is taken for the node; absent: the next one is
+//	refused/<node ID>        reeve.curator.v1.RefusedIncarnation    the start that was refused last; absent: none, or it was accepted
 //	status/<node ID>         reeve.cluster.v1.NodeStatus            what the node last said of itself
 //	heartbeat/<node ID>      reeve.curator.v1.Heartbeat             attached to the lease that the node's heartbeats renew
 //	consensus/desired        reeve.consensus.v1.DesiredState        what the consensus role is to make true
+//	consensus/state          reeve.consensus.v1.StoreState          how far it has come, as the consensus role itself writes
+//	issued/…                 reeve.curator.v1.IssuedCertificate     a certificate in use, attached to a lease of its lifetime
+//	steward/<lease>          the node of a curator that stands for election, attached to its lease
 //	audit/<shelf>/<entry>    reeve.cluster.v1.AuditEntry            the audit log, without sequence numbers
 //
 // Keys that are none of these are left alone, so that a later version can add some within the format.
@@ -38,11 +46,18 @@
 //
 // An entry of the audit log is in every such transaction: a change that the log knows nothing of cannot be made.
 //
+// What the consensus role tells is among what decisions are made from and compare, though nobody here writes it: who may leave the store is decided by who answers in it.
+//
+// What only one curator does at a time (internal/steward) is fenced (UpdateFenced): its transaction also compares the key that its election was won by, so
+// that a curator which has been superseded and does not know it yet writes nothing.
+//
 // # The audit log
 //
 // An entry is a key of its own, below the shelf that it belongs to, which is bounded for itself: what viewers and strangers do cannot push out what was
 // changed. Its sequence number is made of the revision at which the store created the key (ListAudit): no counter that writers would have to take turns
 // at, and no clock. The log comes first of all keys, and is neither read nor watched with the rest.
 //
-// Status and heartbeats change all the time and nothing is decided by them: they do not touch the epoch.
+// Status and heartbeats change all the time and nothing is decided by them: they do not touch the epoch. Nor does a node that starts.
+//
+// The halves of the keys of volumes are read for the one call that needs one (ReadCUK), and are part of no State. They go with their node.
 package store

@@ -14,6 +14,9 @@ var ErrNoNode = errors.New("the cluster has no record of the node")
 // ErrConflict says that other writes kept getting in between, as often as a write is tried.
 var ErrConflict = errors.New("other changes of the cluster got in the way every time: try again")
 
+// ErrFull says that the store has reached its quota, and takes nothing before there is room again.
+var ErrFull = errors.New("the consensus store is full")
+
 // UnavailableError says that the consensus store did not answer, in time or at all. Whether a write that met it was made is not known.
 type UnavailableError struct {
 	// Doing is what was being done, such as "read the records".

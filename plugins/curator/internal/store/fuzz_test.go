@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // FuzzDecode reads whatever may lie at a key: what is accepted is about that key, and is written as something that reads the same.
@@ -20,6 +22,10 @@ func FuzzDecode(f *testing.F) {
 		"cluster": first.Cluster, "authority/certificates": first.CA, "nodes/" + first.Node.GetId(): first.Node,
 		"plugins/curator": first.Plugins[1], "status/a": &clusterv1.NodeStatus{NodeId: "a"}, "heartbeat/a": first.Key,
 		"operators/alice": operator(f, "alice"), "policy": &clusterv1.ClusterPolicy{Generation: 2}, "wiped": &curatorv1.WipedUsers{ConsensusUsers: []string{"beam"}},
+		"tickets/0123456789abcdef": &curatorv1.Ticket{Id: "0123456789abcdef", SecretSha256: make([]byte, 32), Expires: timestamppb.Now()},
+		"incarnations/a":           &curatorv1.KnownIncarnation{Number: 1, Nonce: make([]byte, 16)}, "refused/a": &curatorv1.RefusedIncarnation{Number: 1},
+		"cuk/a": &curatorv1.UnlockKey{Cuk: make([]byte, 32)},
+		"consensus/state": &consensusv1.StoreState{DesiredRevision: 7, Members: []*consensusv1.StoreStateMember{{NodeId: first.Node.GetId(), MemberId: "8e9e05c52164694d", Healthy: true}}},
 	} {
 		value, err := store.Encode(record)
 		if err != nil {
@@ -44,8 +50,23 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("the record at %q is about %q", key, node.GetId())
 			}
 		}
+		if ticket, ok := record.(*curatorv1.Ticket); ok && (ticket.GetId() != strings.TrimPrefix(key, "tickets/") || len(ticket.GetSecretSha256()) != 32) {
+			t.Fatalf("the record at %q is about %v", key, ticket)
+		}
+		if strings.HasPrefix(key, "cuk/") {
+			t.Fatal("the key of a volume is part of the state")
+		}
 		if operator, ok := record.(*clusterv1.Operator); ok && (operator.GetName() != strings.TrimPrefix(key, "operators/") || len(operator.GetPublicKey()) != 32) {
 			t.Fatalf("the record at %q is about %v", key, operator)
+		}
+		if told, ok := record.(*consensusv1.StoreState); ok {
+			seen := make(map[string]bool)
+			for _, member := range told.GetMembers() {
+				if id := member.GetNodeId(); id != "" && seen[id] {
+					t.Fatalf("a node with two members was let through: %v", told)
+				}
+				seen[member.GetNodeId()] = true
+			}
 		}
 		again, err := store.Encode(record)
 		if err != nil {

@@ -17,12 +17,26 @@ const (
 	keyPolicy       = "policy"
 	keyWiped        = "wiped"
 	keyDesired      = consensusv1.DesiredStateKey
+	keyStoreState   = consensusv1.StoreStateKey
+	keyNextKey      = "authority/next"
+	keyElection     = "steward"
 
 	prefixNodes      = "nodes/"
 	prefixPlugins    = "plugins/"
 	prefixOperators  = "operators/"
 	prefixStatus     = "status/"
 	prefixHeartbeats = "heartbeat/"
+	prefixIssued     = "issued/"
+	prefixTickets    = "tickets/"
+
+	// prefixIncarnations is for the start of each node's core that is taken for the node, prefixRefused for the one that was refused last.
+	prefixIncarnations = "incarnations/"
+	prefixRefused      = "refused/"
+
+	// prefixUnlock is for the cluster's halves of the keys of volumes (CUK), and afterUnlock is where the keys behind them begin: whoever reads the state of the
+	// cluster leaves them out.
+	prefixUnlock = "cuk/"
+	afterUnlock  = "cuk0"
 
 	// prefixAudit comes before every other key, and firstRecord is where the others begin: the audit log is as large as all else and grows with every
 	// call, so whoever reads or watches the state of the cluster begins behind it.
@@ -36,9 +50,14 @@ func operatorKey(name string) string { return prefixOperators + name }
 func statusKey(id string) string     { return prefixStatus + id }
 func heartbeatKey(id string) string  { return prefixHeartbeats + id }
 
+func ticketKey(id string) string        { return prefixTickets + id }
+func unlockKey(node string) string      { return prefixUnlock + node }
+func incarnationKey(node string) string { return prefixIncarnations + node }
+func refusedKey(node string) string     { return prefixRefused + node }
+
 // split cuts a key into the prefix of its kind and the name below it. Keys of a single record have no name.
 func split(key string) (kind, name string) {
-	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixOperators, prefixStatus, prefixHeartbeats} {
+	for _, prefix := range []string{prefixNodes, prefixPlugins, prefixOperators, prefixStatus, prefixHeartbeats, prefixTickets, prefixIncarnations, prefixRefused} {
 		if rest, ok := strings.CutPrefix(key, prefix); ok {
 			return prefix, rest
 		}

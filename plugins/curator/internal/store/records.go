@@ -11,6 +11,7 @@ import (
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -31,6 +32,9 @@ func decode(key string, value []byte) (proto.Message, error) {
 			}
 			return nil
 		}
+	case keyStoreState:
+		told := new(consensusv1.StoreState)
+		record, check = told, func() error { return checkStoreState(told) }
 	case keyEpoch:
 		record = new(curatorv1.Epoch)
 	case keyPolicy:
@@ -56,6 +60,14 @@ func decode(key string, value []byte) (proto.Message, error) {
 		}
 	case prefixHeartbeats:
 		record = new(curatorv1.Heartbeat)
+	case prefixTickets:
+		ticket := new(curatorv1.Ticket)
+		record, check = ticket, func() error { return checkTicket(name, ticket) }
+	case prefixIncarnations:
+		incarnation := new(curatorv1.KnownIncarnation)
+		record, check = incarnation, func() error { return checkIncarnation(incarnation) }
+	case prefixRefused:
+		record = new(curatorv1.RefusedIncarnation)
 	default:
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // State is the state of the cluster at one revision of the store, or the part of it that was asked for. Nothing of it is changed once it was
@@ -21,6 +22,8 @@ type State struct {
 	Cluster *curatorv1.Cluster
 	// CA is the certificates of the cluster CA, DER, the signing one first.
 	CA [][]byte
+	// CAPrepared is whether the last certificate of CA is one that will sign, and not one that did.
+	CAPrepared bool
 	// Epoch counts the management writes.
 	Epoch uint64
 	// Nodes is by node ID, Plugins by name.
@@ -36,6 +39,15 @@ type State struct {
 	Statuses map[string]*clusterv1.NodeStatus
 	// Alive holds the IDs of the nodes whose heartbeat is fresh.
 	Alive map[string]bool
+	// Store is how far the consensus store has come, as its leader last told; nil: nobody knows.
+	Store *consensusv1.StoreState
+	// DesiredRevision is the revision that last wrote what the consensus store is to be; 0: it was not read.
+	DesiredRevision int64
+	// Tickets is by ID.
+	Tickets map[string]*curatorv1.Ticket
+	// Incarnations is the start of each node's core that is taken for the node, and Refused the one that was refused last, by node ID.
+	Incarnations map[string]*curatorv1.KnownIncarnation
+	Refused      map[string]*curatorv1.RefusedIncarnation
 	// Damaged is the records that could not be read, by key. They are missing from the rest.
 	Damaged map[string]error
 }
@@ -49,6 +61,10 @@ func newState(revision int64) *State {
 		Statuses:  make(map[string]*clusterv1.NodeStatus),
 		Alive:     make(map[string]bool),
 		Damaged:   make(map[string]error),
+
+		Tickets:      make(map[string]*curatorv1.Ticket),
+		Incarnations: make(map[string]*curatorv1.KnownIncarnation),
+		Refused:      make(map[string]*curatorv1.RefusedIncarnation),
 	}
 }
 
@@ -60,6 +76,9 @@ func (s *State) clone() *State {
 	c.Statuses = maps.Clone(s.Statuses)
 	c.Alive = maps.Clone(s.Alive)
 	c.Damaged = maps.Clone(s.Damaged)
+	c.Tickets = maps.Clone(s.Tickets)
+	c.Incarnations = maps.Clone(s.Incarnations)
+	c.Refused = maps.Clone(s.Refused)
 	return &c
 }
 
@@ -101,7 +120,7 @@ func (s *State) Node(id string) *clusterv1.Node {
 	if !ok {
 		return nil
 	}
-	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive[id]}
+	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive[id], Store: s.membership(record), Problem: s.problem(id)}
 }
 
 // With returns the state after a change.
@@ -127,6 +146,15 @@ func (s *State) With(change *Change) *State {
 	}
 	if change.Policy != nil {
 		after.Policy = change.Policy
+	}
+	for _, ticket := range change.Tickets {
+		after.Tickets[ticket.GetId()] = ticket
+	}
+	for _, id := range change.RevokedTickets {
+		delete(after.Tickets, id)
+	}
+	if change.Authority != nil {
+		after.CA, after.CAPrepared = change.Authority.CA.GetCertificates(), change.Authority.CA.GetPrepared()
 	}
 	after.Wiped = wiped(append(slices.Clone(s.Wiped), change.WipedUsers...), after.Plugins)
 	return after
@@ -175,8 +203,8 @@ func (s *State) Check() error {
 	}
 	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(s.Damaged)) {
-		// A node that reported nonsense must not stop the cluster's management.
-		if kind, _ := split(key); kind != prefixStatus {
+		// A node that reported nonsense, or a consensus role that did, must not stop the cluster's management.
+		if kind, _ := split(key); kind != prefixStatus && kind != keyStoreState && kind != prefixRefused && kind != prefixIncarnations {
 			problems = append(problems, s.Damaged[key])
 		}
 	}
@@ -189,7 +217,11 @@ func (s *State) remove(key string) {
 	case keyCluster:
 		s.Cluster = nil
 	case keyCertificates:
-		s.CA = nil
+		s.CA, s.CAPrepared = nil, false
+	case keyStoreState:
+		s.Store = nil
+	case keyDesired:
+		s.DesiredRevision = 0
 	case keyEpoch:
 		s.Epoch = 0
 	case keyPolicy:
@@ -206,6 +238,12 @@ func (s *State) remove(key string) {
 		delete(s.Statuses, name)
 	case prefixHeartbeats:
 		delete(s.Alive, name)
+	case prefixTickets:
+		delete(s.Tickets, name)
+	case prefixIncarnations:
+		delete(s.Incarnations, name)
+	case prefixRefused:
+		delete(s.Refused, name)
 	}
 }
 
@@ -213,6 +251,11 @@ func (s *State) remove(key string) {
 func (s *State) put(kv *mvccpb.KeyValue) {
 	key := string(kv.Key)
 	s.remove(key)
+	if key == keyDesired {
+		// What it says is computed from the other records; when it was written is what the consensus store answers.
+		s.DesiredRevision = kv.ModRevision
+		return
+	}
 	record, err := decode(key, kv.Value)
 	if err != nil {
 		s.Damaged[key] = err
@@ -222,7 +265,9 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 	case *curatorv1.Cluster:
 		s.Cluster = record
 	case *curatorv1.CertificateAuthority:
-		s.CA = record.GetCertificates()
+		s.CA, s.CAPrepared = record.GetCertificates(), record.GetPrepared()
+	case *consensusv1.StoreState:
+		s.Store = record
 	case *curatorv1.Epoch:
 		s.Epoch = record.GetNumber()
 	case *clusterv1.ClusterPolicy:
@@ -239,5 +284,11 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 		s.Statuses[name] = record
 	case *curatorv1.Heartbeat:
 		s.Alive[name] = true
+	case *curatorv1.Ticket:
+		s.Tickets[name] = record
+	case *curatorv1.KnownIncarnation:
+		s.Incarnations[name] = record
+	case *curatorv1.RefusedIncarnation:
+		s.Refused[name] = record
 	}
 }

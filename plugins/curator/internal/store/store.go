@@ -53,7 +53,9 @@ func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 	state, err := s.read(ctx, "read the cluster's records",
 		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyEpoch),
 		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()),
-		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped))
+		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped),
+		clientv3.OpGet(prefixTickets, clientv3.WithPrefix()),
+		clientv3.OpGet(keyStoreState), clientv3.OpGet(keyDesired))
 	return whole(state, err)
 }
 
@@ -62,10 +64,11 @@ func (s *Store) ReadCluster(ctx context.Context) (*State, error) {
 	return whole(s.ReadAll(ctx))
 }
 
-// ReadNode reads what says who a node is: cluster, CA, and the record of the node, if there is one.
+// ReadNode reads what says who a node is: cluster, CA, and the record of the node, if there is one, with what is known of its starts.
 func (s *Store) ReadNode(ctx context.Context, id string) (*State, error) {
 	state, err := s.read(ctx, "read the record of a node",
-		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(nodeKey(id)))
+		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(nodeKey(id)),
+		clientv3.OpGet(incarnationKey(id)), clientv3.OpGet(refusedKey(id)))
 	return whole(state, err)
 }
 
@@ -83,9 +86,10 @@ func (s *Store) ReadOperators(ctx context.Context) (*State, error) {
 	return whole(state, err)
 }
 
-// ReadAll reads everything but the audit log as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
+// ReadAll reads everything but the audit log and the keys of volumes as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
 func (s *Store) ReadAll(ctx context.Context) (*State, error) {
-	return s.read(ctx, "read the cluster's state", clientv3.OpGet(firstRecord, clientv3.WithFromKey()))
+	return s.read(ctx, "read the cluster's state",
+		clientv3.OpGet(firstRecord, clientv3.WithRange(prefixUnlock)), clientv3.OpGet(afterUnlock, clientv3.WithFromKey()))
 }
 
 // Probe asks the store for a linearizable answer, and so tells whether it has a quorum. It returns the epoch.

@@ -204,6 +204,15 @@ func TestUpdateComparesEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"the consensus store tells something else": func(t *testing.T, _ *store.Store, client *clientv3.Client) {
+			value, err := proto.Marshal(&consensusv1.StoreState{Members: []*consensusv1.StoreStateMember{{NodeId: "reeve-1"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Put(t.Context(), consensusv1.StoreStateKey, string(value)); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"a record is written past the epoch": func(t *testing.T, s *store.Store, client *clientv3.Client) {
 			value, err := proto.Marshal(plugin("past", ""))
 			if err != nil {

@@ -38,6 +38,15 @@ type Change struct {
 	Operators []*clusterv1.Operator
 	// Revoked is the names of operators whose records are removed.
 	Revoked []string
+	// Tickets is made, or has changed, and RevokedTickets is the IDs of those that are removed.
+	Tickets        []*curatorv1.Ticket
+	RevokedTickets []string
+	// Commitment is nil if no node commits itself.
+	Commitment *Commitment
+	// Accepted is the IDs of nodes of which the next start is taken for the node, whatever is known.
+	Accepted []string
+	// Authority is nil if the cluster CA stays as it is.
+	Authority *AuthorityChange
 }
 
 // Call is the call of the API that a change is made for.
@@ -52,6 +61,10 @@ type Call interface {
 // transaction, together with the entry of the call in the audit log, if nothing was decided in between; otherwise it reads again. decide may so
 // run several times; its error ends the update as it is, and a nil change too, without a write. Update returns the state that the change led to.
 func (s *Store) Update(ctx context.Context, call Call, decide func(*State) (*Change, error)) (*State, error) {
+	return s.update(ctx, call, nil, decide)
+}
+
+func (s *Store) update(ctx context.Context, call Call, fence *Fence, decide func(*State) (*Change, error)) (*State, error) {
 	entry := call.Entry()
 	if entry == nil {
 		return nil, errors.New("a change is to be made that the audit log would know nothing of: this is a mistake in the curator")
@@ -71,7 +84,7 @@ func (s *Store) Update(ctx context.Context, call Call, decide func(*State) (*Cha
 		if change == nil {
 			return state, nil
 		}
-		after, err := s.commit(ctx, state, change, entry)
+		after, err := s.commit(ctx, state, change, entry, fence)
 		switch {
 		case err == nil:
 			call.Kept()
@@ -107,6 +120,7 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	}
 	for _, node := range change.Nodes {
 		writes.put(nodeKey(node.GetId()), node)
+		forget(&writes, before.Nodes[node.GetId()], node)
 	}
 	for _, plugin := range change.Plugins {
 		writes.put(pluginKey(plugin.GetName()), plugin)
@@ -120,6 +134,18 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	if !slices.Equal(after.Wiped, before.Wiped) {
 		writes.put(keyWiped, &curatorv1.WipedUsers{ConsensusUsers: after.Wiped})
 	}
+	for _, ticket := range change.Tickets {
+		writes.put(ticketKey(ticket.GetId()), ticket)
+	}
+	for _, id := range change.RevokedTickets {
+		writes.delete(ticketKey(id))
+	}
+	for _, id := range change.Accepted {
+		writes.delete(incarnationKey(id))
+		writes.delete(refusedKey(id))
+	}
+	change.Commitment.write(&writes)
+	change.Authority.write(&writes)
 	for _, operator := range change.Operators {
 		writes.put(operatorKey(operator.GetName()), operator)
 	}
@@ -132,7 +158,7 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	return after, writes, writes.check()
 }
 
-func (s *Store) commit(ctx context.Context, before *State, change *Change, entry *clusterv1.AuditEntry) (*State, error) {
+func (s *Store) commit(ctx context.Context, before *State, change *Change, entry *clusterv1.AuditEntry, fence *Fence) (*State, error) {
 	after, writes, err := s.plan(before, change)
 	if err != nil {
 		return nil, err
@@ -144,26 +170,41 @@ func (s *Store) commit(ctx context.Context, before *State, change *Change, entry
 	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", before.Revision+1) }
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	response, err := s.client.Txn(bounded).If(
+	compares := []clientv3.Cmp{
 		unchanged(clientv3.ModRevision(keyEpoch)),
 		unchanged(clientv3.ModRevision(keyCluster)),
 		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
 		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
 		unchanged(clientv3.ModRevision(prefixOperators).WithPrefix()),
+		unchanged(clientv3.ModRevision(prefixTickets).WithPrefix()),
 		unchanged(clientv3.ModRevision(keyPolicy)),
 		unchanged(clientv3.ModRevision(keyWiped)),
+		unchanged(clientv3.ModRevision(keyCertificates)),
+		unchanged(clientv3.ModRevision(keyStoreState)),
 		// A deleted key has the revision 0 and is unchanged to all of the above.
 		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
 		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
-	).Then(writes.ops...).Commit()
+	}
+	var lookup []clientv3.Op
+	if fence != nil {
+		compares = append(compares, fence.compare())
+		lookup = append(lookup, clientv3.OpGet(fence.key))
+	}
+	response, err := s.client.Txn(bounded).If(compares...).Then(writes.ops...).Else(lookup...).Commit()
 	if err != nil {
 		return nil, s.failed(ctx, "write a change", err)
 	}
 	if !response.Succeeded {
+		if fence != nil && !fence.stands(response.Responses[0].GetResponseRange().GetKvs()) {
+			return nil, ErrFenced
+		}
 		return nil, ErrConflict
 	}
 	s.reach(response.Header)
 	after.Revision = response.Header.GetRevision()
+	if writes.has(keyDesired) {
+		after.DesiredRevision = after.Revision
+	}
 	return after, nil
 }
 
@@ -187,6 +228,10 @@ func (t *transaction) put(key string, record proto.Message) {
 func (t *transaction) delete(key string) {
 	t.bytes += len(key)
 	t.ops = append(t.ops, clientv3.OpDelete(key))
+}
+
+func (t *transaction) has(key string) bool {
+	return slices.ContainsFunc(t.ops, func(op clientv3.Op) bool { return string(op.KeyBytes()) == key })
 }
 
 func (t *transaction) check() error {

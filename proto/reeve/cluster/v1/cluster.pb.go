@@ -4842,13 +4842,14 @@ type AuditEntry struct {
 	// Grows with every entry.
 	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// Who called: "owner", "operator alice", "core of node reeve-…", or "unknown" where the caller proved nothing.
+	// Who called: "owner", "operator alice", "core of node reeve-…", or "unknown" where the caller proved nothing. "curator" where nobody called, and a curator did by itself
+	// what others had decided and waited for.
 	Caller string `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`
-	// As what the caller was let in; CALLER_UNSPECIFIED: it was not.
+	// As what the caller was let in; CALLER_UNSPECIFIED: it was not, or nobody called.
 	Kind Caller `protobuf:"varint,4,opt,name=kind,proto3,enum=reeve.cluster.v1.Caller" json:"kind,omitempty"`
 	// From where: host:port, or "local".
 	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
-	// Name of the RPC, such as "AddRole".
+	// Name of the RPC, such as "AddRole", or of what a curator did by itself: "RoleLeft", "NodeDecommissioned".
 	Rpc string `protobuf:"bytes,6,opt,name=rpc,proto3" json:"rpc,omitempty"`
 	// The fields of the request that are shown in audit logs.
 	Parameters map[string]string `protobuf:"bytes,7,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -456,7 +456,9 @@ type NodeRecord struct {
 	// Whether the node's roles are held back, but for those that the cluster itself runs on (consensus, curator).
 	Drained bool `protobuf:"varint,11,opt,name=drained,proto3" json:"drained,omitempty"`
 	// Since when the node is in its state.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
+	// How it came to leave; absent while nobody has decided that it should.
+	Removal       *Removal `protobuf:"bytes,13,opt,name=removal,proto3" json:"removal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -575,6 +577,76 @@ func (x *NodeRecord) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *NodeRecord) GetRemoval() *Removal {
+	if x != nil {
+		return x.Removal
+	}
+	return nil
+}
+
+// Removal is what somebody decided about a node that leaves, or has left.
+type Removal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who decided it: "owner", or "operator alice".
+	By   string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// Whether the node was deleted, without waiting for anything; otherwise it was decommissioned.
+	Deleted       bool `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Removal) Reset() {
+	*x = Removal{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Removal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Removal) ProtoMessage() {}
+
+func (x *Removal) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Removal.ProtoReflect.Descriptor instead.
+func (*Removal) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Removal) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Removal) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Removal) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
+}
+
 // Registration is what a machine said of itself, and showed, when it registered. Nothing of it but the key and the ticket is proven.
 type Registration struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -600,7 +672,7 @@ type Registration struct {
 
 func (x *Registration) Reset() {
 	*x = Registration{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +684,7 @@ func (x *Registration) String() string {
 func (*Registration) ProtoMessage() {}
 
 func (x *Registration) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[1]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +697,7 @@ func (x *Registration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Registration.ProtoReflect.Descriptor instead.
 func (*Registration) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Registration) GetTicketId() string {
@@ -717,7 +789,7 @@ type Ticket struct {
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +801,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[2]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +814,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Ticket) GetId() string {
@@ -833,7 +905,7 @@ type TicketText struct {
 
 func (x *TicketText) Reset() {
 	*x = TicketText{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +917,7 @@ func (x *TicketText) String() string {
 func (*TicketText) ProtoMessage() {}
 
 func (x *TicketText) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[3]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +930,7 @@ func (x *TicketText) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketText.ProtoReflect.Descriptor instead.
 func (*TicketText) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TicketText) GetTicketId() string {
@@ -910,7 +982,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +994,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[4]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1007,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Incarnation) GetNumber() uint64 {
@@ -968,7 +1040,7 @@ type RoleAssignment struct {
 
 func (x *RoleAssignment) Reset() {
 	*x = RoleAssignment{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1052,7 @@ func (x *RoleAssignment) String() string {
 func (*RoleAssignment) ProtoMessage() {}
 
 func (x *RoleAssignment) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[5]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1065,7 @@ func (x *RoleAssignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleAssignment.ProtoReflect.Descriptor instead.
 func (*RoleAssignment) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RoleAssignment) GetRole() string {
@@ -1051,7 +1123,7 @@ type PluginRecord struct {
 
 func (x *PluginRecord) Reset() {
 	*x = PluginRecord{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1135,7 @@ func (x *PluginRecord) String() string {
 func (*PluginRecord) ProtoMessage() {}
 
 func (x *PluginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[6]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1148,7 @@ func (x *PluginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginRecord.ProtoReflect.Descriptor instead.
 func (*PluginRecord) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PluginRecord) GetName() string {
@@ -1170,7 +1242,7 @@ type PluginVersion struct {
 
 func (x *PluginVersion) Reset() {
 	*x = PluginVersion{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1254,7 @@ func (x *PluginVersion) String() string {
 func (*PluginVersion) ProtoMessage() {}
 
 func (x *PluginVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[7]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1267,7 @@ func (x *PluginVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginVersion.ProtoReflect.Descriptor instead.
 func (*PluginVersion) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PluginVersion) GetVersion() string {
@@ -1241,7 +1313,7 @@ type ClusterPolicy struct {
 
 func (x *ClusterPolicy) Reset() {
 	*x = ClusterPolicy{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1325,7 @@ func (x *ClusterPolicy) String() string {
 func (*ClusterPolicy) ProtoMessage() {}
 
 func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1338,7 @@ func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicy.ProtoReflect.Descriptor instead.
 func (*ClusterPolicy) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClusterPolicy) GetIsolation() IsolationPolicy {
@@ -1303,7 +1375,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1387,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1400,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Missing) GetName() string {
@@ -1358,7 +1430,7 @@ type RoleGrants struct {
 
 func (x *RoleGrants) Reset() {
 	*x = RoleGrants{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1442,7 @@ func (x *RoleGrants) String() string {
 func (*RoleGrants) ProtoMessage() {}
 
 func (x *RoleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1455,7 @@ func (x *RoleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleGrants.ProtoReflect.Descriptor instead.
 func (*RoleGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RoleGrants) GetRole() string {
@@ -1426,14 +1498,17 @@ type NodeStatus struct {
 	Missing []*Missing     `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`
 	Storage *StorageStatus `protobuf:"bytes,10,opt,name=storage,proto3" json:"storage,omitempty"`
 	// The node's membership of its cluster, as it sees it, with the reason and since when.
-	Membership    *v11.Membership `protobuf:"bytes,11,opt,name=membership,proto3" json:"membership,omitempty"`
+	Membership *v11.Membership `protobuf:"bytes,11,opt,name=membership,proto3" json:"membership,omitempty"`
+	// The certificates of the cluster CA that the node trusts, as SHA-256 of their public keys (SubjectPublicKeyInfo, DER), sorted. A CA signs only once every node
+	// has said that it trusts it.
+	CaPins        [][]byte `protobuf:"bytes,12,rep,name=ca_pins,json=caPins,proto3" json:"ca_pins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1520,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1533,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1538,6 +1613,13 @@ func (x *NodeStatus) GetMembership() *v11.Membership {
 	return nil
 }
 
+func (x *NodeStatus) GetCaPins() [][]byte {
+	if x != nil {
+		return x.CaPins
+	}
+	return nil
+}
+
 // StorageStatus is the state of a node's volume and of what keeps its keys.
 type StorageStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1566,7 +1648,7 @@ type StorageStatus struct {
 
 func (x *StorageStatus) Reset() {
 	*x = StorageStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1660,7 @@ func (x *StorageStatus) String() string {
 func (*StorageStatus) ProtoMessage() {}
 
 func (x *StorageStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1673,7 @@ func (x *StorageStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageStatus.ProtoReflect.Descriptor instead.
 func (*StorageStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StorageStatus) GetState() StorageState {
@@ -1677,7 +1759,7 @@ type CukSource struct {
 
 func (x *CukSource) Reset() {
 	*x = CukSource{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +1771,7 @@ func (x *CukSource) String() string {
 func (*CukSource) ProtoMessage() {}
 
 func (x *CukSource) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1784,7 @@ func (x *CukSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CukSource.ProtoReflect.Descriptor instead.
 func (*CukSource) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CukSource) GetName() string {
@@ -1761,7 +1843,7 @@ type InstanceStatus struct {
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1855,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1868,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -1929,7 +2011,7 @@ type RolledBack struct {
 
 func (x *RolledBack) Reset() {
 	*x = RolledBack{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2023,7 @@ func (x *RolledBack) String() string {
 func (*RolledBack) ProtoMessage() {}
 
 func (x *RolledBack) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2036,7 @@ func (x *RolledBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
 func (*RolledBack) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RolledBack) GetVersion() string {
@@ -2011,7 +2093,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2105,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2118,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -2128,7 +2210,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2222,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2235,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Operator) GetName() string {
@@ -2216,7 +2298,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2310,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2323,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -2295,7 +2377,7 @@ type StoreMembership struct {
 
 func (x *StoreMembership) Reset() {
 	*x = StoreMembership{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2389,7 @@ func (x *StoreMembership) String() string {
 func (*StoreMembership) ProtoMessage() {}
 
 func (x *StoreMembership) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2402,7 @@ func (x *StoreMembership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMembership.ProtoReflect.Descriptor instead.
 func (*StoreMembership) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreMembership) GetMemberId() string {
@@ -2355,7 +2437,7 @@ var File_reeve_cluster_v1_records_proto protoreflect.FileDescriptor
 
 const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\xd2\x04\n" +
+	"\x1ereeve/cluster/v1/records.proto\x12\x10reeve.cluster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x87\x05\n" +
 	"\n" +
 	"NodeRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
@@ -2374,10 +2456,15 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\fregistration\x18\n" +
 	" \x01(\v2\x1e.reeve.cluster.v1.RegistrationR\fregistration\x12\x18\n" +
 	"\adrained\x18\v \x01(\bR\adrained\x120\n" +
-	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x1a9\n" +
+	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x123\n" +
+	"\aremoval\x18\r \x01(\v2\x19.reeve.cluster.v1.RemovalR\aremoval\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"c\n" +
+	"\aRemoval\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\"\xbc\x02\n" +
 	"\fRegistration\x12\x1b\n" +
 	"\tticket_id\x18\x01 \x01(\tR\bticketId\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12\x1c\n" +
@@ -2462,7 +2549,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"RoleGrants\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12%\n" +
 	"\x0econsensus_user\x18\x02 \x01(\tR\rconsensusUser\x12,\n" +
-	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xf4\x03\n" +
+	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\x8d\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
@@ -2479,7 +2566,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	" \x01(\v2\x1f.reeve.cluster.v1.StorageStatusR\astorage\x129\n" +
 	"\n" +
 	"membership\x18\v \x01(\v2\x19.reeve.host.v1.MembershipR\n" +
-	"membership\"\xd2\x02\n" +
+	"membership\x12\x17\n" +
+	"\aca_pins\x18\f \x03(\fR\x06caPins\"\xd2\x02\n" +
 	"\rStorageStatus\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.reeve.cluster.v1.StorageStateR\x05state\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
@@ -2618,7 +2706,7 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
 	(IsolationPolicy)(0),          // 1: reeve.cluster.v1.IsolationPolicy
@@ -2628,93 +2716,96 @@ var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(Isolation)(0),                // 5: reeve.cluster.v1.Isolation
 	(OperatorRole)(0),             // 6: reeve.cluster.v1.OperatorRole
 	(*NodeRecord)(nil),            // 7: reeve.cluster.v1.NodeRecord
-	(*Registration)(nil),          // 8: reeve.cluster.v1.Registration
-	(*Ticket)(nil),                // 9: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),            // 10: reeve.cluster.v1.TicketText
-	(*Incarnation)(nil),           // 11: reeve.cluster.v1.Incarnation
-	(*RoleAssignment)(nil),        // 12: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 13: reeve.cluster.v1.PluginRecord
-	(*PluginVersion)(nil),         // 14: reeve.cluster.v1.PluginVersion
-	(*ClusterPolicy)(nil),         // 15: reeve.cluster.v1.ClusterPolicy
-	(*Missing)(nil),               // 16: reeve.cluster.v1.Missing
-	(*RoleGrants)(nil),            // 17: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 18: reeve.cluster.v1.NodeStatus
-	(*StorageStatus)(nil),         // 19: reeve.cluster.v1.StorageStatus
-	(*CukSource)(nil),             // 20: reeve.cluster.v1.CukSource
-	(*InstanceStatus)(nil),        // 21: reeve.cluster.v1.InstanceStatus
-	(*RolledBack)(nil),            // 22: reeve.cluster.v1.RolledBack
-	(*Failure)(nil),               // 23: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 24: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 25: reeve.cluster.v1.Node
-	(*StoreMembership)(nil),       // 26: reeve.cluster.v1.StoreMembership
-	nil,                           // 27: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 28: reeve.cluster.v1.Ticket.LabelsEntry
-	nil,                           // 29: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 30: reeve.cluster.v1.PluginVersion.DigestsEntry
-	nil,                           // 31: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 33: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 34: reeve.role.v1.Grant
-	(*v11.Membership)(nil),        // 35: reeve.host.v1.Membership
-	(v11.InstanceState)(0),        // 36: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 37: reeve.role.v1.Endpoint
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*Removal)(nil),               // 8: reeve.cluster.v1.Removal
+	(*Registration)(nil),          // 9: reeve.cluster.v1.Registration
+	(*Ticket)(nil),                // 10: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),            // 11: reeve.cluster.v1.TicketText
+	(*Incarnation)(nil),           // 12: reeve.cluster.v1.Incarnation
+	(*RoleAssignment)(nil),        // 13: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 14: reeve.cluster.v1.PluginRecord
+	(*PluginVersion)(nil),         // 15: reeve.cluster.v1.PluginVersion
+	(*ClusterPolicy)(nil),         // 16: reeve.cluster.v1.ClusterPolicy
+	(*Missing)(nil),               // 17: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 18: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 19: reeve.cluster.v1.NodeStatus
+	(*StorageStatus)(nil),         // 20: reeve.cluster.v1.StorageStatus
+	(*CukSource)(nil),             // 21: reeve.cluster.v1.CukSource
+	(*InstanceStatus)(nil),        // 22: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 23: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 24: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 25: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 26: reeve.cluster.v1.Node
+	(*StoreMembership)(nil),       // 27: reeve.cluster.v1.StoreMembership
+	nil,                           // 28: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 29: reeve.cluster.v1.Ticket.LabelsEntry
+	nil,                           // 30: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 31: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 32: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 34: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 35: reeve.role.v1.Grant
+	(*v11.Membership)(nil),        // 36: reeve.host.v1.Membership
+	(v11.InstanceState)(0),        // 37: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 38: reeve.role.v1.Endpoint
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	27, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	12, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	32, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	8,  // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
-	32, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
-	12, // 6: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	32, // 7: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
-	32, // 8: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
-	32, // 9: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
-	28, // 10: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
-	29, // 11: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	33, // 12: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	17, // 13: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	32, // 14: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	14, // 15: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
-	14, // 16: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
-	17, // 17: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
-	30, // 18: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
-	33, // 19: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
-	32, // 20: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
-	1,  // 21: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
-	34, // 22: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	5,  // 23: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	21, // 24: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	32, // 25: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	16, // 26: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	19, // 27: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
-	35, // 28: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
-	3,  // 29: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
-	20, // 30: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
-	4,  // 31: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
-	36, // 32: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	37, // 33: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	31, // 34: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	32, // 35: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	32, // 36: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	23, // 37: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	32, // 38: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	2,  // 39: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	22, // 40: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	32, // 41: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	32, // 42: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	38, // 43: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	6,  // 44: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	32, // 45: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	7,  // 46: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	18, // 47: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	26, // 48: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	28, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	13, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	33, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	9,  // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
+	33, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
+	8,  // 6: reeve.cluster.v1.NodeRecord.removal:type_name -> reeve.cluster.v1.Removal
+	33, // 7: reeve.cluster.v1.Removal.time:type_name -> google.protobuf.Timestamp
+	13, // 8: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	33, // 9: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
+	33, // 10: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
+	33, // 11: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
+	29, // 12: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
+	30, // 13: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	34, // 14: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	18, // 15: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	33, // 16: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	15, // 17: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
+	15, // 18: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
+	18, // 19: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	31, // 20: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	34, // 21: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	33, // 22: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	1,  // 23: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
+	35, // 24: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	5,  // 25: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	22, // 26: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	33, // 27: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	17, // 28: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	20, // 29: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	36, // 30: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
+	3,  // 31: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	21, // 32: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	4,  // 33: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	37, // 34: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	38, // 35: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	32, // 36: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	33, // 37: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	33, // 38: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	24, // 39: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	33, // 40: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	2,  // 41: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	23, // 42: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	33, // 43: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	33, // 44: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	39, // 45: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	6,  // 46: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	33, // 47: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	7,  // 48: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	19, // 49: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	27, // 50: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -2722,14 +2813,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[16].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -108,7 +108,9 @@ func (x *Cluster) GetCreated() *timestamppb.Timestamp {
 type CertificateAuthority struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The certificates that are trusted, DER. The first is the one that signs.
-	Certificates  [][]byte `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	Certificates [][]byte `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	// Whether the last of several certificates is one that will sign, and not one that did: the rotation is prepared, and not active yet.
+	Prepared      bool `protobuf:"varint,2,opt,name=prepared,proto3" json:"prepared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +150,13 @@ func (x *CertificateAuthority) GetCertificates() [][]byte {
 		return x.Certificates
 	}
 	return nil
+}
+
+func (x *CertificateAuthority) GetPrepared() bool {
+	if x != nil {
+		return x.Prepared
+	}
+	return false
 }
 
 // SigningKey is the private half of the cluster CA.
@@ -324,6 +333,52 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_reeve_curator_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
+// IssuedCertificate is a certificate in use. Its key lives as long as the certificate is valid.
+type IssuedCertificate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DER.
+	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IssuedCertificate) Reset() {
+	*x = IssuedCertificate{}
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssuedCertificate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssuedCertificate) ProtoMessage() {}
+
+func (x *IssuedCertificate) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_curator_v1_state_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssuedCertificate.ProtoReflect.Descriptor instead.
+func (*IssuedCertificate) Descriptor() ([]byte, []int) {
+	return file_reeve_curator_v1_state_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *IssuedCertificate) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
 var File_reeve_curator_v1_state_proto protoreflect.FileDescriptor
 
 const file_reeve_curator_v1_state_proto_rawDesc = "" +
@@ -335,9 +390,10 @@ const file_reeve_curator_v1_state_proto_rawDesc = "" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12(\n" +
 	"\x10owner_public_key\x18\x03 \x01(\fR\x0eownerPublicKey\x121\n" +
 	"\x15first_node_public_key\x18\x04 \x01(\fR\x12firstNodePublicKey\x124\n" +
-	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\":\n" +
+	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"V\n" +
 	"\x14CertificateAuthority\x12\"\n" +
-	"\fcertificates\x18\x01 \x03(\fR\fcertificates\"-\n" +
+	"\fcertificates\x18\x01 \x03(\fR\fcertificates\x12\x1a\n" +
+	"\bprepared\x18\x02 \x01(\bR\bprepared\"-\n" +
 	"\n" +
 	"SigningKey\x12\x1f\n" +
 	"\vprivate_key\x18\x01 \x01(\fR\n" +
@@ -347,7 +403,9 @@ const file_reeve_curator_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"WipedUsers\x12'\n" +
 	"\x0fconsensus_users\x18\x01 \x03(\tR\x0econsensusUsers\"\v\n" +
-	"\tHeartbeatBSZQgithub.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1;curatorv1b\x06proto3"
+	"\tHeartbeat\"5\n" +
+	"\x11IssuedCertificate\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificateBSZQgithub.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1;curatorv1b\x06proto3"
 
 var (
 	file_reeve_curator_v1_state_proto_rawDescOnce sync.Once
@@ -361,7 +419,7 @@ func file_reeve_curator_v1_state_proto_rawDescGZIP() []byte {
 	return file_reeve_curator_v1_state_proto_rawDescData
 }
 
-var file_reeve_curator_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_reeve_curator_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_reeve_curator_v1_state_proto_goTypes = []any{
 	(*Cluster)(nil),               // 0: reeve.curator.v1.Cluster
 	(*CertificateAuthority)(nil),  // 1: reeve.curator.v1.CertificateAuthority
@@ -369,10 +427,11 @@ var file_reeve_curator_v1_state_proto_goTypes = []any{
 	(*Epoch)(nil),                 // 3: reeve.curator.v1.Epoch
 	(*WipedUsers)(nil),            // 4: reeve.curator.v1.WipedUsers
 	(*Heartbeat)(nil),             // 5: reeve.curator.v1.Heartbeat
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(*IssuedCertificate)(nil),     // 6: reeve.curator.v1.IssuedCertificate
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_reeve_curator_v1_state_proto_depIdxs = []int32{
-	6, // 0: reeve.curator.v1.Cluster.created:type_name -> google.protobuf.Timestamp
+	7, // 0: reeve.curator.v1.Cluster.created:type_name -> google.protobuf.Timestamp
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -391,7 +450,7 @@ func file_reeve_curator_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_curator_v1_state_proto_rawDesc), len(file_reeve_curator_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

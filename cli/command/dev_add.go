@@ -1,0 +1,89 @@
+package command
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
+)
+
+// ticketSeconds is how long the ticket of a node is good that is made in a dev directory: it is shown within moments, and once.
+const ticketSeconds = 600
+
+// add makes nodes that are not there yet, each with a ticket of its own that approves it, and starts them.
+func (f *fleet) add(ctx context.Context, numbers []int) error {
+	tickets, err := f.tickets(ctx, numbers)
+	if err != nil {
+		return err
+	}
+	for i, number := range numbers {
+		directory, err := f.first.MakeNode(number, tickets[i], f.options.plan.Volume, f.c.Places)
+		if err != nil {
+			return err
+		}
+		if err := f.start(ctx, directory); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tickets has the cluster make a ticket for each of some nodes, and lets their roles hostsfile keep the files of the nodes.
+func (f *fleet) tickets(ctx context.Context, numbers []int) ([]string, error) {
+	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cluster.Close() }()
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	if err := f.grantHosts(ctx, cluster, management, numbers); err != nil {
+		return nil, err
+	}
+	var texts []string
+	for _, number := range numbers {
+		made, err := makeTicket(ctx, management, &clusterv1.CreateTicketRequest{
+			LifetimeSeconds: ticketSeconds, Uses: 1, Roles: dev.Asks(number), AutoApprove: true, Note: "reeve dev up: " + f.first.Path,
+		})
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, made.Text)
+	}
+	return texts, nil
+}
+
+// grantHosts grants the role hostsfile the files of nodes: what is granted is the whole cluster's, and each node of a dev directory has a file of its own.
+func (f *fleet) grantHosts(ctx context.Context, cluster *target.Target, management clusterv1.ManagementServiceClient, numbers []int) error {
+	record, err := getPlugin(ctx, cluster, setup.Hostsfile)
+	if err != nil {
+		return err
+	}
+	grants := proto.CloneOf(remit.ForRole(record.GetGrants(), setup.Hostsfile))
+	if grants == nil {
+		grants = &clusterv1.RoleGrants{Role: setup.Hostsfile}
+	}
+	changed := false
+	for _, number := range numbers {
+		grant := &rolev1.Grant{Name: remit.ReplaceFile, Parameters: map[string]string{"path": f.first.HostsFile(number)}}
+		if !remit.Has(grants.GetGrants(), grant) {
+			grants.Grants, changed = append(grants.Grants, grant), true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	_, err = management.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration()})
+	return fault.FromRPC(err, "the role hostsfile cannot be granted the files of more nodes", "Run the command again.")
+}

@@ -1,0 +1,111 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"maps"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/dev"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+)
+
+// devNumbers is the flag by which a command is for one node of a dev directory.
+type devNumbers struct{ number int }
+
+func (n *devNumbers) flag(c *commands, cmd *cobra.Command, what string) {
+	cmd.Flags().IntVar(&n.number, "node", 0, what+" only the node of this `NUMBER` (default all)")
+	complete(cmd, "node", func(*cobra.Command, []string, string) []cobra.Completion {
+		dir, err := c.directory()
+		if fault.CodeOf(err) != fault.OK {
+			return nil
+		}
+		var numbers []cobra.Completion
+		for _, number := range slices.Sorted(maps.Keys(dev.Nodes(dir))) {
+			numbers = append(numbers, strconv.Itoa(number))
+		}
+		return numbers
+	})
+}
+
+// of returns the numbers of the nodes that are meant, in their order, and their directories.
+func (n *devNumbers) of(dir string) ([]int, map[int]string, error) {
+	nodes := dev.Nodes(dir)
+	if n.number == 0 {
+		return slices.Sorted(maps.Keys(nodes)), nodes, nil
+	}
+	if _, ok := nodes[n.number]; !ok {
+		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("there is no node %d in %s", n.number, dir), "Run `reeve dev status` to see the nodes.")
+	}
+	return []int{n.number}, nodes, nil
+}
+
+func (c *commands) devStatus() *cobra.Command {
+	var only devNumbers
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the nodes of the directory",
+		Long: `status shows the nodes of a dev directory, as each sees itself, and those that do not run. "reeve status --dir D/nodes/2" shows the second one alone, "reeve node
+list" what the cluster sees.`,
+		Args: arguments(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := c.directory()
+			if err != nil {
+				return err
+			}
+			first, err := dev.Find(dir)
+			if err != nil {
+				return fault.Wrap(fault.NotFound, err, "there is no dev directory "+dir, "Run `reeve dev up --dir "+dir+"` to make a cluster there.")
+			}
+			numbers, nodes, err := only.of(dir)
+			if err != nil {
+				return err
+			}
+			document := output.DevStatus{Directory: first.Path, Nodes: []output.DevNode{}}
+			for _, number := range numbers {
+				node, err := devNode(cmd.Context(), number, nodes[number])
+				if err != nil {
+					return err
+				}
+				document.Nodes = append(document.Nodes, node)
+			}
+			return c.print(document)
+		},
+	}
+	only.flag(c, cmd, "show")
+	return cmd
+}
+
+// devNode is a node of a dev directory as it says that it is, if it runs.
+func devNode(ctx context.Context, number int, path string) (output.DevNode, error) {
+	found, err := dev.Find(path)
+	if err != nil {
+		return output.DevNode{}, fault.Wrap(fault.Failed, err, fmt.Sprintf("the parameters of node %d cannot be read", number), "")
+	}
+	node := output.NewDevNode(number, found.Path, 0, nil)
+	conn, pid, err := target.DialLocal(ctx, path)
+	if errors.Is(err, target.ErrNotRunning) {
+		return node, nil
+	}
+	if err != nil {
+		return node, fault.Wrap(fault.Refused, err, "whether a node runs in "+path+" cannot be seen", "Run reeve as the user who made the directory.")
+	}
+	_ = conn.Close()
+	cluster, err := target.Open(ctx, target.Options{Dir: path})
+	if err != nil {
+		return output.NewDevNode(number, found.Path, pid, nil), ctx.Err()
+	}
+	defer func() { _ = cluster.Close() }()
+	status, err := cluster.LocalStatus(ctx)
+	if err != nil {
+		status = nil // One that hangs is shown all the same.
+	}
+	return output.NewDevNode(number, found.Path, pid, status), ctx.Err()
+}

@@ -1,0 +1,152 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// approveOptions are the flags of `reeve node approve`.
+type approveOptions struct {
+	roles, labels        []string
+	noRoles, yes, dryRun bool
+}
+
+func (c *commands) nodeApprove() *cobra.Command {
+	var options approveOptions
+	cmd := &cobra.Command{
+		Use:   "approve NODE",
+		Short: "Let a machine that has registered become a node",
+		Long: `approve shows what a machine has proven and what it says of itself, asks, and makes it a node. Compare the fingerprint of its key with what "reeve status" shows
+on that machine: everything else that it says of itself nobody has proven. It gets the roles that it asks for, those of --role, or with --no-roles none;
+--label adds labels, and KEY- takes one away.
+
+` + nodeArgument,
+		Example: `  reeve node approve reeve-6f1c
+  reeve node approve reeve-6f1c --role hostsfile --label rack=7 --yes`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if options.noRoles && len(options.roles) > 0 {
+				return fault.New(fault.Usage, "--role and --no-roles contradict each other", "Give one of them, or none to give the node the roles that it asks for.")
+			}
+			labels, err := parseLabels(options.labels, true)
+			if err != nil {
+				return err
+			}
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				return c.approve(cmd.Context(), cluster, given[0], options, labels)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&options.roles, "role", nil, "give it this `ROLE` in place of those that it asks for; may be repeated")
+	flags.BoolVar(&options.noRoles, "no-roles", false, "give it none of the roles that it asks for")
+	flags.StringArrayVar(&options.labels, "label", nil, "a label `KEY=VALUE`, or KEY- to take away one that it asks for; may be repeated")
+	flags.BoolVar(&options.yes, "yes", false, "answer the question whether to approve with yes")
+	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
+	complete(cmd, "role", c.offeredNames)
+	completeArguments(cmd, c.nodeNamesIn("New"))
+	return cmd
+}
+
+func (c *commands) approve(ctx context.Context, cluster *target.Target, name string, options approveOptions, labels map[string]string) error {
+	node, err := cluster.FindNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	found, err := getNode(ctx, cluster, node)
+	if err != nil {
+		return err
+	}
+	record := found.GetRecord()
+	request := &clusterv1.ApproveNodeRequest{
+		// What was looked at is what is approved, whatever happens meanwhile.
+		NodeId: node.ID, PublicKey: record.GetPublicKey(), Labels: labels, SetRoles: options.noRoles || len(options.roles) > 0, DryRun: options.dryRun,
+	}
+	for _, role := range options.roles {
+		assignment := &clusterv1.RoleAssignment{Role: role}
+		// Of a role that it asks for it gets the configuration, too.
+		for _, asked := range record.GetRegistration().GetRoles() {
+			if asked.GetRole() == role {
+				assignment.Configuration = asked.GetConfiguration()
+			}
+		}
+		request.Roles = append(request.Roles, assignment)
+	}
+	if record.GetState() == clusterv1.NodeState_NODE_STATE_NEW {
+		if err := c.confirmApproval(ctx, output.NewNode(found), options, labels); err != nil {
+			return err
+		}
+	}
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := management.ApproveNode(bounded, request)
+	if err != nil {
+		next := "Run `reeve node list` to see the nodes, `reeve plugin list` to see the roles that there are."
+		if status.Code(err) == codes.Aborted {
+			next = "It is not the key that you looked at: run the command again, and compare it with what `reeve status` shows on that machine."
+		}
+		return fault.FromRPC(err, "node "+node.ID+" cannot be approved", next)
+	}
+	if err := c.print(output.NewNodeChange("approve", response.GetNode(), options.dryRun)); err != nil {
+		return err
+	}
+	if !options.dryRun && response.GetNode().GetState() == clusterv1.NodeState_NODE_STATE_STANDBY {
+		c.say("It becomes Up as soon as it has heard of it: `reeve wait " + node.ID + " --for membership=Home`.")
+	}
+	return nil
+}
+
+// confirmApproval shows a node that waits for approval, and asks where somebody can answer.
+func (c *commands) confirmApproval(ctx context.Context, node output.Node, options approveOptions, labels map[string]string) error {
+	for _, text := range node.Lines(c.Now()) {
+		c.say(text)
+	}
+	roles := "the roles that it asks for: "
+	names := []string{}
+	if node.Registration != nil {
+		names = node.Registration.Roles
+	}
+	if options.noRoles || len(options.roles) > 0 {
+		roles, names = "the roles: ", options.roles
+		if node.Registration != nil && len(node.Registration.Roles) > 0 {
+			roles = fmt.Sprintf("other roles than it asks for (%s): ", strings.Join(node.Registration.Roles, ", "))
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	c.say(output.Clean("It gets " + roles + strings.Join(names, ", ")))
+	for name, value := range labels {
+		if value == "" {
+			delete(node.Labels, name)
+		} else {
+			node.Labels[name] = value
+		}
+	}
+	c.say(output.Clean("It gets the labels: " + node.LabelText()))
+	if options.dryRun || options.yes {
+		return nil
+	}
+	if !c.Interactive {
+		return fault.New(fault.Refused, "nobody is there to be asked whether node "+node.ID+" is the machine that it says it is", "Compare the fingerprint, and give --yes.")
+	}
+	yes, err := c.agrees(ctx, "Is that the fingerprint that `reeve status` shows on the machine, and is it to become a node?")
+	if err == nil && !yes {
+		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "`reeve node delete "+node.ID+"` turns the machine away.")
+	}
+	return err
+}

@@ -1,0 +1,210 @@
+package dev
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/setup"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// MaxNodes is how many nodes a dev directory can have.
+const MaxNodes = 9
+
+// stores is how many of the nodes, the first ones, are members of the store and serve the cluster API: a fourth member would make the store slower, and no safer.
+const stores = 3
+
+// nodesName is the directory of the second node and later ones.
+const nodesName = "nodes"
+
+// peerPort is where the members of the store listen to each other, on the address of their node.
+const peerPort = "7445"
+
+// Address is the address of a node.
+func Address(number int) string { return "127.0.0." + strconv.Itoa(number) }
+
+// Nodes are the numbers of the nodes of a dev directory and the paths of their directories: the first node's is the dev directory itself.
+func Nodes(path string) map[int]string {
+	nodes := map[int]string{1: path}
+	for number := 2; number <= MaxNodes; number++ {
+		directory := filepath.Join(path, nodesName, strconv.Itoa(number))
+		if _, err := os.Stat(filepath.Join(directory, parametersName)); err == nil {
+			nodes[number] = directory
+		}
+	}
+	return nodes
+}
+
+// Others returns the directories of the second node and later ones that there are, by their numbers.
+func (d *Directory) Others() ([]*Directory, error) {
+	var others []*Directory
+	for number, path := range Nodes(d.Path) {
+		if number == 1 {
+			continue
+		}
+		other, err := Find(path)
+		if err != nil {
+			return nil, fault.Wrap(fault.Failed, err, fmt.Sprintf("the parameters of node %d in %s cannot be read", number, d.Path), "")
+		}
+		other.Number = number
+		others = append(others, other)
+	}
+	slices.SortFunc(others, func(a, b *Directory) int { return a.Number - b.Number })
+	return others, nil
+}
+
+// Prepare makes what does not outlive the machine's run time.
+func (d *Directory) Prepare() error {
+	if err := d.makeRun(); err != nil {
+		return makeFault(err, d.Path)
+	}
+	return nil
+}
+
+// TicketFile is the file with the ticket of a node that is not a member yet.
+func (d *Directory) TicketFile() string { return filepath.Join(d.State, setup.TicketName) }
+
+// Registers says whether the node has yet to become a member: its ticket is there.
+func (d *Directory) Registers() bool {
+	_, err := os.Lstat(d.TicketFile())
+	return err == nil
+}
+
+// Registered removes the ticket of a node that is a member, which has no use any more.
+func (d *Directory) Registered() error {
+	if err := os.Remove(d.TicketFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.Failed, err, "the ticket of a node that is a member cannot be removed", "")
+	}
+	return nil
+}
+
+// HostsFile is the file that the node's role hostsfile keeps.
+func (d *Directory) HostsFile(number int) string {
+	if number == 1 {
+		return filepath.Join(d.State, hostsName)
+	}
+	return filepath.Join(d.State, nodesName, strconv.Itoa(number), hostsName)
+}
+
+// Asks are the roles that a node asks for.
+func Asks(number int) []string {
+	if number <= stores {
+		return []string{setup.Consensus, setup.Curator, setup.Hostsfile}
+	}
+	return []string{setup.Hostsfile}
+}
+
+// CheckAddresses refuses addresses of this machine on which nodes could not listen, of those that do not run yet. members says that the store has several members
+// already.
+func CheckAddresses(numbers []int, members bool) error {
+	for _, number := range numbers {
+		if err := listens(net.JoinHostPort(Address(number), "0")); err != nil {
+			return fault.Wrap(fault.Refused, err, fmt.Sprintf("node %d would have the address %s, on which this machine does not listen", number, Address(number)),
+				"Add it to the loopback interface (`ip address add "+Address(number)+"/8 dev lo`), or give a smaller --nodes.")
+		}
+		if number > stores {
+			continue
+		}
+		if err := listens(net.JoinHostPort(Address(number), peerPort)); err != nil {
+			return busy(number, err)
+		}
+	}
+	if members || !slices.ContainsFunc(numbers, func(number int) bool { return number <= stores }) {
+		return nil
+	}
+	// The first member listens there as soon as there is a second one.
+	if err := listens(net.JoinHostPort(Address(1), peerPort)); err != nil {
+		return busy(1, err)
+	}
+	return nil
+}
+
+func busy(number int, err error) error {
+	return fault.Wrap(fault.Refused, err, fmt.Sprintf("the store's member of node %d cannot listen to the others on %s", number, net.JoinHostPort(Address(number), peerPort)),
+		"Stop the other cluster of several nodes on this machine, if it is one (`reeve dev down --dir D`): there can be one at a time.")
+}
+
+func listens(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
+// MakeNode returns the directory of the second node or a later one, which it makes if it is not there, with the ticket by which it registers. Parameters that are there
+// are kept.
+func (d *Directory) MakeNode(number int, ticket string, volume string, places Places) (*Directory, error) {
+	name := strconv.Itoa(number)
+	node := &Directory{Path: filepath.Join(d.Path, nodesName, name), State: filepath.Join(d.State, nodesName, name), Number: number}
+	if err := errors.Join(makeOwn(filepath.Dir(node.State)), makeOwn(node.State)); err != nil {
+		return nil, makeFault(err, node.Path)
+	}
+	if err := node.fillNode(d, ticket, volume, places); err != nil {
+		return nil, makeFault(err, node.Path)
+	}
+	return node, nil
+}
+
+func (d *Directory) fillNode(first *Directory, ticket, volume string, places Places) error {
+	if err := d.Registered(); err != nil {
+		return err
+	}
+	if _, err := setup.CreateOnly(d.TicketFile(), []byte(ticket+"\n"), 0o600); err != nil {
+		return err
+	}
+	parameters, err := setup.ReadParameters(d.ParametersFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		parameters, err = d.newNode(first, volume, places)
+	}
+	if err != nil {
+		return err
+	}
+	d.Parameters = parameters
+	return d.makeRun()
+}
+
+func (d *Directory) newNode(first *Directory, volume string, places Places) (*nodev1.Parameters, error) {
+	hosts := filepath.Join(d.State, hostsName)
+	if _, err := setup.CreateOnly(hosts, []byte(initialHosts), 0o644); err != nil {
+		return nil, err
+	}
+	address := Address(d.Number)
+	node := setup.Node{
+		System: filepath.Join(d.State, "system"), Data: filepath.Join(d.State, "data"), Run: filepath.Join(places.Run, short(d.State)),
+		Plugins: first.plugins(), TicketFile: d.TicketFile(), Asks: Asks(d.Number), HostsFile: hosts, LogFile: d.LogFile(),
+		Addresses: []string{address}, APIListen: net.JoinHostPort(address, "0"), CuratorListen: net.JoinHostPort(address, "0"),
+	}
+	if volume == "" {
+		volume = volumeOf(first.Parameters)
+	}
+	if volume == Fscrypt {
+		if err := encrypt(&node, d.RecoveryKeyFile()); err != nil {
+			return nil, err
+		}
+	}
+	parameters, err := node.Parameters()
+	if err != nil {
+		return nil, err
+	}
+	if err := writeParameters(d.ParametersFile(), parameters); err != nil {
+		return nil, err
+	}
+	// Another one may have been faster.
+	return setup.ReadParameters(d.ParametersFile())
+}
+
+// plugins is the directory of the built-in plugins with which the node was made: later nodes have the same.
+func (d *Directory) plugins() string {
+	for _, plugin := range d.Parameters.GetPlugins() {
+		return filepath.Dir(plugin.GetPath())
+	}
+	return ""
+}

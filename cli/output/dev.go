@@ -1,0 +1,67 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+var _ Document = DevStatus{}
+
+// DevStatus is the document of `reeve dev status`, and of `reeve dev up` with several nodes.
+type DevStatus struct {
+	Directory string    `json:"directory"`
+	Nodes     []DevNode `json:"nodes"`
+}
+
+// DevNode is a node of a dev directory.
+type DevNode struct {
+	// Number is 1 for the node that made the cluster.
+	Number    int    `json:"number"`
+	Directory string `json:"directory"`
+	// PID is the process ID of its reeved; 0: none runs.
+	PID int `json:"pid"`
+	// Status is what the node says of itself; null: it does not run, or does not answer.
+	Status *Status `json:"status"`
+}
+
+// NewDevNode makes the document of a node of a dev directory. status is nil if it does not say anything.
+func NewDevNode(number int, directory string, pid int, status *nodev1.Status) DevNode {
+	node := DevNode{Number: number, Directory: directory, PID: pid}
+	if status != nil {
+		node.Status = new(NewStatus(status))
+	}
+	return node
+}
+
+func (d DevStatus) table(w io.Writer, _ time.Time) {
+	row(w, "NUMBER", "NODE", "PROCESS", "MEMBERSHIP", "ADDRESS", "ROLES", "DIRECTORY")
+	for _, node := range d.Nodes {
+		process := "none"
+		if node.PID != 0 {
+			process = fmt.Sprint(node.PID)
+		}
+		id, membership, addresses, roles := "", "", "", ""
+		if status := node.Status; status != nil {
+			id, membership, addresses = status.Node.ID, status.Membership.text(), strings.Join(status.Node.Addresses, ",")
+			roles = strings.Join(status.roleStates(), ",")
+		}
+		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, roles, node.Directory)
+	}
+}
+
+// roleStates are the roles of a node, each with how it is if that is not Ready.
+func (s Status) roleStates() []string {
+	var texts []string
+	for _, role := range s.Roles {
+		text := role.Role
+		if role.State != "Ready" {
+			text += "(" + role.State + ")"
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}

@@ -1,0 +1,219 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+var (
+	_ Document = NodeChange{}
+	_ Document = Certificates{}
+	_ Document = CARotation{}
+)
+
+// NodeChange is the document of the commands that change a node: `reeve node approve`, `accept`, `label`, `drain`, `decommission` and `delete`.
+type NodeChange struct {
+	NodeID string `json:"node_id"`
+	// Action is "approve", "accept", "label", "drain", "undrain", "decommission" or "delete".
+	Action string `json:"action"`
+	// DryRun says that nothing was changed: it is what would have been done.
+	DryRun bool `json:"dry_run"`
+	// State is the state of the node then.
+	State   string            `json:"state"`
+	Roles   []string          `json:"roles"`
+	Labels  map[string]string `json:"labels"`
+	Drained bool              `json:"drained"`
+	// Bypassed is what would have forbidden it, a sentence each.
+	Bypassed []string `json:"bypassed"`
+	// Waited says whether the command waited until it was so.
+	Waited bool `json:"waited"`
+}
+
+// NewNodeChange makes the document of a change of a node, with its record as it is then.
+func NewNodeChange(action string, record *clusterv1.NodeRecord, dryRun bool) NodeChange {
+	change := NodeChange{
+		NodeID: record.GetId(), Action: action, DryRun: dryRun, State: State(record.GetState()), Roles: []string{}, Labels: dictionary(record.GetLabels()),
+		Drained: record.GetDrained(), Bypassed: []string{},
+	}
+	for _, role := range record.GetRoles() {
+		change.Roles = append(change.Roles, role.GetRole())
+	}
+	return change
+}
+
+func (c NodeChange) table(w io.Writer, _ time.Time) {
+	for _, bypassed := range c.Bypassed {
+		line(w, "Bypassed: ", bypassed)
+	}
+	if c.DryRun {
+		line(w, "Node ", c.NodeID, " ", c.would(), ". Nothing was changed (--dry-run).")
+		return
+	}
+	line(w, "Node ", c.NodeID, " ", c.did(), ".")
+}
+
+func (c NodeChange) did() string {
+	switch c.Action {
+	case "approve":
+		return "is " + c.State + c.with()
+	case "accept":
+		return "is taken for the right one when it next starts, or calls"
+	case "label":
+		return "has " + c.labels()
+	case "drain":
+		return "is drained: it holds back its roles, but for those that the cluster itself runs on"
+	case "undrain":
+		return "runs its roles again"
+	case "decommission":
+		if c.State == "Decommissioned" {
+			return "is Decommissioned: it wipes its secrets, and is never a member again"
+		}
+		return "is being decommissioned: its roles end, its member leaves the store, then it wipes its secrets"
+	default:
+		return "is deleted: what it shows is refused from now on, and it is never a member again"
+	}
+}
+
+func (c NodeChange) would() string {
+	switch c.Action {
+	case "approve":
+		return "would be approved" + c.with()
+	case "accept":
+		return "would be taken for the right one when it next starts, or calls"
+	case "label":
+		return "would have " + c.labels()
+	case "drain":
+		return "would be drained: it would hold back its roles, but for those that the cluster itself runs on"
+	case "undrain":
+		return "would run its roles again"
+	case "decommission":
+		return "would be decommissioned"
+	default:
+		return "would be deleted"
+	}
+}
+
+func (c NodeChange) with() string {
+	roles := "no roles"
+	if len(c.Roles) > 0 {
+		roles = "roles " + strings.Join(c.Roles, ", ")
+	}
+	return ", with " + roles + " and " + c.labels()
+}
+
+func (c NodeChange) labels() string {
+	if len(c.Labels) == 0 {
+		return "no labels"
+	}
+	return "labels " + labels(c.Labels)
+}
+
+// Certificate is one that the cluster has issued and that is in use.
+type Certificate struct {
+	// Kind is "ca", "node", "role" or "curator".
+	Kind string `json:"kind"`
+	// Subject is a SPIFFE ID, or the subject of a certificate of the CA.
+	Subject string `json:"subject"`
+	// NodeID is empty for those of the CA.
+	NodeID string     `json:"node_id"`
+	Begins *time.Time `json:"begins"`
+	Ends   *time.Time `json:"ends"`
+	// Fingerprint is hex of the first 16 bytes of the certificate's SHA-256.
+	Fingerprint string `json:"fingerprint"`
+	// Use is what the cluster does with it: "signs", "trusted" …
+	Use string `json:"use"`
+}
+
+// Certificates is the document of `reeve cert list`.
+type Certificates struct {
+	// Phase is where the rotation of the CA stands: "steady", "prepared" or "active".
+	Phase        string        `json:"phase"`
+	Certificates []Certificate `json:"certificates"`
+}
+
+// NewCertificates makes the document of what the cluster has issued.
+func NewCertificates(response *clusterv1.ListCertificatesResponse) Certificates {
+	document := Certificates{Phase: Kind(response.GetPhase()), Certificates: []Certificate{}}
+	for _, one := range response.GetCertificates() {
+		document.Certificates = append(document.Certificates, Certificate{
+			Kind: Kind(one.GetKind()), Subject: one.GetSubject(), NodeID: one.GetNodeId(), Begins: moment(one.GetNotBefore()), Ends: moment(one.GetNotAfter()),
+			Fingerprint: one.GetFingerprint(), Use: one.GetUse(),
+		})
+	}
+	return document
+}
+
+func (c Certificates) table(w io.Writer, now time.Time) {
+	row(w, "KIND", "SUBJECT", "NODE", "ENDS IN", "USE", "FINGERPRINT")
+	for _, one := range c.Certificates {
+		left := ""
+		switch {
+		case one.Ends == nil:
+		case now.Before(*one.Ends):
+			left = short(one.Ends.Sub(now))
+		default:
+			left = "over"
+		}
+		row(w, one.Kind, one.Subject, one.NodeID, left, one.Use, one.Fingerprint)
+	}
+	if text := phaseText(c.Phase); text != "" {
+		_, _ = fmt.Fprintln(w)
+		line(w, text)
+	}
+}
+
+// phaseText says where the rotation of the CA stands and what is next; empty: nothing is under way.
+func phaseText(phase string) string {
+	switch phase {
+	case "prepared":
+		return "A new CA is trusted besides, and does not sign yet: `reeve cert rotate activate` is the next step."
+	case "active":
+		return "The new CA signs, and the old one is still trusted: `reeve cert rotate retire` is the next step."
+	}
+	return ""
+}
+
+// CARotation is the document of `reeve cert rotate`.
+type CARotation struct {
+	// Step is "prepare", "activate" or "retire".
+	Step   string `json:"step"`
+	DryRun bool   `json:"dry_run"`
+	Forced bool   `json:"forced"`
+	// Phase is where the rotation stands then: "steady", "prepared" or "active".
+	Phase string `json:"phase"`
+	// Waiting are the nodes that are not ready for the next step, and why not.
+	Waiting []string `json:"waiting"`
+}
+
+// NewCARotation makes the document of a step of the rotation.
+func NewCARotation(step string, forced, dryRun bool, response *clusterv1.RotateCAResponse) CARotation {
+	return CARotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: list(response.GetWaiting())}
+}
+
+func (r CARotation) table(w io.Writer, _ time.Time) {
+	text := map[string]string{
+		"prepared": "a new CA is trusted besides the old one, and does not sign yet", "active": "the new CA signs, and the old one is still trusted",
+		"steady": "there is one CA, which signs; what the old one signed is refused",
+	}[r.Phase]
+	if r.DryRun {
+		line(w, "With that step, ", text, ". Nothing was changed (--dry-run).")
+	} else {
+		line(w, text, ".")
+	}
+	next := map[string]string{"prepared": "activate", "active": "retire"}[r.Phase]
+	if next == "" {
+		return
+	}
+	if len(r.Waiting) == 0 {
+		line(w, "Every node is ready for the next step: `reeve cert rotate ", next, "`.")
+		return
+	}
+	line(w, "The next step, `reeve cert rotate ", next, "`, waits for:")
+	for _, node := range r.Waiting {
+		row(w, "  "+node)
+	}
+}

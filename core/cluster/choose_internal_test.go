@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/storage"
+	names "github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+func curatorNode(id, address string, healthy bool) *hostv1.DirectoryNode {
+	return &hostv1.DirectoryNode{NodeId: id, Healthy: healthy, Roles: []*hostv1.DirectoryRole{{
+		Role: "curator", Endpoints: []*rolev1.Endpoint{{Name: endpointName, Address: address}},
+	}}}
+}
+
+// Nodes without a curator of their own spread over those that live, and each has the same order always.
+func TestNodesSpreadOverTheCurators(t *testing.T) {
+	view := &View{Node: &clusterv1.NodeRecord{}, Directory: &hostv1.Directory{Nodes: []*hostv1.DirectoryNode{
+		curatorNode("n1", "a:1", true), curatorNode("n2", "b:1", true), curatorNode("n3", "c:1", true), curatorNode("n4", "d:1", false),
+	}}}
+	first := make(map[string]int)
+	for n := range 300 {
+		seed := make([]byte, ed25519.SeedSize)
+		binary.BigEndian.PutUint32(seed, uint32(n))
+		key := ed25519.NewKeyFromSeed(seed)
+		k := known{view: view, kept: []string{"e:1", "a:1"}, node: &identity.Identity{
+			NodeID: names.NodeID(key.Public().(ed25519.PublicKey)), Key: key, TrustDomain: "c.reeve", CA: []*x509.Certificate{{}},
+		}}
+		list, missing := candidates(k)
+		if len(list) != 5 || missing != "" || list[3].address != "d:1" || list[4].address != "e:1" {
+			t.Fatalf("the candidates are %+v, %q", list, missing)
+		}
+		first[list[0].address]++
+		k.provided = roles.Capabilities{roles.CapabilityCluster: {InstanceID: "i1", State: hostv1.InstanceState_INSTANCE_STATE_READY, Endpoints: []*rolev1.Endpoint{{Name: endpointName, Address: "own:1"}}}}
+		if list, _ := candidates(k); len(list) != 6 || list[0].address != "own:1" {
+			t.Fatalf("with a curator of its own: %+v", list)
+		}
+	}
+	for _, address := range []string{"a:1", "b:1", "c:1"} {
+		if n := first[address]; n < 75 || n > 125 {
+			t.Errorf("%d of 300 nodes go to %s", n, address)
+		}
+	}
+}
+
+// Whatever the file of curators holds, what is read of it are addresses, and not many.
+func FuzzKept(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "curators.json")
+	for _, list := range [][]string{nil, {"a:1"}, {"a:1", "https://b:2", "nowhere", ""}, slices.Repeat([]string{"a:1"}, 100)} {
+		if err := storage.WriteDocument(path, keptVersion, keptFile{Curators: list}, 0o600); err != nil {
+			f.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(content)
+	}
+	f.Add([]byte("{"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := readKept(path)
+		if err != nil && len(list) > 0 || len(list) > maxKept {
+			t.Errorf("%q, %v", list, err)
+		}
+		for _, address := range list {
+			if _, err := hostPort(address); err != nil {
+				t.Errorf("%q: %v", address, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/storage"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+const (
+	// keptVersion is the version of the format of the file of curators.
+	keptVersion = 1
+	// maxKept is how many curators are kept. One that is not one any more costs the node a try, and nothing else: it has to prove itself like any other.
+	maxKept = 16
+	// keepAgain is how long the node waits until it tries again to keep what it could not, on a full disk say.
+	keepAgain = 30 * time.Second
+)
+
+// keptFile is the content of the file of curators.
+type keptFile struct {
+	// Curators are host:port, those that were last in the directory first.
+	Curators []string `json:"curators"`
+}
+
+// readKept returns the curators from earlier. The file is a help and no more, so that one that cannot be read is as good as none.
+func readKept(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	var file keptFile
+	switch err := storage.ReadDocument(path, keptVersion, &file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cluster: the file of the curators known from earlier, %s, cannot be used, and is written anew: %w", path, err)
+	}
+	var list []string
+	for _, address := range file.Curators {
+		if _, err := hostPort(address); err == nil && len(list) < maxKept {
+			list = append(list, address)
+		}
+	}
+	return list, nil
+}
+
+// mergeKept is what is kept when the directory names those curators: they, and then the earlier ones. A curator that restarts is in no directory for a moment.
+func mergeKept(named, before []string) []string {
+	list := slices.Clone(named)
+	for _, address := range before {
+		if !slices.Contains(list, address) {
+			list = append(list, address)
+		}
+	}
+	return list[:min(len(list), maxKept)]
+}
+
+// listCurators publishes the curators' addresses, and keeps those of other nodes, until the context ends.
+func (c *Client) listCurators(ctx context.Context) {
+	capabilities, views := c.config.Capabilities.Watch(), c.view.Watch()
+	var k known
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	written := c.earlier()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-capabilities.Changed():
+		case <-views.Changed():
+		case <-timer.C:
+		}
+		timer.Stop()
+		refresh(ctx, capabilities, &k.provided)
+		refresh(ctx, views, &k.view)
+		living, others, _ := remoteCurators(k)
+		if named := append(living, others...); len(named) > 0 {
+			// In an order that does not change with who lives, so that the file does not.
+			slices.Sort(named)
+			list := mergeKept(named, c.earlier())
+			c.setEarlier(list)
+			if c.config.Kept != "" && !slices.Equal(list, written) {
+				if err := storage.WriteDocument(c.config.Kept, keptVersion, keptFile{Curators: list}, 0o600); err != nil {
+					c.config.Log.Warn("the cluster's curators cannot be kept for the next start; trying again", "error", err, "in", keepAgain)
+					timer.Reset(keepAgain)
+				} else {
+					written = list
+				}
+			}
+		}
+		list := curators(k.provided, k.view)
+		if k.view == nil {
+			list = mergeKept(list, c.known())
+		}
+		if before, ok := c.curators.Get(); !ok || !slices.Equal(before, list) {
+			c.curators.Set(list)
+		}
+	}
+}
+
+// earlier are the curators that are kept.
+func (c *Client) earlier() []string {
+	list, _ := c.kept.Get()
+	return list
+}
+
+func (c *Client) setEarlier(list []string) {
+	if !slices.Equal(list, c.earlier()) {
+		c.kept.Set(list)
+	}
+}
+
+// known are the curators from earlier, and those that the node knows otherwise.
+func (c *Client) known() []string {
+	if c.config.Known == nil {
+		return c.earlier()
+	}
+	list := slices.Clone(c.earlier())
+	for _, address := range c.config.Known() {
+		if _, err := hostPort(address); err == nil && !slices.Contains(list, address) {
+			list = append(list, address)
+		}
+	}
+	return list
+}
+
+// curators lists the curators: that of this node, and those of the directory.
+func curators(provided roles.Capabilities, view *View) []string {
+	var list []string
+	add := func(endpoints []*rolev1.Endpoint) {
+		if published, ok := endpoint(endpoints); ok {
+			if address, err := hostPort(published); err == nil && !slices.Contains(list, address) {
+				list = append(list, address)
+			}
+		}
+	}
+	add(provided[roles.CapabilityCluster].Endpoints)
+	if view == nil {
+		return list
+	}
+	for _, node := range view.Directory.GetNodes() {
+		if node.GetNodeId() == view.Node.GetId() {
+			continue
+		}
+		for _, role := range node.GetRoles() {
+			add(role.GetEndpoints())
+		}
+	}
+	return list
+}

@@ -1,0 +1,130 @@
+package enrol
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	names "github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
+)
+
+// dial makes the connection of one call. Nothing is sent before that.
+func (c *Client) dial(address string, key ed25519.PrivateKey) (*grpc.ClientConn, *check, error) {
+	certificate, err := names.SelfSigned(key, c.config.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	check := &check{pins: c.config.Pins, name: names.CuratorName(names.TrustDomain(c.config.ClusterID)), now: c.config.Now}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+			MinVersion:   tls.VersionTLS13,
+			ServerName:   check.name,
+			Certificates: []tls.Certificate{certificate},
+			// The roots are known by their hashes only, so the verification is check's: it is called in every handshake, and as strict as TLS' own.
+			InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
+			VerifyConnection:   check.connection,
+		})),
+		grpc.WithContextDialer(c.config.Dial),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: connectTimeout, Multiplier: 1, MaxDelay: connectTimeout},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("a client for it: %w", err)
+	}
+	return conn, check, nil
+}
+
+// check verifies a curator, and keeps why it was refused, which gRPC's error says only in words.
+type check struct {
+	pins [][]byte
+	name string
+	now  func() time.Time
+
+	mu  sync.Mutex
+	err error
+}
+
+func (c *check) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *check) connection(state tls.ConnectionState) error {
+	err := verify(state.PeerCertificates, c.pins, c.name, c.now())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	return err
+}
+
+// pinFailure says that a chain has no pinned root.
+type pinFailure struct {
+	// pins are those of the roots that it has.
+	pins [][]byte
+}
+
+func (e *pinFailure) Error() string {
+	if len(e.pins) == 0 {
+		return "it shows no certificate of a CA at all"
+	}
+	return fmt.Sprintf("it shows another CA: %x", e.pins)
+}
+
+// verify verifies a chain of certificates, leaf first: that it has a root that is pinned and signed by itself, and that its leaf, by that root, is valid now for a
+// server of the name.
+func verify(chain []*x509.Certificate, pins [][]byte, name string, now time.Time) error {
+	if len(chain) == 0 {
+		return errors.New("it shows no certificate")
+	}
+	roots, intermediates := x509.NewCertPool(), x509.NewCertPool()
+	pinned, others := false, &pinFailure{}
+	for _, certificate := range chain[1:] {
+		pin := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
+		switch {
+		case !certificate.IsCA || certificate.CheckSignatureFrom(certificate) != nil:
+			intermediates.AddCert(certificate)
+		case slices.ContainsFunc(pins, func(p []byte) bool { return bytes.Equal(p, pin[:]) }):
+			pinned = true
+			roots.AddCert(certificate)
+		default:
+			others.pins = append(others.pins, pin[:])
+		}
+	}
+	if !pinned {
+		return others
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, DNSName: name, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return fmt.Errorf("its certificate is valid from %s to %s, and this machine's clock says %s: compare the clocks, and set right the one that is wrong",
+			stamp(invalid.Cert.NotBefore), stamp(invalid.Cert.NotAfter), stamp(now))
+	}
+	if err != nil {
+		return fmt.Errorf("its certificate is not one of a curator of the cluster: %w", err)
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

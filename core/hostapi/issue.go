@@ -1,0 +1,183 @@
+package hostapi
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/plugin"
+	names "github.com/reeveproject/reeve/proto/identity"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// Issuer has the cluster issue SVIDs.
+type Issuer interface {
+	// IssueRoleSVID has an SVID issued for an instance of a role of this node, by its certificate request (PKCS #10, DER). It returns the SVID, leaf first, and the
+	// certificates of the cluster CA, DER. An error that is no gRPC status says why no curator can be asked.
+	IssueRoleSVID(ctx context.Context, role string, csr []byte) (svid, ca [][]byte, err error)
+}
+
+// How often an instance is given an SVID: issueBurst at once and one more every issueEvery. Each costs a curator a signature; a role needs some two an hour for
+// itself, and as many for each library that asks for its own.
+const (
+	issueBurst = 16
+	issueEvery = 15 * time.Second
+	// issueWithin is how long a curator may take.
+	issueWithin = 10 * time.Second
+	// maxRequestDER is how long a certificate request may be, in bytes. One of an Ed25519 or P-256 key and nothing else has some 200.
+	maxRequestDER = 4 << 10
+)
+
+// issues has SVIDs issued for one instance, one after the other.
+type issues struct {
+	remit    *plugin.Remit
+	issuer   Issuer
+	identity *event.Value[*identity.Identity]
+	turn     chan struct{}
+	limit    *rate.Limiter
+}
+
+func newIssues(config *Config, remit *plugin.Remit) *issues {
+	return &issues{
+		remit: remit, issuer: config.Issuer, identity: config.Identity, turn: make(chan struct{}, 1),
+		limit: rate.NewLimiter(rate.Every(issueEvery), issueBurst),
+	}
+}
+
+// issue has an SVID issued for the key of a certificate request. The error is a gRPC status.
+func (i *issues) issue(ctx context.Context, csr []byte, key crypto.PublicKey) (svid, ca [][]byte, leaf *x509.Certificate, err error) {
+	select {
+	case i.turn <- struct{}{}:
+		defer func() { <-i.turn }()
+	case <-ctx.Done():
+		return nil, nil, nil, status.FromContextError(ctx.Err()).Err()
+	}
+	// What fails since there is no curator costs nobody anything, and is not counted.
+	if i.limit.Tokens() < 1 {
+		return nil, nil, nil, status.Errorf(codes.ResourceExhausted,
+			"role %s was given %d SVIDs in a short time: there is another one every %s; keep the one that there is until half of its time is over", i.remit.Role, issueBurst, issueEvery)
+	}
+	node, _ := i.identity.Get()
+	if node == nil || len(node.CA) == 0 || i.issuer == nil {
+		return nil, nil, nil, status.Error(codes.Unavailable, "this node is not a member of its cluster yet: there is nobody who could issue an SVID")
+	}
+	call, cancel := context.WithTimeout(ctx, issueWithin)
+	defer cancel()
+	svid, ca, err = i.issuer.IssueRoleSVID(call, i.remit.Role, csr)
+	if err == nil {
+		leaf, err = checkIssued(svid, key, names.RoleURI(node.TrustDomain, node.NodeID, i.remit.Role).String())
+	}
+	if err = i.refusal(ctx, err); status.Code(err) != codes.Unavailable {
+		i.limit.Allow()
+	}
+	return svid, ca, leaf, err
+}
+
+// refusal turns an error of the issuer into the status that the role sees. What no repetition mends is told as such.
+func (i *issues) refusal(ctx context.Context, err error) error {
+	var told string
+	switch code := status.Code(err); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	case code == codes.NotFound, code == codes.InvalidArgument, code == codes.PermissionDenied, code == codes.ResourceExhausted:
+		return status.Errorf(code, "the cluster issues no SVID for role %s on this node: %s", i.remit.Role, status.Convert(err).Message())
+	default:
+		told = err.Error()
+		if refused, ok := status.FromError(err); ok {
+			told = refused.Message()
+		}
+	}
+	return status.Errorf(codes.Unavailable, "no curator has issued an SVID for role %s; try again: %s", i.remit.Role, told)
+}
+
+// checkIssued refuses what is not an SVID of that ID for that key.
+func checkIssued(chain [][]byte, key crypto.PublicKey, id string) (*x509.Certificate, error) {
+	if len(chain) == 0 {
+		return nil, errors.New("the curator answered without an SVID")
+	}
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return nil, fmt.Errorf("the curator's SVID cannot be read: %w", err)
+	}
+	wanted, ok := key.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !wanted.Equal(leaf.PublicKey) {
+		return nil, errors.New("the curator's SVID is for another key")
+	}
+	if len(leaf.URIs) != 1 || leaf.URIs[0].String() != id {
+		return nil, fmt.Errorf("the curator's SVID is for %v, not for %s", leaf.URIs, id)
+	}
+	return leaf, nil
+}
+
+// keyOf returns the public key of a certificate request, if it was signed by it.
+func keyOf(csr []byte) (crypto.PublicKey, error) {
+	if len(csr) > maxRequestDER {
+		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(csr), maxRequestDER)
+	}
+	request, err := x509.ParseCertificateRequest(csr)
+	if err != nil {
+		return nil, err
+	}
+	switch key := request.PublicKey.(type) {
+	case ed25519.PublicKey:
+	case *ecdsa.PublicKey:
+		if key.Curve != elliptic.P256() {
+			return nil, fmt.Errorf("its key is on the curve %s: want ECDSA P-256 or Ed25519", key.Params().Name)
+		}
+	default:
+		return nil, fmt.Errorf("its key is a %T: want ECDSA P-256 or Ed25519", key)
+	}
+	return request.PublicKey, request.CheckSignature()
+}
+
+func (s *service) IssueSVID(ctx context.Context, request *hostv1.IssueSVIDRequest) (*hostv1.IssueSVIDResponse, error) {
+	key, err := keyOf(request.GetCertificateRequest())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "the certificate request (PKCS #10, DER) cannot be used: %s", err)
+	}
+	svid, ca, _, err := s.issues.issue(ctx, request.GetCertificateRequest(), key)
+	if err != nil {
+		s.log.Debug("No SVID for a role", "reason", status.Convert(err).Message())
+		return nil, err
+	}
+	return &hostv1.IssueSVIDResponse{Svid: svid, CaCertificates: ca}, nil
+}
+
+// WatchTrust tells nothing before the node knows its cluster's CA.
+func (s *service) WatchTrust(_ *hostv1.WatchTrustRequest, stream grpc.ServerStreamingServer[hostv1.WatchTrustResponse]) error {
+	if _, err := s.config.Identity.Wait(stream.Context(), hasCA); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return follow(stream, s.config.Identity, func(now *identity.Identity) *hostv1.WatchTrustResponse {
+		return &hostv1.WatchTrustResponse{TrustDomain: now.TrustDomain, CaCertificates: derOf(now.CA)}
+	})
+}
+
+func hasCA(now *identity.Identity) bool { return now != nil && len(now.CA) > 0 }
+
+func derOf(certificates []*x509.Certificate) [][]byte {
+	ders := make([][]byte, len(certificates))
+	for n, certificate := range certificates {
+		ders[n] = certificate.Raw
+	}
+	return ders
+}
+
+// joined is certificates in the form in which the SPIFFE Workload API tells them: one DER after the other.
+func joined(ders [][]byte) []byte { return bytes.Join(ders, nil) }

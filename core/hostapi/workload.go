@@ -1,0 +1,165 @@
+package hostapi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	mathrand "math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/core/identity"
+	names "github.com/reeveproject/reeve/proto/identity"
+)
+
+const (
+	// workloadHeader is what every call of the SPIFFE Workload API carries, so that whoever can only make a workload send requests of the attacker's choice
+	// (server-side request forgery) is not given its key.
+	workloadHeader = "workload.spiffe.io"
+	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
+	lookAgain = time.Minute
+	// firstIssueRetry is the wait before another attempt to renew an SVID; each further one is twice as long, up to lookAgain.
+	firstIssueRetry = time.Second
+)
+
+// workloads answers the calls of the SPIFFE Workload API of one instance: its X.509-SVID, with a key that the core makes for it, and the certificates of the
+// trust domain. There are no JWT- or WIT-SVIDs: those methods are Unimplemented.
+type workloads struct {
+	workload.UnimplementedSpiffeWorkloadAPIServer
+	config *Config
+	issues *issues
+	log    hclog.Logger
+}
+
+// isWorkload refuses a call without the header, as the standard says.
+func isWorkload(ctx context.Context) error {
+	if values := metadata.ValueFromIncomingContext(ctx, workloadHeader); !slices.Equal(values, []string{"true"}) {
+		return status.Errorf(codes.InvalidArgument, "the call lacks the header %q: true, which the SPIFFE Workload API demands", workloadHeader)
+	}
+	return nil
+}
+
+// document is an SVID with its key.
+type document struct {
+	chain []byte
+	key   []byte // PKCS #8
+	leaf  *x509.Certificate
+	// renew is when another one is asked for, by the wall clock.
+	renew time.Time
+}
+
+// FetchX509SVID implements workload.SpiffeWorkloadAPIServer.
+func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+	ctx := stream.Context()
+	if err := isWorkload(ctx); err != nil {
+		return err
+	}
+	identities := w.config.Identity.Watch()
+	var current *document
+	var sent *workload.X509SVIDResponse
+	retry := firstIssueRetry
+	for {
+		node, _ := identities.Latest()
+		wait := lookAgain
+		if now := time.Now(); current.due(node, now) {
+			switch made, err := w.make(ctx); {
+			case err == nil:
+				current, retry = made, firstIssueRetry
+			case current == nil || !now.Before(current.leaf.NotAfter):
+				// The client asks again, and can be told why not.
+				return err
+			default:
+				w.log.Warn("No new SVID for a client of the SPIFFE Workload API yet; it uses the present one on",
+					"reason", status.Convert(err).Message(), "good until", current.leaf.NotAfter, "again in", retry)
+				wait = retry/2 + mathrand.N(retry/2)
+				retry = min(2*retry, lookAgain)
+			}
+		}
+		response := &workload.X509SVIDResponse{Svids: []*workload.X509SVID{{
+			SpiffeId: current.leaf.URIs[0].String(), X509Svid: current.chain, X509SvidKey: current.key, Bundle: joined(derOf(node.CA)),
+		}}}
+		if !proto.Equal(sent, response) {
+			if err := stream.Send(response); err != nil {
+				return err
+			}
+			sent = response
+		}
+		if until := time.Until(current.renew); until > 0 {
+			wait = min(wait, until)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-identities.Changed():
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// due reports whether another SVID is needed: there is none, most of its time is over, or the cluster's CA does not speak for it any more.
+func (d *document) due(node *identity.Identity, now time.Time) bool {
+	if d == nil || !now.Before(d.renew) || now.Before(d.leaf.NotBefore) {
+		return true
+	}
+	roots := x509.NewCertPool()
+	for _, certificate := range node.CA {
+		roots.AddCert(certificate)
+	}
+	_, err := d.leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err != nil
+}
+
+// make makes a key and has an SVID issued for it. The error is a gRPC status.
+func (w *workloads) make(ctx context.Context) (*document, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "no key can be made on this node")
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "no certificate request can be made on this node")
+	}
+	chain, _, leaf, err := w.issues.issue(ctx, csr, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, status.Error(codes.Internal, "a key cannot be written on this node") // what is wrong with a key is not told
+	}
+	now := time.Now()
+	left := leaf.NotAfter.Sub(now)
+	if left <= 0 {
+		return nil, status.Errorf(codes.Unavailable, "the SVID that was issued expired at %s, and this node's clock says %s: compare the clocks",
+			leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	// A random moment between half and two thirds of what is left, so that not all nodes ask at once.
+	return &document{chain: joined(chain), key: private, leaf: leaf, renew: now.Round(0).Add(left/2 + mathrand.N(left/6+1))}, nil
+}
+
+// FetchX509Bundles implements workload.SpiffeWorkloadAPIServer.
+func (w *workloads) FetchX509Bundles(_ *workload.X509BundlesRequest, stream grpc.ServerStreamingServer[workload.X509BundlesResponse]) error {
+	if err := isWorkload(stream.Context()); err != nil {
+		return err
+	}
+	if _, err := w.config.Identity.Wait(stream.Context(), hasCA); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	return follow(stream, w.config.Identity, func(now *identity.Identity) *workload.X509BundlesResponse {
+		return &workload.X509BundlesResponse{Bundles: map[string][]byte{names.ClusterURI(now.TrustDomain).String(): joined(derOf(now.CA))}}
+	})
+}

@@ -1,0 +1,112 @@
+package unseal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/rmtree"
+	"github.com/reeveproject/reeve/core/seal/recovery"
+	"github.com/reeveproject/reeve/core/storage"
+)
+
+// disownedVersion is the version of the format of the file that says that the node was removed.
+const disownedVersion = 1
+
+// Disowned says that the node was removed from its cluster. It is never a member of it again.
+type Disowned struct {
+	NodeID    string `json:"node_id"`
+	ClusterID string `json:"cluster_id"`
+	// Reason is what was done, by whom and when, as the cluster said.
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
+
+// readDisowned returns what the file says; nil if there is none. One that is damaged was there all the same.
+func readDisowned(path string) (*Disowned, error) {
+	d := new(Disowned)
+	switch err := storage.ReadDocument(path, disownedVersion, d); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("unseal: %s says that this node was removed from its cluster, and cannot be read (%w): start anew with an empty system directory", path, err)
+	}
+	return d, nil
+}
+
+// Disown keeps that the node was removed from its cluster, before anything else is done about it: whatever becomes of this core, the next one goes on with
+// Wipe, and the node is never a member again.
+func (r *Room) Disown(reason string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.disowned != nil:
+		return nil
+	case r.configuration == nil:
+		return errLocked
+	}
+	next := &Disowned{NodeID: r.configuration.NodeID(), ClusterID: r.configuration.ClusterID, Reason: reason, Since: time.Now().UTC().Round(time.Second)}
+	err := r.take(checkpoint.Disown, func() error {
+		return storage.WriteDocument(r.config.Storage.Disowned(), disownedVersion, next, 0o600)
+	})
+	if err == nil {
+		r.disowned = next
+	}
+	return err
+}
+
+// Disowned says that the node was removed from its cluster; nil: it was not.
+func (r *Room) Disowned() *Disowned {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.disowned
+}
+
+// Wipe erases all that opens the volume of a node that was removed, and all by which it could prove itself, then closes the volume; one that is not encrypted
+// loses what the cluster and the roles have left on it. No role may run. It may be called again after an error, and by a later core: *volume.BusyError if the
+// volume is in use.
+func (r *Room) Wipe(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.disowned == nil {
+		return errors.New("unseal: the keys of a node that was not removed from its cluster are not erased")
+	}
+	r.board.state(closing, "")
+	err := r.wipe(ctx)
+	if err != nil {
+		r.board.problem(err)
+		return err
+	}
+	r.open, r.mine, r.unkept, r.configuration = false, false, false, nil
+	r.board.state(locked, "the node was removed from its cluster, and its keys are erased")
+	return nil
+}
+
+func (r *Room) wipe(ctx context.Context) error {
+	files := r.config.Storage
+	err := r.take(checkpoint.EraseKeys, func() error {
+		r.forget()
+		var problems []error
+		for _, path := range append(recovery.Files(files.Recovery()), files.Configuration(), files.Configuration()+".unreadable", files.VolumeKey(), files.CUK(), files.Incarnation()) {
+			problems = append(problems, storage.Erase(path))
+		}
+		return errors.Join(problems...)
+	})
+	if err != nil {
+		return err
+	}
+	if r.encrypted() {
+		return r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) })
+	}
+	return r.take(checkpoint.EraseData, func() error {
+		var problems []error
+		for _, path := range []string{files.Identity(), filepath.Dir(files.Assignment()), files.Roles(), files.Failures()} {
+			problems = append(problems, rmtree.Remove(ctx, path))
+		}
+		return errors.Join(problems...)
+	})
+}

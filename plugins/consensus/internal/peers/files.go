@@ -1,0 +1,182 @@
+package peers
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+)
+
+// Files are what a member needs to speak to the others, in a directory of its own.
+type Files struct{ Directory string }
+
+func (f Files) key() string         { return filepath.Join(f.Directory, "key.pem") }
+func (f Files) certificate() string { return filepath.Join(f.Directory, "certificate.pem") }
+func (f Files) authority() string   { return filepath.Join(f.Directory, "ca.pem") }
+
+// Info is by what etcd speaks to the other members.
+func (f Files) Info() transport.TLSInfo {
+	return transport.TLSInfo{
+		CertFile: f.certificate(), KeyFile: f.key(), TrustedCAFile: f.authority(), ServerName: ServerName, ClientCertAuth: true, MinVersion: tls.VersionTLS13,
+	}
+}
+
+// Credentials are what is in the files.
+type Credentials struct {
+	Name        Name
+	certificate tls.Certificate
+	roots       *x509.CertPool
+	authority   []byte
+}
+
+// IssuedBy reports whether a CA is the one by which the others are known.
+func (c *Credentials) IssuedBy(authority *Authority) bool {
+	return bytes.Equal(c.authority, authority.Certificate())
+}
+
+// Key returns the member's key, which is made if it is not there.
+func (f Files) Key() (crypto.Signer, error) {
+	if err := os.MkdirAll(f.Directory, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the peer key: %w", err)
+	}
+	content, err := read(f.key())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("read the member's peer key: %w", err)
+	default:
+		block, _ := pem.Decode(content)
+		if block == nil || block.Type != keyType {
+			return nil, fmt.Errorf("%s is not a private key", f.key())
+		}
+		return parseKey(block.Bytes)
+	}
+	made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(made)
+	if err != nil {
+		return nil, err
+	}
+	return made, f.write(f.key(), encode(keyType, der))
+}
+
+// Request is a certificate request for the member's key.
+func (f Files) Request() ([]byte, error) {
+	key, err := f.Key()
+	if err != nil {
+		return nil, err
+	}
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+}
+
+// Install keeps a certificate and the CA of those who are to be believed, after it was seen that they belong together, to the member's key and to its name.
+func (f Files) Install(certificate, authority []byte, name Name) error {
+	key, err := f.Key()
+	if err != nil {
+		return err
+	}
+	if _, err := check(certificate, authority, key, &name); err != nil {
+		return err
+	}
+	if err := f.write(f.authority(), encode(certificateType, authority)); err != nil {
+		return err
+	}
+	return f.write(f.certificate(), encode(certificateType, certificate))
+}
+
+// Load reads the files. It fails with fs.ErrNotExist if one is missing.
+func (f Files) Load() (*Credentials, error) {
+	var ders [2][]byte
+	for n, path := range []string{f.certificate(), f.authority()} {
+		content, err := read(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the member's peer certificate: %w", err)
+		}
+		block, rest := pem.Decode(content)
+		if block == nil || block.Type != certificateType || len(bytes.TrimSpace(rest)) > 0 {
+			return nil, fmt.Errorf("%s is not one certificate", path)
+		}
+		ders[n] = block.Bytes
+	}
+	if _, err := os.Stat(f.key()); err != nil {
+		return nil, fmt.Errorf("read the member's peer key: %w", err)
+	}
+	key, err := f.Key()
+	if err != nil {
+		return nil, err
+	}
+	return check(ders[0], ders[1], key, nil)
+}
+
+// check holds a certificate, the CA, a key and, if it is known, a name against each other.
+func check(certificate, authority []byte, key crypto.Signer, want *Name) (*Credentials, error) {
+	root, err := x509.ParseCertificate(authority)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of the peers' CA cannot be read: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("the member's peer certificate cannot be read: %w", err)
+	}
+	c := &Credentials{roots: x509.NewCertPool(), authority: authority, certificate: tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key, Leaf: leaf}}
+	c.roots.AddCert(root)
+	if c.Name, err = verify(leaf, c.roots); err != nil {
+		return nil, err
+	}
+	public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(key.Public()) {
+		return nil, errors.New("the member's peer certificate is for another key than the member's")
+	}
+	if want != nil && c.Name != *want {
+		return nil, fmt.Errorf("the peer certificate is that of %s, not of %s", c.Name.URI(), want.URI())
+	}
+	return c, nil
+}
+
+func verify(leaf *x509.Certificate, roots *x509.CertPool) (Name, error) {
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return Name{}, fmt.Errorf("the peer certificate is not of the peers' CA: %w", err)
+	}
+	return NameOf(leaf)
+}
+
+func read(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxPEM+1))
+	if err == nil && len(content) > maxPEM {
+		err = fmt.Errorf("%s is longer than %d bytes", path, maxPEM)
+	}
+	return content, err
+}
+
+func (f Files) write(path string, content []byte) error {
+	if err := renameio.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write the member's peer credentials: %w", err)
+	}
+	handle, err := os.Open(f.Directory)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return handle.Sync()
+}

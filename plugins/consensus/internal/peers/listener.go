@@ -1,0 +1,236 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+)
+
+const (
+	// readTimeout is etcd's own for its peers.
+	readTimeout = 5 * time.Minute
+	// handshakeTimeout is how long a peer may take to prove itself.
+	handshakeTimeout = 10 * time.Second
+	// maxUnproven bounds connections whose peer has not proved itself yet.
+	maxUnproven = 64
+)
+
+// Gate says who may speak to the member.
+type Gate interface {
+	// Admit says why a member may not connect; nil: it may. It is asked with every handshake, and again with Sweep.
+	Admit(Name) error
+}
+
+// Listener serves etcd's peers.
+type Listener struct {
+	log    hclog.Logger
+	gate   Gate
+	server *http.Server
+	listen net.Listener
+	tls    *tls.Config
+	served sync.WaitGroup
+
+	mu       sync.Mutex
+	open     map[*conn]struct{}
+	unproven int
+}
+
+// Bind takes an address (host:port) for Serve. Its connections end when the peer does not take for some seconds what is sent to it.
+func Bind(address string) (net.Listener, error) {
+	listen, err := rafthttp.NewListener(url.URL{Scheme: "http", Host: address}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the other members of the store: %w", err)
+	}
+	return listen, nil
+}
+
+// Serve serves a handler to those whom the gate admits, until Close, which closes what was bound, too.
+func Serve(log hclog.Logger, listen net.Listener, credentials *Credentials, gate Gate, handler http.Handler) *Listener {
+	l := &Listener{log: log, gate: gate, listen: listen, open: make(map[*conn]struct{})}
+	l.tls = &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{credentials.certificate},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              credentials.roots,
+		NextProtos:             []string{"http/1.1"},
+		SessionTicketsDisabled: true, // each connection proves itself anew
+	}
+	l.tls.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return l.configFor(hello.Conn, credentials) }
+	l.server = &http.Server{Handler: handler, ReadTimeout: readTimeout, ErrorLog: stdlog.New(io.Discard, "", 0)}
+	l.served.Go(func() {
+		if err := l.server.Serve(tls.NewListener(accepting{l}, l.tls)); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the members of the store are not served any more", "address", listen.Addr().String(), "error", err)
+		}
+	})
+	return l
+}
+
+// configFor has a connection know whose it is as soon as its handshake says so.
+func (l *Listener) configFor(raw net.Conn, credentials *Credentials) (*tls.Config, error) {
+	c, ok := raw.(*conn)
+	if !ok {
+		return nil, errors.New("peers: not a connection of this listener")
+	}
+	config := l.tls.Clone()
+	config.GetConfigForClient = nil
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		name, err := verify(state.PeerCertificates[0], credentials.roots)
+		if err == nil && name.Cluster != credentials.Name.Cluster {
+			err = fmt.Errorf("%s is of another cluster", name.URI())
+		}
+		if err == nil {
+			err = l.prove(c, name)
+		}
+		if err != nil {
+			l.log.Debug("refused a peer", "from", raw.RemoteAddr().String(), "error", err)
+		}
+		return err
+	}
+	return config, nil
+}
+
+// prove takes note of whose a connection is, before the gate is asked: a member that goes meanwhile is found by Sweep.
+func (l *Listener) prove(c *conn, name Name) error {
+	l.mu.Lock()
+	c.settle()
+	c.name = &name
+	l.mu.Unlock()
+	return l.gate.Admit(name)
+}
+
+// Sweep closes the connections of those who may not be connected any more.
+func (l *Listener) Sweep() {
+	l.mu.Lock()
+	var gone []*conn
+	for c := range l.open {
+		if c.name != nil && l.gate.Admit(*c.name) != nil {
+			gone = append(gone, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range gone {
+		l.log.Info("closing a connection of a former member", "node", c.name.Node, "member", FormatMember(c.name.Member))
+		_ = c.Close()
+	}
+}
+
+// Connected reports whether a member is connected.
+func (l *Listener) Connected(member uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.name != nil && c.name.Member == member {
+			return true
+		}
+	}
+	return false
+}
+
+// Addr is where it listens.
+func (l *Listener) Addr() net.Addr { return l.listen.Addr() }
+
+// Close ends all connections.
+func (l *Listener) Close() {
+	_ = l.server.Close()
+	l.served.Wait()
+	l.mu.Lock()
+	var open []*conn
+	for c := range l.open {
+		open = append(open, c)
+	}
+	l.mu.Unlock()
+	for _, c := range open { // streams that etcd has taken over
+		_ = c.Close()
+	}
+}
+
+// accepting hands the listener's connections to TLS.
+type accepting struct{ *Listener }
+
+// Accept implements net.Listener.
+func (a accepting) Accept() (net.Conn, error) {
+	for {
+		raw, err := a.listen.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: raw, of: a.Listener}
+		a.mu.Lock()
+		full := a.unproven >= maxUnproven
+		if !full {
+			a.unproven++
+			a.open[c] = struct{}{}
+		}
+		a.mu.Unlock()
+		if full {
+			_ = raw.Close()
+			continue
+		}
+		time.AfterFunc(handshakeTimeout, func() {
+			a.mu.Lock()
+			unproven := c.name == nil
+			a.mu.Unlock()
+			if unproven {
+				_ = c.Close()
+			}
+		})
+		return c, nil
+	}
+}
+
+// Close implements net.Listener.
+func (a accepting) Close() error { return a.listen.Close() }
+
+// Addr implements net.Listener.
+func (a accepting) Addr() net.Addr { return a.listen.Addr() }
+
+// conn is a connection of a peer. Its name and whether it is settled are its listener's lock's.
+type conn struct {
+	net.Conn
+	of      *Listener
+	name    *Name // nil: not proven
+	settled bool
+}
+
+// settle takes it from the unproven ones.
+func (c *conn) settle() {
+	if !c.settled {
+		c.settled = true
+		c.of.unproven--
+	}
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	c.settle()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Client speaks HTTP to the other members as etcd does, for what etcd does not tell by itself.
+func Client(credentials *Credentials, timeout time.Duration) *http.Client {
+	dialer := &net.Dialer{Timeout: timeout}
+	return &http.Client{
+		Timeout: timeout,
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				return dialer.DialContext(ctx, network, address)
+			},
+			TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{credentials.certificate}, RootCAs: credentials.roots, ServerName: ServerName},
+			DisableKeepAlives: true,
+		},
+	}
+}

@@ -1,0 +1,528 @@
+package service_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// directory is what the members find each other by.
+type directory struct {
+	mu     sync.Mutex
+	places map[string]string
+}
+
+// wire is a service.Network over TCP, where who connects says who it is: that this is proved is the SDK's part.
+type wire struct {
+	node      string
+	directory *directory
+	addresses event.Value[[]string]
+}
+
+
+func (w *wire) Listen(context.Context) (net.Listener, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w.directory.mu.Lock()
+	defer w.directory.mu.Unlock()
+	w.directory.places[w.node] = listener.Addr().String()
+	return listener, nil
+}
+
+func (w *wire) Dial(ctx context.Context, node string) (net.Conn, error) {
+	w.directory.mu.Lock()
+	place := w.directory.places[node]
+	w.directory.mu.Unlock()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", place)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.WriteString(conn, w.node+"\n")
+	return conn, err
+}
+
+func (w *wire) Credentials() credentials.TransportCredentials { return wireCredentials{} }
+
+func (w *wire) Caller(ctx context.Context) (string, bool) {
+	caller, _ := peer.FromContext(ctx)
+	info, ok := caller.AuthInfo.(wireInfo)
+	return info.node, ok && info.node != "stranger"
+}
+
+func (w *wire) Nodes() []string {
+	w.directory.mu.Lock()
+	defer w.directory.mu.Unlock()
+	var nodes []string
+	for node := range w.directory.places {
+		if node != w.node {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+func (w *wire) Addresses() *event.Value[[]string] { return &w.addresses }
+
+type wireInfo struct {
+	credentials.CommonAuthInfo
+	node string
+}
+
+func (wireInfo) AuthType() string { return "test" }
+
+type wireCredentials struct{}
+
+func (wireCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, wireInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+}
+
+func (wireCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	reader := bufio.NewReaderSize(conn, 16)
+	var name []byte
+	for {
+		one, err := reader.ReadByte()
+		if err != nil {
+			return nil, nil, err
+		}
+		if one == '\n' {
+			break
+		}
+		name = append(name, one)
+	}
+	info := wireInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, node: string(name)}
+	return &buffered{Conn: conn, reader: reader}, info, nil
+}
+
+type buffered struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.reader.Read(p) }
+
+func (wireCredentials) Info() credentials.ProtocolInfo            { return credentials.ProtocolInfo{} }
+func (c wireCredentials) Clone() credentials.TransportCredentials { return c }
+func (wireCredentials) OverrideServerName(string) error           { return nil }
+
+// cluster is nodes whose roles find each other.
+type cluster struct {
+	t         *testing.T
+	root      string
+	directory *directory
+	nodes     map[string]*node
+	revision  int64
+}
+
+// node is a role and the core's client of it.
+type node struct {
+	consensusv1.ConsensusServiceClient
+	id       string
+	cluster  *cluster
+	wire     *wire
+	reporter *reporter
+	change   func(*service.Config)
+	access   uint64
+	stop     func()
+}
+
+func newCluster(t *testing.T) *cluster {
+	return &cluster{t: t, root: storetest.Directory(t), directory: &directory{places: make(map[string]string)}, nodes: make(map[string]*node)}
+}
+
+// start starts the role of a node, or starts it again.
+func (c *cluster) start(id string, changes ...func(*service.Config)) *node {
+	c.t.Helper()
+	n := &node{id: id, cluster: c, wire: &wire{node: id, directory: c.directory}, reporter: &reporter{}}
+	n.wire.addresses.Set([]string{"127.0.0.1"})
+	config := storetest.Config(c.t, storetest.Mkdir(c.t, c.root, id))
+	s := service.New()
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	s.Register(server)
+	socket := filepath.Join(c.root, id, "plugin.sock")
+	_ = os.Remove(socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	connection, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.ConsensusServiceClient = consensusv1.NewConsensusServiceClient(connection)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running, serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	settings := service.Config{
+		Log: config.Log, DataDirectory: config.Directory, RuntimeDirectory: config.RuntimeDirectory,
+		Heartbeat: config.Heartbeat, Election: config.Election, Reporter: n.reporter, Network: n.wire, PeerListen: "127.0.0.1:0",
+	}
+	for _, change := range changes {
+		change(&settings)
+	}
+	running.Go(func() {
+		if err := s.Run(ctx, settings); err != nil {
+			c.t.Logf("the role of %s ended: %v", id, err)
+		}
+	})
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		connection.Close()
+		server.Stop()
+		serving.Wait()
+	})
+	c.t.Cleanup(n.stop)
+	c.nodes[id] = n
+	return n
+}
+
+func (n *node) form(how any) error {
+	request := &consensusv1.FormRequest{ClusterId: "cluster-a", NodeId: n.id, ClusterUser: "curator"}
+	switch how {
+	case "new":
+		request.How = &consensusv1.FormRequest_New{New: &consensusv1.FormNew{}}
+	case "join":
+		request.How = &consensusv1.FormRequest_Join{Join: &consensusv1.FormJoin{}}
+	case "existing":
+		request.How = &consensusv1.FormRequest_Existing{Existing: &consensusv1.FormExisting{}}
+	}
+	_, err := n.Form(storetest.Context(n.cluster.t), request)
+	return err
+}
+
+// join forms the member of a node as the core does: again and again while it is to wait.
+func (n *node) join() {
+	n.cluster.t.Helper()
+	storetest.EventuallyWithin(n.cluster.t, storetest.Bound, "the member of "+n.id+" joins", func() bool {
+		err := n.form("join")
+		if err != nil && status.Code(err) != codes.Unavailable {
+			n.cluster.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// client is the cluster API's, on the node.
+func (n *node) client() *clientv3.Client {
+	n.cluster.t.Helper()
+	n.access++
+	socket := filepath.Join(storetest.Mkdir(n.cluster.t, n.cluster.root, n.id, "access"), fmt.Sprintf("%d.sock", n.access))
+	instance := &consensusv1.AccessInstance{InstanceId: fmt.Sprintf("%s/curator.%d", n.id, n.access), ConsensusUser: "curator", Socket: socket, Uid: uint32(os.Getuid())}
+	if _, err := n.SetAccess(storetest.Context(n.cluster.t), &consensusv1.SetAccessRequest{CoreStart: 1, Number: n.access, Instances: []*consensusv1.AccessInstance{instance}}); err != nil {
+		n.cluster.t.Fatal(err)
+	}
+	storetest.Eventually(n.cluster.t, "the access of "+n.id, func() bool { _, err := os.Lstat(socket); return err == nil })
+	return storetest.Dial(n.cluster.t, socket)
+}
+
+// want writes the document of desired members.
+func (c *cluster) want(client *clientv3.Client, members ...string) {
+	c.t.Helper()
+	content, err := proto.Marshal(&consensusv1.DesiredState{Members: members})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	answer, err := client.Put(storetest.Context(c.t), consensusv1.UserPrefix("curator")+consensusv1.DesiredStateKey, string(content))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.revision = answer.Header.Revision
+}
+
+func told(t *testing.T, client *clientv3.Client) *consensusv1.StoreState {
+	t.Helper()
+	answer, err := client.Get(storetest.Context(t), consensusv1.UserPrefix("curator")+consensusv1.StoreStateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := &consensusv1.StoreState{}
+	if len(answer.Kvs) > 0 {
+		if err := proto.Unmarshal(answer.Kvs[0].Value, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return state
+}
+
+// await waits until the leader tells what is expected.
+func (c *cluster) await(client *clientv3.Client, what string, fits func(*consensusv1.StoreState) bool) *consensusv1.StoreState {
+	c.t.Helper()
+	var last *consensusv1.StoreState
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("told last: %v", last)
+		}
+	}()
+	storetest.Eventually(c.t, what, func() bool {
+		last = told(c.t, client)
+		return last.DesiredRevision >= c.revision && fits(last)
+	})
+	return last
+}
+
+// settled is a store whose voters, all healthy, are those of these nodes and nobody else's.
+func settled(nodes ...string) func(*consensusv1.StoreState) bool {
+	return func(state *consensusv1.StoreState) bool {
+		if len(state.Members) != len(nodes) {
+			return false
+		}
+		for n, member := range state.Members {
+			if member.NodeId != nodes[n] || member.MemberId == "" || member.Learner || !member.Healthy || member.Step != "" {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// grown is a store with a member on each of these nodes.
+func grown(t *testing.T, ids ...string) (*cluster, *clientv3.Client) {
+	t.Helper()
+	c := newCluster(t)
+	first := c.start(ids[0])
+	if err := first.form("new"); err != nil {
+		t.Fatal(err)
+	}
+	client := first.client()
+	c.want(client, ids...)
+	for _, id := range ids[1:] {
+		c.start(id).join()
+	}
+	c.await(client, "all vote", settled(ids...))
+	return c, client
+}
+
+// TestGrow goes from one member to three and writes all the time.
+func TestGrow(t *testing.T) {
+	c := newCluster(t)
+	first := c.start("reeve-1")
+	if err := first.form("new"); err != nil {
+		t.Fatal(err)
+	}
+	client := first.client()
+	ctx, cancel := context.WithCancel(storetest.Context(t))
+	var writing sync.WaitGroup
+	written := 0
+	writing.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := client.Put(ctx, "/reeve/users/curator/count", fmt.Sprint(written+1)); err == nil {
+				written++
+			} else if !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "cancel") {
+				t.Errorf("a write failed: %v", err)
+				return
+			}
+		}
+	})
+	defer writing.Wait()
+	defer cancel()
+	c.want(client, "reeve-1")
+	c.await(client, "the first is told", settled("reeve-1"))
+	c.want(client, "reeve-1", "reeve-2", "reeve-3")
+	c.await(client, "the others are waited for", func(s *consensusv1.StoreState) bool {
+		return len(s.Members) == 3 && s.Members[1].MemberId == "" && strings.Contains(s.Members[1].Step, "has not asked")
+	})
+	second := c.start("reeve-2")
+	second.join()
+	c.start("reeve-3").join()
+	c.await(client, "three vote", settled("reeve-1", "reeve-2", "reeve-3"))
+	cancel()
+	writing.Wait()
+	answer, err := second.client().Get(storetest.Context(t), "/reeve/users/curator/count")
+	if err != nil || len(answer.Kvs) != 1 {
+		t.Fatalf("read by another member: %v", err)
+	}
+	if got := string(answer.Kvs[0].Value); got != fmt.Sprint(written) && got != fmt.Sprint(written+1) {
+		t.Errorf("the other member has %s of %d writes", got, written)
+	}
+}
+
+// TestShrink takes members out until the first one of those that are left is alone, the leader among those that go.
+func TestShrink(t *testing.T) {
+	c, client := grown(t, "reeve-1", "reeve-2", "reeve-3")
+	last := c.nodes["reeve-3"].client()
+	c.want(client, "reeve-2", "reeve-3")
+	c.await(last, "two are left", settled("reeve-2", "reeve-3"))
+	c.gone("reeve-1")
+	c.want(last, "reeve-3")
+	c.await(last, "one is left", settled("reeve-3"))
+	c.gone("reeve-2")
+	if _, err := last.Put(storetest.Context(t), "/reeve/users/curator/alone", "1"); err != nil {
+		t.Fatal(err)
+	}
+	// The last one cannot go, and says so.
+	c.want(last, "reeve-9")
+	c.await(last, "the last one is refused", func(s *consensusv1.StoreState) bool {
+		return len(s.Members) == 2 && s.Members[0].Stuck && strings.Contains(s.Members[0].Step, "last one")
+	})
+	// Who was removed has nothing left, and may come again.
+	c.want(last, "reeve-1", "reeve-3")
+	if err := c.nodes["reeve-1"].form("existing"); problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
+		t.Errorf("a removed member as an existing one: %v", err)
+	}
+	c.nodes["reeve-1"].join()
+	c.await(last, "it is back", settled("reeve-1", "reeve-3"))
+}
+
+// gone waits until the role of a node has found that its member was removed.
+func (c *cluster) gone(id string) {
+	c.t.Helper()
+	data := filepath.Join(c.root, id, "data")
+	storetest.Eventually(c.t, "the removed member of "+id+" is wiped", func() bool {
+		_, err := os.Lstat(filepath.Join(data, "etcd"))
+		_, errPeer := os.Lstat(filepath.Join(data, "peer"))
+		return os.IsNotExist(err) && os.IsNotExist(errPeer) && strings.Contains(c.nodes[id].reporter.last(), "removed")
+	})
+}
+
+// TestQuorumIsKept refuses a removal that would cost the quorum, with the names of those in the way, and carries it out when they are back.
+func TestQuorumIsKept(t *testing.T) {
+	c, client := grown(t, "reeve-1", "reeve-2", "reeve-3")
+	c.nodes["reeve-3"].stop()
+	c.want(client, "reeve-1", "reeve-3")
+	c.await(client, "the removal is refused", func(s *consensusv1.StoreState) bool {
+		return len(s.Members) == 3 && s.Members[1].Stuck && strings.Contains(s.Members[1].Step, "reeve-3 do not answer") && !s.Members[2].Healthy
+	})
+	// The one that does not answer may go: nobody misses it.
+	c.want(client, "reeve-1", "reeve-2")
+	c.await(client, "the silent one goes", settled("reeve-1", "reeve-2"))
+	// When it comes back it learns that it was removed, although nobody lets it in.
+	back := c.start("reeve-3")
+	if err := back.form("existing"); problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
+		t.Errorf("a member that was removed while it was away: %v", err)
+	}
+	c.want(client, "reeve-1", "reeve-2", "reeve-3")
+	back.join()
+	c.await(client, "it votes again", settled("reeve-1", "reeve-2", "reeve-3"))
+}
+
+// TestQuorumLossNamesTheSilent says who is missing when there is no quorum.
+func TestQuorumLossNamesTheSilent(t *testing.T) {
+	c, _ := grown(t, "reeve-1", "reeve-2", "reeve-3")
+	c.nodes["reeve-2"].stop()
+	c.nodes["reeve-3"].stop()
+	storetest.Eventually(t, "the reason names them", func() bool {
+		return strings.Contains(c.nodes["reeve-1"].reporter.last(), "those of reeve-2, reeve-3 do not answer")
+	})
+}
+
+// TestRestartOfAll starts all members again at the same time.
+func TestRestartOfAll(t *testing.T) {
+	ids := []string{"reeve-1", "reeve-2", "reeve-3"}
+	c, client := grown(t, ids...)
+	if _, err := client.Put(storetest.Context(t), "/reeve/users/curator/kept", "1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		c.nodes[id].stop()
+	}
+	var forming sync.WaitGroup
+	for _, id := range ids {
+		again := c.start(id)
+		forming.Go(func() {
+			if err := again.form("existing"); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		})
+	}
+	forming.Wait()
+	client = c.nodes["reeve-2"].client()
+	answer, err := client.Get(storetest.Context(t), "/reeve/users/curator/kept")
+	if err != nil || len(answer.Kvs) != 1 {
+		t.Fatalf("after the restart: %v, %v", answer, err)
+	}
+	c.await(client, "all are well", settled(ids...))
+}
+
+// TestLostDataIsRefused has a node come back with nothing: the store still has its member.
+func TestLostDataIsRefused(t *testing.T) {
+	c, client := grown(t, "reeve-1", "reeve-2", "reeve-3")
+	c.nodes["reeve-2"].stop()
+	if err := os.RemoveAll(filepath.Join(c.root, "reeve-2", "data")); err != nil {
+		t.Fatal(err)
+	}
+	lost := c.start("reeve-2")
+	err := lost.form("join")
+	if problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING || !strings.Contains(err.Error(), "another member of this node") {
+		t.Fatalf("a node that lost its data joins: %v", err)
+	}
+	// The way out that the refusal names.
+	c.want(client, "reeve-1", "reeve-3")
+	c.await(client, "the lost member is out", settled("reeve-1", "reeve-3"))
+	c.want(client, "reeve-1", "reeve-2", "reeve-3")
+	lost.join()
+	c.await(client, "a new one is in", settled("reeve-1", "reeve-2", "reeve-3"))
+}
+
+// TestAddressChange moves a member to another port.
+func TestAddressChange(t *testing.T) {
+	c, client := grown(t, "reeve-1", "reeve-2", "reeve-3")
+	members := func() []string {
+		answer, err := c.nodes["reeve-1"].WatchStore(storetest.Context(t), &consensusv1.WatchStoreRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		message, err := answer.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, member := range message.Status.Members {
+			names = append(names, member.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got := members(); !slices.Equal(got, []string{"reeve-1", "reeve-2", "reeve-3"}) {
+		t.Errorf("the members are named %v", got)
+	}
+	c.nodes["reeve-2"].wire.addresses.Set([]string{"127.0.0.2"}) // configured is an address of its own, which stays
+	c.nodes["reeve-3"].stop()
+	moved := c.start("reeve-3", func(config *service.Config) { config.PeerListen = "127.0.0.3:0" })
+	if err := moved.form("existing"); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes["reeve-2"].stop() // only the moved one can make a quorum with the first
+	if _, err := client.Put(storetest.Context(t), "/reeve/users/curator/moved", "1"); err != nil {
+		t.Fatal(err)
+	}
+	c.await(client, "the moved one answers", func(s *consensusv1.StoreState) bool {
+		return len(s.Members) == 3 && s.Members[2].Healthy && !s.Members[1].Healthy
+	})
+}
+
+// TestStrangersCannotJoin refuses who is not to have a member, and who is no member's role.
+func TestStrangersCannotJoin(t *testing.T) {
+	c, _ := grown(t, "reeve-1")
+	storetest.Eventually(t, "the first one serves", func() bool { return len((&wire{directory: c.directory}).Nodes()) == 1 })
+	for _, id := range []string{"reeve-8", "stranger"} {
+		if err := c.start(id).form("join"); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "reeve-1") {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+const (
+	// joinBound is how long a member keeps who asks for a place waiting for it.
+	joinBound = 20 * time.Second
+	// askBound is how long one member is waited for, before the next one is asked.
+	askBound = joinBound + 5*time.Second
+	// joinInterval is how often it is looked whether the leader has added the member.
+	joinInterval = 50 * time.Millisecond
+	// listenRetry is the wait before it is tried again to listen.
+	listenRetry = time.Second
+	// maxJoin bounds the size of a call, in bytes.
+	maxJoin = 64 << 10
+	// idleBound is after how long without a call a connection is closed: nobody asks often.
+	idleBound = time.Minute
+)
+
+// peerService serves the other members' roles.
+type peerService struct {
+	consensusv1.UnimplementedPeerServiceServer
+	config      Config
+	store       *store.Store
+	clusterUser string
+}
+
+// servePeers lets others join, until ctx is done.
+func servePeers(ctx context.Context, config Config, served *store.Store, clusterUser string) error {
+	if config.Network == nil {
+		return nil
+	}
+	server := grpc.NewServer(grpc.Creds(config.Network.Credentials()), grpc.MaxRecvMsgSize(maxJoin),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleBound}))
+	consensusv1.RegisterPeerServiceServer(server, &peerService{config: config, store: served, clusterUser: clusterUser})
+	defer server.Stop()
+	for said := ""; ; {
+		listener, err := config.Network.Listen(ctx)
+		if err == nil {
+			said = ""
+			stop := context.AfterFunc(ctx, server.Stop)
+			err = server.Serve(listener) // which closes it
+			stop()
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := fmt.Sprint(err); text != said {
+			config.Log.Warn("no other node can join the store by this one; trying again", "error", err)
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenRetry):
+		}
+	}
+}
+
+// Join gives the caller's node a place in the store.
+func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+	node, ok := p.config.Network.Caller(ctx)
+	if !ok {
+		return nil, status.Error(codes.PermissionDenied, "consensus: only the role that provides the store on another node may join it")
+	}
+	member, err := peers.ParseMember(request.GetAttempt())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, "consensus: the attempt is not the ID that the member is to have, in hexadecimal digits")
+	}
+	if err := peers.CheckAddress(request.GetPeerAddress()); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "consensus: %v", err)
+	}
+	key, err := peers.ParseRequest(request.GetCertificateRequest())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "consensus: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinBound)
+	defer cancel()
+	if err := p.permit(ctx, node, member); err != nil {
+		return nil, err
+	}
+	p.store.Expect()
+	if err := p.announce(ctx, node, member, request.GetPeerAddress()); err != nil {
+		return nil, status.Errorf(codes.Unavailable, "consensus: announce the member of node %s: %v", node, err)
+	}
+	if err := p.awaitMember(ctx, node, member); err != nil {
+		return nil, err
+	}
+	authority, err := p.store.Authority()
+	if err != nil || authority == nil {
+		return nil, status.Errorf(codes.Unavailable, "consensus: the CA of the store's peers is not there yet: %v", err)
+	}
+	certificate, err := authority.Issue(key, peers.Name{Cluster: p.clusterID(), Node: node, Member: member})
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "consensus: %v", err)
+	}
+	answer := &consensusv1.JoinResponse{
+		MemberId: peers.FormatMember(member), StoreId: p.store.Server().Cluster().ID().String(),
+		Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()},
+	}
+	for _, peer := range p.store.Peers() {
+		answer.Members = append(answer.Members, &consensusv1.StorePeer{MemberId: peers.FormatMember(peer.ID), NodeId: peer.Node, PeerUrls: peer.URLs, Learner: peer.Learner})
+	}
+	return answer, nil
+}
+
+func (p *peerService) clusterID() string {
+	current, _ := p.store.Status().Get()
+	return current.ClusterID
+}
+
+// permit says why a node cannot have a member: as a quorum has it, not as this one remembers.
+func (p *peerService) permit(ctx context.Context, node string, member uint64) error {
+	if p.store.Server().IsLearner() {
+		return status.Error(codes.Unavailable, "consensus: the member of this node is itself about to join")
+	}
+	answer, err := p.store.Client().Get(store.Root(ctx), desired.Key(p.clusterUser))
+	if err != nil {
+		return status.Errorf(codes.Unavailable, "consensus: read which nodes are to have a member of the store: %v", err)
+	}
+	// After the read: all that was decided before it is known here now.
+	if p.store.Removed(member) {
+		return status.Errorf(codes.FailedPrecondition, "consensus: member %s was removed from the store", peers.FormatMember(member))
+	}
+	wanted := false
+	if len(answer.Kvs) > 0 {
+		wish, err := desired.Parse(answer.Kvs[0].Value)
+		wanted = err == nil && slices.Contains(wish.GetMembers(), node)
+	}
+	if !wanted {
+		return status.Errorf(codes.PermissionDenied, "consensus: node %s is not to have a member of the store", node)
+	}
+	for _, peer := range p.store.Peers() {
+		switch {
+		case peer.ID == member && peer.Node != node:
+			return status.Errorf(codes.PermissionDenied, "consensus: member %s is of another node", peers.FormatMember(member))
+		case peer.Node == node && peer.ID != member:
+			return status.Errorf(codes.AlreadyExists, "consensus: the store has member %s of node %s already, whose data is elsewhere or lost", peers.FormatMember(peer.ID), node)
+		}
+	}
+	return nil
+}
+
+// announce tells the leader, if it does not know.
+func (p *peerService) announce(ctx context.Context, node string, member uint64, address string) error {
+	if slices.ContainsFunc(p.store.Peers(), func(peer store.Peer) bool { return peer.ID == member }) {
+		return nil
+	}
+	content := peers.Announcement{Member: member, Address: address}.Marshal()
+	_, err := p.store.Client().Txn(store.Root(ctx)).
+		If(clientv3.Compare(clientv3.Value(peers.AnnouncementKey(node)), "!=", content)).
+		Then(clientv3.OpPut(peers.AnnouncementKey(node), content)).
+		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(peers.AnnouncementKey(node)), "=", 0)},
+			[]clientv3.Op{clientv3.OpPut(peers.AnnouncementKey(node), content)}, nil)).
+		Commit()
+	return err
+}
+
+// awaitMember waits until the leader has added the member.
+func (p *peerService) awaitMember(ctx context.Context, node string, member uint64) error {
+	ticker := time.NewTicker(joinInterval)
+	defer ticker.Stop()
+	for {
+		switch {
+		case p.store.Removed(member):
+			return status.Errorf(codes.FailedPrecondition, "consensus: member %s was removed from the store", peers.FormatMember(member))
+		case slices.ContainsFunc(p.store.Peers(), func(peer store.Peer) bool { return peer.ID == member }):
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-p.store.Server().StopNotify():
+			return status.Error(codes.Unavailable, "consensus: the member of this node is stopping")
+		case <-ctx.Done():
+			return status.Errorf(codes.Unavailable, "consensus: the leader of the store has not added the member of node %s yet%s", node, p.step(node))
+		}
+	}
+}
+
+// step is what the leader tells of a node.
+func (p *peerService) step(node string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	answer, err := p.store.Client().Get(store.Root(ctx), consensusv1.UserPrefix(p.clusterUser)+consensusv1.StoreStateKey, clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) == 0 {
+		return ""
+	}
+	told, err := desired.ParseState(answer.Kvs[0].Value)
+	if err != nil {
+		return ""
+	}
+	for _, member := range told.GetMembers() {
+		if member.GetNodeId() == node && member.GetStep() != "" {
+			return ": " + member.GetStep()
+		}
+	}
+	return ""
+}
+
+// joiner returns how the members are asked for a place; nil: not at all.
+func joiner(config Config) func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+	if config.Network == nil {
+		return nil
+	}
+	return func(ctx context.Context, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+		nodes := config.Network.Nodes()
+		if len(nodes) == 0 {
+			return nil, fmt.Errorf("%w: the cluster's directory has no node yet whose member of the store could be asked", store.ErrWaiting)
+		}
+		var said []string
+		for _, node := range nodes {
+			answer, err := askMember(ctx, config.Network, node, request)
+			switch status.Code(err) {
+			case codes.OK:
+				return answer, nil
+			case codes.FailedPrecondition:
+				return nil, fmt.Errorf("%w: %s", store.ErrRemoved, status.Convert(err).Message())
+			case codes.AlreadyExists:
+				return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, status.Convert(err).Message())
+			}
+			said = append(said, fmt.Sprintf("node %s: %s", node, status.Convert(err).Message()))
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		return nil, fmt.Errorf("%w: %s", store.ErrWaiting, strings.Join(said, "; "))
+	}
+}
+
+func askMember(ctx context.Context, network Network, node string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	var failed error
+	var mu sync.Mutex
+	connection, err := grpc.NewClient("passthrough:///"+node,
+		grpc.WithTransportCredentials(network.Credentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := network.Dial(ctx, node)
+			mu.Lock()
+			defer mu.Unlock()
+			failed = err
+			return conn, err
+		}))
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	answer, err := consensusv1.NewPeerServiceClient(connection).Join(ctx, request)
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil && failed != nil && status.Code(err) == codes.Unavailable {
+		return nil, failed
+	}
+	return answer, err
+}

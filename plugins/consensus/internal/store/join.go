@@ -1,0 +1,267 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+var (
+	// ErrRemoved says that the store has removed the member for good.
+	ErrRemoved = errors.New("the member was removed from the store")
+	// ErrElsewhere says that the store has another member of the node than the one that wants to join.
+	ErrElsewhere = errors.New("the store has another member of this node, whose data is not here")
+	// ErrWaiting says that a member cannot join yet. The same call may succeed later.
+	ErrWaiting = errors.New("the member cannot join the store yet")
+
+	// errAgain says that etcd is to be started once more: it reads only then by whose certificates the others are known.
+	errAgain = errors.New("the peers' CA is another one than at the start")
+)
+
+// begin says how etcd is to be started, and sees to what it needs for that. The CA of the peers is returned if it was made and nobody else has it.
+func (s *Store) begin(ctx context.Context) (beginning, *peers.Authority, error) {
+	how := beginning{peers: s.files().Info()}
+	switch s.marker.Phase {
+	case joining:
+		plan, err := s.ask(ctx)
+		how.join = plan
+		return how, nil, err
+	case forming:
+		how.make = true
+		urls := types.MustNewURLs([]string{"unix://" + s.plan.NodeID})
+		authority, err := s.prove(uint64(membership.NewMember(s.plan.NodeID, urls, s.plan.ClusterID, nil).ID))
+		return how, authority, err
+	}
+	member, err := peers.ParseMember(s.marker.MemberID)
+	if err != nil {
+		return how, nil, foreign("the marker %s: %v; %s", markerPath(s.directory), err, wayOutOfForeign)
+	}
+	authority, err := s.prove(member)
+	return how, authority, err
+}
+
+func (s *Store) files() peers.Files { return peers.Files{Directory: peerDirectory(s.directory)} }
+
+func (s *Store) name(member uint64) peers.Name {
+	return peers.Name{Cluster: s.plan.ClusterID, Node: s.plan.NodeID, Member: member}
+}
+
+// prove has the member's certificate for the others be there. Where there is none that is of any use, one of a new CA is made: adoptAuthority or shareAuthority see to
+// that it is, or becomes, the store's.
+func (s *Store) prove(member uint64) (*peers.Authority, error) {
+	switch credentials, err := s.files().Load(); {
+	case err == nil && credentials.Name == s.name(member):
+		return nil, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		s.log.Error("the member's credentials for the others cannot be used; they are made anew", "directory", peerDirectory(s.directory), "error", err)
+		if err := os.RemoveAll(peerDirectory(s.directory)); err != nil {
+			return nil, err
+		}
+	}
+	authority, err := peers.NewAuthority(s.plan.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	return authority, s.install(authority, member)
+}
+
+func (s *Store) install(authority *peers.Authority, member uint64) error {
+	key, err := s.files().Key()
+	if err != nil {
+		return err
+	}
+	certificate, err := authority.Issue(key.Public(), s.name(member))
+	if err != nil {
+		return err
+	}
+	return s.files().Install(certificate, authority.Certificate(), s.name(member))
+}
+
+// Authority is the CA of the store's peers, as the local member has it; nil: it has none yet.
+func (s *Store) Authority() (*peers.Authority, error) {
+	answer, err := s.etcd.Server.KV().Range(context.Background(), []byte(peers.AuthorityKey), nil, mvcc.RangeOptions{})
+	if err != nil || len(answer.KVs) == 0 {
+		return nil, err
+	}
+	authority, err := peers.ParseAuthority(answer.KVs[0].Value)
+	if err != nil {
+		return nil, fmt.Errorf("read the CA of the store's peers at %s: %w", peers.AuthorityKey, err)
+	}
+	return authority, nil
+}
+
+// adoptAuthority holds the member's certificate against the CA that it has stored, before it speaks to anybody: files that were lost are made anew.
+func (s *Store) adoptAuthority() error {
+	authority, err := s.Authority()
+	if err != nil || authority == nil {
+		return err
+	}
+	credentials, err := s.files().Load()
+	if err != nil {
+		return err
+	}
+	if credentials.IssuedBy(authority) {
+		return nil
+	}
+	if err := s.install(authority, uint64(s.etcd.Server.MemberID())); err != nil {
+		return err
+	}
+	return errAgain
+}
+
+// shareAuthority stores the peers' CA, if the store has none.
+func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error {
+	if stored, err := s.Authority(); err != nil || stored != nil || s.etcd.Server.IsLearner() {
+		return err
+	}
+	authority := made
+	if authority == nil { // a crash came between the certificate and this
+		var err error
+		if authority, err = peers.NewAuthority(s.plan.ClusterID); err != nil {
+			return err
+		}
+	}
+	content, err := authority.Marshal()
+	if err != nil {
+		return err
+	}
+	_, err = s.client.Txn(Root(ctx)).
+		If(clientv3.Compare(clientv3.CreateRevision(peers.AuthorityKey), "=", 0)).
+		Then(clientv3.OpPut(peers.AuthorityKey, string(content))).Commit()
+	if err != nil {
+		return fmt.Errorf("store the CA of the store's peers: %w", err)
+	}
+	return s.adoptAuthority()
+}
+
+// ask asks for a place in the store, unless the member has begun to take it over already.
+func (s *Store) ask(ctx context.Context) (*joinPlan, error) {
+	if s.config.Join == nil || s.config.Place == nil {
+		return nil, fmt.Errorf("%w: this role has no way to reach the others", ErrWaiting)
+	}
+	if err := s.peering.bind(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrWaiting, err)
+	}
+	if wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory))) {
+		if _, err := s.files().Load(); err == nil {
+			return &joinPlan{url: peers.URL(s.peering.address()), cluster: s.plan.NodeID + "=" + peers.URL(s.peering.address())}, nil
+		}
+	} else if err := os.RemoveAll(etcdDirectory(s.directory)); err != nil { // a log comes into being as a whole; without one there is nothing of any use
+		return nil, err
+	}
+	request, err := s.request()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.config.Join(ctx, request)
+	switch {
+	case errors.Is(err, ErrElsewhere):
+		return nil, missing("%v; put the role's data directory %s back from a backup of this node, or take the role from the node and assign it again: that removes the lost member", err, s.directory)
+	case err != nil:
+		return nil, err
+	}
+	return s.accept(answer)
+}
+
+func (s *Store) request() (*consensusv1.JoinRequest, error) {
+	csr, err := s.files().Request()
+	if err != nil {
+		return nil, err
+	}
+	return &consensusv1.JoinRequest{PeerAddress: s.peering.address(), CertificateRequest: csr, Attempt: s.marker.MemberID}, nil
+}
+
+// accept keeps the certificate that came with an answer, and makes of its members what etcd is told.
+func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
+	member, err := peers.ParseMember(s.marker.MemberID)
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.GetCertificate()) != 1 || len(answer.GetCaCertificates()) != 1 {
+		return nil, fmt.Errorf("%w: the answer of the store has not one certificate and one of the CA", ErrWaiting)
+	}
+	if err := s.files().Install(answer.Certificate[0], answer.CaCertificates[0], s.name(member)); err != nil {
+		return nil, err
+	}
+	plan := &joinPlan{}
+	var cluster []string
+	for _, peer := range answer.GetMembers() {
+		if strings.ContainsAny(peer.GetNodeId(), "=,") || peer.GetNodeId() == "" || len(peer.GetPeerUrls()) == 0 {
+			return nil, fmt.Errorf("%w: the answer of the store has a member without a node or an address", ErrWaiting)
+		}
+		for _, url := range peer.PeerUrls {
+			if strings.ContainsAny(url, "=,") {
+				return nil, fmt.Errorf("%w: the answer of the store has a member with the address %q", ErrWaiting, url)
+			}
+			cluster = append(cluster, peer.NodeId+"="+url)
+		}
+		if peer.MemberId == s.marker.MemberID {
+			plan.url = peer.PeerUrls[0]
+		}
+	}
+	if plan.url == "" {
+		return nil, fmt.Errorf("%w: the answer of the store does not have this member", ErrWaiting)
+	}
+	slices.Sort(cluster)
+	plan.cluster = strings.Join(cluster, ",")
+	return plan, nil
+}
+
+// pauseToAsk waits until it is time to ask the others whether the member is one of them; false: ctx is done.
+func (s *Store) pauseToAsk(ctx context.Context) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(askInterval):
+		}
+		if s.config.Join != nil && s.etcd.Server.Leader() == 0 && s.peering.address() != "" {
+			return true
+		}
+	}
+}
+
+// isRemoved asks the others whether the member was removed. That nobody answers says nothing.
+func (s *Store) isRemoved(ctx context.Context) bool {
+	request, err := s.request()
+	if err != nil {
+		s.log.Warn("cannot ask the others whether this member is one of them", "error", err)
+		return false
+	}
+	request.Attempt = s.etcd.Server.MemberID().String()
+	ctx, cancel := context.WithTimeout(ctx, askInterval)
+	defer cancel()
+	_, err = s.config.Join(ctx, request)
+	return errors.Is(err, ErrRemoved)
+}
+
+// Place is where a member listens for the others.
+type Place struct {
+	// Listen is the address (host:port) that it takes; port 0: any. Host is by what others reach it.
+	Listen, Host string
+}
+
+// at is the address under which others reach what was bound.
+func (p Place) at(bound net.Addr) (string, error) {
+	_, port, err := net.SplitHostPort(bound.String())
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(p.Host, port), nil
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	servererrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+)
+
+// Peer is a member of the store, as the local one knows it.
+type Peer struct {
+	ID uint64
+	// Node is where it runs.
+	Node    string
+	Learner bool
+	URLs    []string
+}
+
+// Listens reports whether the others can reach it.
+func (p Peer) Listens() bool {
+	return slices.ContainsFunc(p.URLs, func(url string) bool { return strings.HasPrefix(url, "https://") })
+}
+
+// Peers are the members of the store, sorted by node.
+func (s *Store) Peers() []Peer {
+	var all []Peer
+	for _, member := range s.etcd.Server.Cluster().Members() {
+		all = append(all, Peer{ID: uint64(member.ID), Node: member.Name, Learner: member.IsLearner, URLs: member.PeerURLs})
+	}
+	slices.SortFunc(all, func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
+	return all
+}
+
+// NodeID is that of the node on which the local member runs.
+func (s *Store) NodeID() string { return s.plan.NodeID }
+
+// Removed reports whether a member was removed from the store.
+func (s *Store) Removed(member uint64) bool { return s.etcd.Server.IsIDRemoved(member) }
+
+// answerBound is how long a member may take to say how it is.
+const answerBound = time.Second
+
+// Ask asks the members how they are, and returns what those said that answered.
+func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
+	own := uint64(s.etcd.Server.MemberID())
+	answers := map[uint64]peers.State{own: {
+		Member: peers.FormatMember(own), Leader: memberName(s.etcd.Server.Leader()), Applied: s.etcd.Server.AppliedIndex(),
+	}}
+	others := slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.ID == own })
+	if len(others) == 0 {
+		return answers
+	}
+	credentials, err := s.files().Load()
+	if err != nil {
+		s.log.Error("cannot ask the other members of the store how they are", "error", err)
+		return answers
+	}
+	client := peers.Client(credentials, answerBound)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, peer := range others {
+		asking.Go(func() {
+			for _, url := range peer.URLs {
+				if state, err := askOne(ctx, client, url); err == nil && state.Member == peers.FormatMember(peer.ID) {
+					mu.Lock()
+					answers[peer.ID] = state
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+func askOne(ctx context.Context, client *http.Client, url string) (peers.State, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+statePath, nil)
+	if err != nil {
+		return peers.State{}, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return peers.State{}, err
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(answer.Body, 1<<16))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return peers.State{}, fmt.Errorf("%s: %w", answer.Status, err)
+	}
+	return peers.ParseState(content)
+}
+
+// silent are the nodes whose members do not answer.
+func (s *Store) silent(ctx context.Context) []string {
+	answers := s.Ask(ctx)
+	var nodes []string
+	for _, peer := range s.Peers() {
+		if _, ok := answers[peer.ID]; !ok {
+			nodes = append(nodes, peer.Node)
+		}
+	}
+	return nodes
+}
+
+// Expect has the member listen for the others from now on, although there are none yet.
+func (s *Store) Expect() { s.peering.wanted.Store(true) }
+
+// AddLearner adds the member of a node that has prepared it. One that is there already is no error.
+func (s *Store) AddLearner(ctx context.Context, id uint64, node, address string) error {
+	_, err := s.etcd.Server.AddMember(Root(ctx), membership.Member{
+		ID:             types.ID(id),
+		RaftAttributes: membership.RaftAttributes{PeerURLs: []string{peers.URL(address)}, IsLearner: true},
+		Attributes:     membership.Attributes{Name: node},
+	})
+	if errors.Is(err, membership.ErrIDExists) {
+		return nil
+	}
+	return err
+}
+
+// ErrBehind says that a learner has not taken enough over to vote.
+var ErrBehind = errors.New("the member has not taken over enough of the store's data")
+
+// Promote has a learner vote. The local member must be the leader.
+func (s *Store) Promote(ctx context.Context, id uint64) error {
+	_, err := s.etcd.Server.PromoteMember(Root(ctx), id)
+	switch {
+	case errors.Is(err, servererrors.ErrLearnerNotReady):
+		return ErrBehind
+	case errors.Is(err, membership.ErrMemberNotLearner):
+		return nil
+	}
+	return err
+}
+
+// RemoveMember removes a member for good. One that is gone is no error.
+func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
+	_, err := s.etcd.Server.RemoveMember(Root(ctx), id)
+	if errors.Is(err, membership.ErrIDRemoved) || errors.Is(err, membership.ErrIDNotFound) {
+		return nil
+	}
+	return err
+}
+
+// MoveLeader hands the leadership over to another voter.
+func (s *Store) MoveLeader(ctx context.Context, to uint64) error {
+	return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to)
+}
+
+// Applied is how far the local member has come.
+func (s *Store) Applied() uint64 { return s.etcd.Server.AppliedIndex() }

@@ -1,0 +1,317 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+)
+
+const (
+	// peerInterval is how often it is looked whether the members have changed, of which etcd tells nobody.
+	peerInterval = 200 * time.Millisecond
+	// moveBound is how long it may take until the others know a new address, before it is tried again.
+	moveBound = 5 * time.Second
+	// statePath is where a member tells the others how it is.
+	statePath = "/reeve/state"
+)
+
+// peering is where the other members reach this one: nowhere while there are none.
+type peering struct {
+	store *Store
+	// wanted says that somebody is about to join.
+	wanted  atomic.Bool
+	problem atomic.Pointer[string]
+	working sync.WaitGroup
+	cancel  context.CancelFunc
+
+	mu       sync.Mutex
+	bound    net.Listener // nil: nothing is
+	place    Place        // of bound
+	listener *peers.Listener
+
+	// moving and forgetting say that one is at it: neither is to hold anything else up.
+	moving, forgetting atomic.Bool
+	// absent are the removed members of which it was said that nothing is left; forget's.
+	absent map[uint64]bool
+	// document is the revision of the document that desired is of; look's.
+	document int64
+	desired  []string
+}
+
+func newPeering(s *Store) *peering {
+	return &peering{store: s, cancel: func() {}, absent: make(map[uint64]bool)}
+}
+
+// bind takes the address at which others are to reach the member, as soon as there is one.
+func (p *peering) bind(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, moveBound)
+	defer cancel()
+	place, err := p.store.config.Place.Wait(ctx, func(place Place) bool { return place.Host != "" })
+	if err != nil {
+		return fmt.Errorf("this node knows no address of its own at which the others could reach it: %w", err)
+	}
+	return p.take(place)
+}
+
+func (p *peering) take(place Place) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bound != nil && p.place == place {
+		return nil
+	}
+	p.release()
+	bound, err := peers.Bind(place.Listen)
+	if err != nil {
+		return err
+	}
+	p.bound, p.place = bound, place
+	return nil
+}
+
+// release gives the address back. The lock is held.
+func (p *peering) release() {
+	if p.listener != nil {
+		p.listener.Close()
+	} else if p.bound != nil {
+		p.bound.Close()
+	}
+	p.bound, p.listener = nil, nil
+}
+
+// address is where the others reach the member: host:port; empty: nowhere.
+func (p *peering) address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bound == nil {
+		return ""
+	}
+	address, err := p.place.at(p.bound.Addr())
+	if err != nil {
+		return ""
+	}
+	return address
+}
+
+// start begins to serve, as far as there is anybody. etcd runs.
+func (p *peering) start() error {
+	if p.store.config.Place == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.look(ctx)
+	p.working.Go(func() { p.run(ctx) })
+	return nil
+}
+
+// stop ends everything. It may be called more than once.
+func (p *peering) stop() {
+	if p == nil {
+		return
+	}
+	p.cancel()
+	p.working.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.release()
+}
+
+func (p *peering) run(ctx context.Context) {
+	places := p.store.config.Place.Watch()
+	ticker := time.NewTicker(peerInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-places.Changed():
+			_, _ = places.Next(ctx) // look reads the present one
+		case <-ticker.C:
+		}
+		p.look(ctx)
+		if p.forgetting.CompareAndSwap(false, true) {
+			p.working.Go(func() {
+				defer p.forgetting.Store(false)
+				p.forget(ctx)
+			})
+		}
+	}
+}
+
+// look listens where it should, closes the connections of those who are no members any more, and has the others know the member's address.
+func (p *peering) look(ctx context.Context) {
+	server := p.store.etcd.Server
+	own := server.Cluster().Member(server.MemberID())
+	alone := len(server.Cluster().Members()) == 1 && own != nil
+	place, known := p.store.config.Place.Get()
+	if !alone {
+		p.wanted.Store(false) // who was expected has come
+	}
+	switch {
+	case alone && !p.company() && !p.wanted.Load():
+		p.mu.Lock()
+		p.release()
+		p.mu.Unlock()
+		p.say("")
+	case !known || place.Host == "":
+		p.say("this node knows no address of its own at which the other members of the store could reach this one")
+	default:
+		if err := p.serve(place); err != nil {
+			p.say(fmt.Sprintf("the other members of the store cannot reach this one: %v; free the address, or set another one with peerListen in the configuration of this role", err))
+			return
+		}
+		p.say("")
+	}
+	p.mu.Lock()
+	listener := p.listener
+	p.mu.Unlock()
+	if listener == nil {
+		return
+	}
+	listener.Sweep()
+	if url := peers.URL(p.address()); own != nil && !slices.Equal(own.PeerURLs, []string{url}) && p.moving.CompareAndSwap(false, true) {
+		p.working.Go(func() {
+			defer p.moving.Store(false)
+			p.move(ctx, url)
+		})
+	}
+}
+
+func (p *peering) say(problem string) { p.problem.Store(&problem) }
+
+// Problem is what keeps the others from reaching the member; empty: nothing.
+func (p *peering) said() string {
+	if problem := p.problem.Load(); problem != nil {
+		return *problem
+	}
+	return ""
+}
+
+// company reports whether another node is to have a member, by what the local one has stored.
+func (p *peering) company() bool {
+	answer, err := p.store.etcd.Server.KV().Range(context.Background(), []byte(desired.Key(p.store.plan.ClusterUser)), nil, mvcc.RangeOptions{})
+	if err != nil || len(answer.KVs) == 0 {
+		return false
+	}
+	if found := answer.KVs[0]; found.ModRevision != p.document {
+		p.document = found.ModRevision
+		if parsed, err := desired.Parse(found.Value); err == nil {
+			p.desired = parsed.GetMembers()
+		}
+	}
+	return slices.ContainsFunc(p.desired, func(node string) bool { return node != p.store.plan.NodeID })
+}
+
+// serve listens at a place.
+func (p *peering) serve(place Place) error {
+	if err := p.take(place); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return nil
+	}
+	credentials, err := p.store.files().Load()
+	if err != nil {
+		return err
+	}
+	server := p.store.etcd.Server
+	mux := http.NewServeMux()
+	mux.Handle("/", etcdhttp.NewPeerHandler(server.Logger(), server))
+	mux.HandleFunc("GET "+statePath, p.state)
+	p.listener = peers.Serve(p.store.log.Named("peers"), p.bound, credentials, p, mux)
+	p.store.log.Info("listening for the other members of the store", "address", p.bound.Addr().String())
+	return nil
+}
+
+// state tells another member how this one is.
+func (p *peering) state(w http.ResponseWriter, _ *http.Request) {
+	server := p.store.etcd.Server
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(peers.State{Member: server.MemberID().String(), Leader: memberName(server.Leader()), Applied: server.AppliedIndex()})
+}
+
+// Admit implements peers.Gate. A member of which the local one has never heard is let in only while that knows no better: it may have been away when the other came, and
+// all who could tell it may be gone.
+func (p *peering) Admit(name peers.Name) error {
+	server := p.store.etcd.Server
+	if server.IsIDRemoved(name.Member) {
+		return fmt.Errorf("member %s of node %s was removed from the store", peers.FormatMember(name.Member), name.Node)
+	}
+	member := server.Cluster().Member(types.ID(name.Member))
+	switch {
+	case member == nil && p.knows():
+		return fmt.Errorf("the store has no member %s of node %s", peers.FormatMember(name.Member), name.Node)
+	case member != nil && member.Name != "" && member.Name != name.Node:
+		return fmt.Errorf("member %s is of node %s, not of node %s", peers.FormatMember(name.Member), member.Name, name.Node)
+	}
+	return nil
+}
+
+// knows reports whether the local member knows all members: it has read as a quorum has it, under the leader that there is.
+func (p *peering) knows() bool {
+	status, ok := p.store.status.Get()
+	return ok && status.Quorum() && status.LeaderID != "" && status.LeaderID == memberName(p.store.etcd.Server.Leader())
+}
+
+// move has the others know where the member is reached.
+func (p *peering) move(ctx context.Context, url string) {
+	ctx, cancel := context.WithTimeout(ctx, moveBound)
+	defer cancel()
+	server := p.store.etcd.Server
+	_, err := server.UpdateMember(Root(ctx), membership.Member{ID: server.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
+	if err != nil && ctx.Err() == nil {
+		p.store.log.Warn("cannot tell the other members of the store where this one is reached; trying again", "url", url, "error", err)
+	}
+}
+
+// forget tells the leader of each removed member that nothing of it is left here: its connections are closed, and none is accepted any more.
+func (p *peering) forget(ctx context.Context) {
+	server := p.store.etcd.Server
+	end := clientv3.GetPrefixRangeEnd(peers.RemovedPrefix)
+	answer, err := server.KV().Range(ctx, []byte(peers.RemovedPrefix), []byte(end), mvcc.RangeOptions{})
+	if err != nil {
+		return
+	}
+	if len(answer.KVs) == 0 {
+		clear(p.absent)
+		return
+	}
+	for _, found := range answer.KVs {
+		removal := string(found.Key)
+		id, err := peers.ParseMember(removal[len(peers.RemovedPrefix):])
+		if err != nil || p.absent[id] || !server.IsIDRemoved(id) || p.connected(id) {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(Root(ctx), moveBound)
+		_, err = p.store.client.Txn(bounded).
+			If(clientv3.Compare(clientv3.CreateRevision(removal), "!=", 0)).
+			Then(clientv3.OpPut(peers.AbsentKey(id, uint64(server.MemberID())), "")).Commit()
+		cancel()
+		if err == nil {
+			p.absent[id] = true
+		}
+	}
+}
+
+func (p *peering) connected(member uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.listener != nil && p.listener.Connected(member)
+}

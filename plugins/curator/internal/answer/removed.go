@@ -1,0 +1,41 @@
+package answer
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Removed returns the status with which every call of a node that is Decommissioned is refused: the tombstone that names it.
+func Removed(node *clusterv1.NodeRecord) error {
+	reason := Tombstone(node)
+	message := valid(fmt.Sprintf("node %s was removed from the cluster and is never again a member of it: %s", node.GetId(), reason))
+	refused := status.New(codes.PermissionDenied, message)
+	if detailed, err := refused.WithDetails(&clusterv1.NodeRemoved{NodeId: node.GetId(), Reason: reason}); err == nil {
+		refused = detailed
+	}
+	return &refusal{status: refused, reason: message}
+}
+
+// Tombstone says what was done to a node that was removed, by whom and when.
+func Tombstone(node *clusterv1.NodeRecord) string {
+	done := "decommissioned"
+	if node.GetRemoval().GetDeleted() {
+		done = "deleted"
+	}
+	by, at := node.GetRemoval().GetBy(), node.GetRemoval().GetTime()
+	if at == nil {
+		at = node.GetSince()
+	}
+	if by != "" {
+		done += " by " + by
+	}
+	if at != nil {
+		done += " at " + at.AsTime().Format(time.RFC3339)
+	}
+	return valid(done)
+}

@@ -1,0 +1,98 @@
+package nodes
+
+import (
+	"context"
+	"crypto/x509"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// IssueSVID implements clusterv1.NodeServiceServer.
+func (s *Service) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) (*clusterv1.IssueSVIDResponse, error) {
+	id, err := callingNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.config.Store.ReadNode(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	node := state.Nodes[id]
+	if node == nil {
+		return nil, gone(id)
+	}
+	authority, err := ca.Load(ctx, s.config.Store)
+	if err != nil {
+		return nil, err
+	}
+	svid, err := authority.IssueNode(node.GetPublicKey(), s.config.Now())
+	if err != nil {
+		return nil, err
+	}
+	s.note(ctx, store.Issued{Node: id, Certificate: svid[0]})
+	return &clusterv1.IssueSVIDResponse{Svid: svid, CaCertificates: state.CA}, nil
+}
+
+// IssueRoleSVID implements clusterv1.NodeServiceServer.
+func (s *Service) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {
+	id, err := callingNode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	problems := rules.RoleName("role", request.GetRole())
+	key, err := ca.RequestedKey(request.GetCertificateRequest())
+	if err != nil {
+		problems = append(problems, rules.Problem{Field: "certificate_request", Message: err.Error()})
+	}
+	if err := answer.Invalid(problems); err != nil {
+		return nil, err
+	}
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := runs(state, id, request.GetRole()); err != nil {
+		return nil, err
+	}
+	authority, err := ca.Load(ctx, s.config.Store)
+	if err != nil {
+		return nil, err
+	}
+	svid, err := authority.IssueRole(id, request.GetRole(), key, s.config.Now())
+	if err != nil {
+		return nil, err
+	}
+	s.note(ctx, store.Issued{Node: id, Role: request.GetRole(), Certificate: svid[0]})
+	return &clusterv1.IssueRoleSVIDResponse{Svid: svid, CaCertificates: state.CA}, nil
+}
+
+// runs returns why a node does not run a role, as it is decided.
+func runs(state *store.State, id, role string) error {
+	node := state.Nodes[id]
+	if node == nil {
+		return gone(id)
+	}
+	for _, assignment := range node.GetRoles() {
+		if assignment.GetRole() == role && !(assignment.GetLeaving() && state.Left(id)) {
+			return nil
+		}
+	}
+	return answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s", role, id)
+}
+
+// note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without.
+func (s *Service) note(ctx context.Context, issued store.Issued) {
+	leaf, err := x509.ParseCertificate(issued.Certificate)
+	if err == nil {
+		err = s.config.Store.NoteIssued(ctx, issued, leaf.NotAfter.Sub(s.config.Now()))
+	}
+	if err != nil {
+		s.config.Log.Warn("a certificate was issued that is not in the list of those in use", "node", issued.Node, "role", issued.Role, "error", err)
+	}
+}

@@ -1,0 +1,218 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/server"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+const (
+	stateNew             = clusterv1.NodeState_NODE_STATE_NEW
+	stateStandby         = clusterv1.NodeState_NODE_STATE_STANDBY
+	stateUp              = clusterv1.NodeState_NODE_STATE_UP
+	stateDecommissioning = clusterv1.NodeState_NODE_STATE_DECOMMISSIONING
+	stateDecommissioned  = clusterv1.NodeState_NODE_STATE_DECOMMISSIONED
+)
+
+func TestDrain(t *testing.T) {
+	c := newCluster(t)
+	drain := func(id string, undo, dry bool) (*clusterv1.NodeRecord, error) {
+		response, err := c.asOwner().DrainNode(t.Context(), &clusterv1.DrainNodeRequest{NodeId: id, Undo: undo, DryRun: dry})
+		return response.GetNode(), err
+	}
+	if record, err := drain(c.id, false, true); err != nil || !record.GetDrained() {
+		t.Errorf("%v, %v", record, err)
+	}
+	if state, _ := c.stored(); state.Nodes[c.id].GetDrained() {
+		t.Error("the dry run drained it")
+	}
+	first, err := drain(c.id[:10], false, false)
+	if err != nil || !first.GetDrained() {
+		t.Fatalf("%v, %v", first, err)
+	}
+	if again, err := drain(c.id, false, false); err != nil || again.GetGeneration() != first.GetGeneration() {
+		t.Errorf("%v, %v", again, err)
+	}
+	if record, err := drain(c.id, true, false); err != nil || record.GetDrained() {
+		t.Errorf("%v, %v", record, err)
+	}
+	gone := c.nodeWith()
+	c.setState(gone, stateDecommissioned)
+	_, err = drain(gone, false, false)
+	wantCode(t, err, codes.FailedPrecondition, gone, "Decommissioned")
+}
+
+// A node that lives leaves in order: its member first, then its roles, then itself; and it is told who decided that.
+func TestDecommission(t *testing.T) {
+	c := newCluster(t)
+	key := c.secondNode("store", "api", "hostsfile")
+	second := identity.NodeID(public(key))
+	c.tell(c.id, second)
+	node := c.asOther(key)
+	report := func(roles ...string) {
+		t.Helper()
+		status := &clusterv1.NodeStatus{}
+		for _, role := range roles {
+			status.Instances = append(status.Instances, &clusterv1.InstanceStatus{Role: role, State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 7})
+		}
+		if _, err := node.ReportStatus(t.Context(), &clusterv1.ReportStatusRequest{Status: status}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report("api", "hostsfile", "store")
+	decommission := func(id string, dry bool) (*clusterv1.NodeRecord, error) {
+		response, err := c.asOwner().DecommissionNode(t.Context(), &clusterv1.DecommissionNodeRequest{NodeId: id, DryRun: dry})
+		return response.GetNode(), err
+	}
+	if record, err := decommission(second, true); err != nil || record.GetState() != stateDecommissioning {
+		t.Errorf("%v, %v", record, err)
+	}
+	record, err := decommission(second, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record.GetState() != stateDecommissioning || len(record.GetRoles()) != 1 || !record.GetRoles()[0].GetLeaving() ||
+		strings.Join(record.GetWipedRoles(), " ") != "api hostsfile" || record.GetRemoval().GetBy() != "owner" || record.GetSince() == nil {
+		t.Errorf("%v", record)
+	}
+	if again, err := decommission(second, false); err != nil || again.GetGeneration() != record.GetGeneration() {
+		t.Errorf("%v, %v", again, err)
+	}
+	if _, desired := c.stored(); len(desired.GetMembers()) != 1 {
+		t.Errorf("%v", desired)
+	}
+	_, err = c.addRole(second, "hostsfile")
+	wantCode(t, err, codes.FailedPrecondition, second, "leaves the cluster")
+	// The other one is now the last.
+	_, err = decommission(c.id, false)
+	wantCode(t, err, codes.FailedPrecondition, c.id, "the last of the cluster", "reeve.cluster.v1", "reeve.consensus.v1")
+
+	w := watch(t, node)
+	w.await("the node, which is a member still", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()) == 2 })
+	c.tell(c.id)
+	w.await("the end of its roles", func(r *clusterv1.WatchResponse) bool {
+		return len(r.GetNode().GetRoles()) == 0 && strings.Join(r.GetNode().GetWipedRoles(), " ") == "api hostsfile store"
+	})
+	if state, _ := c.stored(); state.Nodes[second].GetState() != stateDecommissioning {
+		t.Errorf("with roles that run: %v", state.Nodes[second])
+	}
+	report()
+	for {
+		if _, err = w.stream.Recv(); err != nil {
+			break
+		}
+	}
+	wantRemoved(t, err, second, "decommissioned by owner")
+	state, _ := c.stored()
+	if tomb := state.Nodes[second]; tomb.GetState() != stateDecommissioned || string(public(key)) != string(tomb.GetPublicKey()) {
+		t.Errorf("%v", tomb)
+	}
+	w = watch(t, c.asNode())
+	w.await("a directory without it", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()) == 1 })
+	if again, err := decommission(second, false); err != nil || again.GetState() != stateDecommissioned {
+		t.Errorf("%v, %v", again, err)
+	}
+	never := c.nodeWith()
+	c.setState(never, stateStandby)
+	_, err = decommission(never, false)
+	wantCode(t, err, codes.FailedPrecondition, "Standby", "reeve node delete")
+}
+
+func wantRemoved(t *testing.T, err error, node string, texts ...string) {
+	t.Helper()
+	wantCode(t, err, codes.PermissionDenied, texts...)
+	for _, detail := range status.Convert(err).Details() {
+		if removed, ok := detail.(*clusterv1.NodeRemoved); ok && removed.GetNodeId() == node && removed.GetReason() != "" {
+			return
+		}
+	}
+	t.Errorf("no tombstone in %v", status.Convert(err).Details())
+}
+
+// A node that is silent for long enough need not say that nothing runs on it.
+func TestDecommissionOfASilentNode(t *testing.T) {
+	c := newClusterOn(t, etcd, func(config *server.Config) { config.StewardSilence = 300 * time.Millisecond })
+	key := c.secondNode("hostsfile")
+	second := identity.NodeID(public(key))
+	if _, err := c.asOther(key).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.asOwner().DecommissionNode(t.Context(), &clusterv1.DecommissionNodeRequest{NodeId: second}); err != nil {
+		t.Fatal(err)
+	}
+	gone := c.await(second, "its end", func(node *clusterv1.Node) bool { return node.GetRecord().GetState() == stateDecommissioned })
+	if gone.GetHealthy() {
+		t.Error("it was alive")
+	}
+}
+
+func TestDelete(t *testing.T) {
+	c := newCluster(t)
+	remove := func(id string, force, dry bool) (*clusterv1.DeleteNodeResponse, error) {
+		return c.asOwner().DeleteNode(t.Context(), &clusterv1.DeleteNodeRequest{NodeId: id, Force: force, DryRun: dry})
+	}
+	// Whoever was never a member is sent away.
+	for _, state := range []clusterv1.NodeState{stateNew, stateStandby} {
+		id := c.nodeWith("hostsfile")
+		c.setState(id, state)
+		response, err := remove(id, false, false)
+		if record := response.GetNode(); err != nil || record.GetState() != stateDecommissioned || !record.GetRemoval().GetDeleted() || len(record.GetRoles()) != 0 ||
+			strings.Join(record.GetWipedRoles(), " ") != "hostsfile" || len(response.GetBypassed()) != 0 {
+			t.Errorf("%s: %v, %v", state, response, err)
+		}
+	}
+	_, err := remove(c.id, true, false)
+	wantCode(t, err, codes.FailedPrecondition, c.id, "the last of the cluster", "reeve.cluster.v1")
+
+	key := c.secondNode("store", "api")
+	second, third := identity.NodeID(public(key)), c.nodeWith("store")
+	c.tell(c.id, second, third)
+	if _, err := c.asOther(key).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = remove(second, false, false)
+	wantCode(t, err, codes.FailedPrecondition, second+" is alive", "decommission", "--force")
+	dry, err := remove(second, true, true)
+	if err != nil || len(dry.GetBypassed()) != 1 || !contains(dry.GetBypassed()[0], "is alive") {
+		t.Errorf("%v, %v", dry, err)
+	}
+	// With one of three that does not answer, no other can be done without.
+	c.tell(c.id, second, third+" silent")
+	_, err = remove(second, true, false)
+	wantCode(t, err, codes.FailedPrecondition, "no majority", third, "decommission "+second)
+	response, err := remove(third, false, false)
+	if err != nil || response.GetNode().GetState() != stateDecommissioned {
+		t.Fatalf("%v, %v", response, err)
+	}
+	if _, desired := c.stored(); len(desired.GetMembers()) != 2 {
+		t.Errorf("%v", desired)
+	}
+	again, err := remove(third, false, false)
+	if err != nil || again.GetNode().GetGeneration() != response.GetNode().GetGeneration() {
+		t.Errorf("%v, %v", again, err)
+	}
+	// Of two that answer, neither can be done without from one moment to the next.
+	c.tell(c.id, second)
+	_, err = remove(second, true, false)
+	wantCode(t, err, codes.FailedPrecondition, "no majority", "decommission "+second)
+	// What the store last told of them may be old: this one does not answer, and the store is there.
+	c.tell(c.id, second+" silent")
+	_, err = remove(second, false, false)
+	wantCode(t, err, codes.FailedPrecondition, "no majority")
+	forced, err := remove(second, true, false)
+	if err != nil || len(forced.GetBypassed()) < 1 || forced.GetNode().GetState() != stateDecommissioned {
+		t.Errorf("%v, %v", forced, err)
+	}
+	entry := c.newest()
+	if entry.GetRpc() != "DeleteNode" && entry.GetRpc() != "ListAudit" {
+		t.Errorf("%v", entry)
+	}
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// resign has this curator serve with a certificate of the cluster CA that signs, as soon as that is another one, until ctx is done.
+func resign(ctx context.Context, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, log hclog.Logger) {
+	pause := backoff.NewExponentialBackOff()
+	for watcher := snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return
+		}
+		for len(snapshot.CA) > 0 {
+			changed, err := serving.Follow(ctx, snapshot.CA[0])
+			if changed {
+				log.Info("the cluster CA that signs is another one, and this curator serves with a certificate of it")
+			}
+			if err == nil || ctx.Err() != nil {
+				pause.Reset()
+				break
+			}
+			wait := pause.NextBackOff()
+			log.Warn("this curator cannot get a certificate of the cluster CA that signs now", "error", err, "again_in", wait.Round(time.Millisecond))
+			if !sleep(ctx, wait) {
+				return
+			}
+			snapshot, _ = watcher.Latest()
+		}
+	}
+}
+
+// sleep reports whether ctx is not done after a while.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// noted keeps the certificate with which this curator serves in the list of those in use. That it cannot be kept is no reason not to serve.
+func noted(records *store.Store, config Config) func(ctx context.Context, certificate []byte, lifetime time.Duration) {
+	return func(ctx context.Context, certificate []byte, lifetime time.Duration) {
+		issued := store.Issued{Node: config.NodeID, Role: config.Role, Curator: true, Certificate: certificate}
+		if err := records.NoteIssued(ctx, issued, lifetime); err != nil && ctx.Err() == nil {
+			config.Log.Warn("the certificate of this curator is not in the list of those in use", "error", err)
+		}
+	}
+}

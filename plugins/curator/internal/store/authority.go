@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+)
+
+// AuthorityChange is a step of the rotation of the cluster CA.
+type AuthorityChange struct {
+	CA *curatorv1.CertificateAuthority
+	// Signing is the key of the first certificate, if that is another one than before.
+	Signing *curatorv1.SigningKey
+	// Next is the key of the certificate that is prepared; nil: none is, and a key that was kept goes.
+	Next *curatorv1.SigningKey
+}
+
+func (a *AuthorityChange) write(writes *transaction) {
+	if a == nil {
+		return
+	}
+	writes.put(keyCertificates, a.CA)
+	if a.Signing != nil {
+		writes.put(keySigningKey, a.Signing)
+	}
+	if a.Next != nil {
+		writes.put(keyNextKey, a.Next)
+	} else {
+		writes.delete(keyNextKey)
+	}
+}
+
+// ReadNextKey reads the private key, PKCS #8, of the cluster CA that is prepared; nil if there is none.
+func (s *Store) ReadNextKey(ctx context.Context) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	got, err := s.client.Get(bounded, keyNextKey)
+	if err != nil {
+		return nil, s.failed(ctx, "read the key of the next cluster CA", err)
+	}
+	if len(got.Kvs) == 0 {
+		return nil, nil
+	}
+	record := new(curatorv1.SigningKey)
+	if err := proto.Unmarshal(got.Kvs[0].Value, record); err != nil {
+		// What is wrong with a key is not told: it could say what is in it.
+		return nil, &RecordError{Key: keyNextKey, Err: errors.New("it cannot be read")}
+	}
+	return record.GetPrivateKey(), nil
+}
+
+// Issued is a certificate that was issued and is in use.
+type Issued struct {
+	// Node is whose it is, and Role the role's on it; empty: it is the node's own. Curator is set for what a curator serves with.
+	Node, Role string
+	Curator    bool
+	// Certificate is DER.
+	Certificate []byte
+}
+
+func (i Issued) key() string {
+	switch {
+	case i.Role == "":
+		return prefixIssued + "node/" + i.Node
+	case i.Curator:
+		return prefixIssued + "curator/" + i.Node + "/" + i.Role
+	}
+	return prefixIssued + "role/" + i.Node + "/" + i.Role
+}
+
+// issuedAt returns whose certificate lies at a key.
+func issuedAt(key string) (issued Issued, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(key, prefixIssued), "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "node":
+		return Issued{Node: parts[1]}, true
+	case len(parts) == 3 && (parts[0] == "role" || parts[0] == "curator"):
+		return Issued{Node: parts[1], Role: parts[2], Curator: parts[0] == "curator"}, true
+	}
+	return Issued{}, false
+}
+
+// NoteIssued keeps a certificate for as long as it lives, in the place of the one that was issued before to the same role or node. It goes by a lease, one for
+// each, so that there are never more of them than nodes and roles.
+func (s *Store) NoteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	if err := s.noteIssued(bounded, issued, lifetime); err != nil {
+		return s.failed(ctx, "take note of a certificate", err)
+	}
+	return nil
+}
+
+func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
+	key := issued.key()
+	value, err := encode(&curatorv1.IssuedCertificate{Certificate: issued.Certificate})
+	if err != nil {
+		return err
+	}
+	got, err := s.client.Get(ctx, key, clientv3.WithKeysOnly())
+	if err != nil {
+		return err
+	}
+	var before clientv3.LeaseID
+	if len(got.Kvs) > 0 {
+		before = clientv3.LeaseID(got.Kvs[0].Lease)
+	}
+	granted, err := s.client.Grant(ctx, max(1, int64(lifetime/time.Second)))
+	if err != nil {
+		return err
+	}
+	if _, err := s.client.Put(ctx, key, value, clientv3.WithLease(granted.ID)); err != nil {
+		return err
+	}
+	if before == clientv3.NoLease {
+		return nil
+	}
+	// It has no key any more. One that is gone by now is none of ours to take back.
+	if _, err := s.client.Revoke(ctx, before); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return err
+	}
+	return nil
+}
+
+// ListIssued returns the certificates that were issued and are in use, in no order that means anything. One that cannot be read is left out.
+func (s *Store) ListIssued(ctx context.Context) ([]Issued, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	got, err := s.client.Get(bounded, prefixIssued, clientv3.WithPrefix())
+	if err != nil {
+		return nil, s.failed(ctx, "read the certificates in use", err)
+	}
+	var all []Issued
+	for _, kv := range got.Kvs {
+		record := new(curatorv1.IssuedCertificate)
+		issued, ok := issuedAt(string(kv.Key))
+		if !ok || proto.Unmarshal(kv.Value, record) != nil {
+			continue
+		}
+		issued.Certificate = record.GetCertificate()
+		all = append(all, issued)
+	}
+	return all, nil
+}

@@ -1,0 +1,132 @@
+package tickets
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/proto/ticket"
+)
+
+const (
+	// DefaultLifetime is enough to carry a ticket to a machine, and MaxLifetime for a rack that is delivered next week: none lives longer, since a ticket that
+	// was forgotten somewhere would be a key to the cluster.
+	DefaultLifetime = 24 * time.Hour
+	MaxLifetime     = 30 * 24 * time.Hour
+	// MaxUses is how many nodes may register with one ticket.
+	MaxUses = 1000
+	// MaxNote is the length of a note in bytes.
+	MaxNote = 256
+	// Most is how many tickets a cluster keeps.
+	Most = 1000
+	// ShownFor is how long a ticket is still listed after it has expired, and how long it is kept.
+	ShownFor = 24 * time.Hour
+)
+
+// New draws the ID and the secret of a ticket. The secret is to be handed out, and is kept nowhere.
+func New(from *curatorv1.Ticket) (made *curatorv1.Ticket, secret []byte) {
+	id := make([]byte, 8)
+	secret = make([]byte, ticket.SecretSize)
+	_, _ = rand.Read(id) // never fails
+	_, _ = rand.Read(secret)
+	sum := sha256.Sum256(secret)
+	made = proto.CloneOf(from)
+	made.Id, made.SecretSha256 = hex.EncodeToString(id), sum[:]
+	return made, secret
+}
+
+// Shown is a ticket as it is shown to people: without what its secret is checked by.
+func Shown(kept *curatorv1.Ticket) *clusterv1.Ticket {
+	return &clusterv1.Ticket{
+		Id: kept.GetId(), Created: kept.GetCreated(), CreatedBy: kept.GetCreatedBy(), Expires: kept.GetExpires(), Uses: kept.GetUses(), Used: kept.GetUsed(),
+		Roles: kept.GetRoles(), Labels: kept.GetLabels(), AutoApprove: kept.GetAutoApprove(), Note: kept.GetNote(),
+	}
+}
+
+// Proves reports whether a secret is that of a ticket, in a time that says nothing of either. It is never that of no ticket.
+func Proves(kept *curatorv1.Ticket, secret []byte) bool {
+	sum := sha256.Sum256(secret)
+	expected := kept.GetSecretSha256()
+	if len(expected) != sha256.Size {
+		expected = make([]byte, sha256.Size)
+	}
+	return subtle.ConstantTimeCompare(sum[:], expected) == 1 && kept != nil
+}
+
+// Worthless says why nobody can register with a ticket any more; "": one can. It is for those only who have its secret.
+func Worthless(kept *curatorv1.Ticket, now time.Time) string {
+	switch {
+	case !now.Before(kept.GetExpires().AsTime()):
+		return "it expired at " + kept.GetExpires().AsTime().UTC().Format(time.RFC3339)
+	case kept.GetUsed() >= kept.GetUses():
+		return fmt.Sprintf("it is spent: %d of %d nodes have registered with it", kept.GetUsed(), kept.GetUses())
+	}
+	return ""
+}
+
+// Forgotten returns the IDs of the tickets that are not even listed any more, sorted.
+func Forgotten(all map[string]*curatorv1.Ticket, now time.Time) []string {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if now.After(all[id].GetExpires().AsTime().Add(ShownFor)) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Spend returns the ticket after one more node has registered with it.
+func Spend(kept *curatorv1.Ticket) *curatorv1.Ticket {
+	after := proto.CloneOf(kept)
+	after.Used++
+	return after
+}
+
+// Forbids says what of a registration a ticket does not allow; "": all of it is allowed. It quotes only the ticket, and roles that are names.
+func Forbids(kept *curatorv1.Ticket, roles []*clusterv1.RoleAssignment, labels map[string]string) string {
+	for _, role := range roles {
+		switch {
+		case slices.Contains(kept.GetRoles(), role.GetRole()):
+		case len(kept.GetRoles()) > 0:
+			return fmt.Sprintf("it allows the roles %s, and not %s", strings.Join(kept.GetRoles(), ", "), role.GetRole())
+		case kept.GetAutoApprove():
+			return fmt.Sprintf("it approves by itself and names no roles, so it allows none, and not %s", role.GetRole())
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(kept.GetLabels())) {
+		if asked, ok := labels[key]; ok && asked != kept.GetLabels()[key] {
+			return fmt.Sprintf("it says what the label %q is", key)
+		}
+	}
+	return ""
+}
+
+// Labels is the labels of a node that registers with a ticket and asks for some itself.
+func Labels(kept *curatorv1.Ticket, asked map[string]string) map[string]string {
+	labels := maps.Clone(asked)
+	if labels == nil && len(kept.GetLabels()) > 0 {
+		labels = make(map[string]string)
+	}
+	maps.Copy(labels, kept.GetLabels())
+	return labels
+}
+
+// Expires is when a ticket ends that is made now to live for so many seconds; 0: the default.
+func Expires(now time.Time, seconds uint32) *timestamppb.Timestamp {
+	lifetime := DefaultLifetime
+	if seconds > 0 {
+		lifetime = time.Duration(seconds) * time.Second
+	}
+	return timestamppb.New(now.Add(lifetime))
+}

@@ -1,0 +1,325 @@
+package role
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reeveproject/reeve/proto/limits"
+)
+
+const (
+	// handshakeTime is how long a peer may take to prove itself, and how long it is let wait for an SVID of this instance.
+	handshakeTime = 10 * time.Second
+	// maxHandshakes is how many peers may be about to prove themselves at a time. What comes beyond that is closed.
+	maxHandshakes = 256
+	// retryListen is the wait before a listener tries again what failed.
+	retryListen = time.Second
+)
+
+// ListenOption changes what Listen does.
+type ListenOption func(*listening)
+
+type listening struct {
+	roles     []string
+	address   string
+	protocols []string
+}
+
+// AllowRoles says of which roles the peers may be, in place of the listener's own.
+func AllowRoles(roles ...string) ListenOption {
+	return func(l *listening) { l.roles = roles }
+}
+
+// ListenOn says on which host:port to listen, in place of the node's first address and a free port.
+func ListenOn(address string) ListenOption {
+	return func(l *listening) { l.address = address }
+}
+
+// Protocols are the application protocols (ALPN), such as "h2", that are offered to clients that were not written with this package and ask for
+// one. What is accepted speaks the first of them that the client asked for.
+func Protocols(names ...string) ListenOption {
+	return func(l *listening) { l.protocols = names }
+}
+
+// Listener accepts connections of other instances of the cluster. It is a net.Listener, for net/http and, with Credentials, for gRPC.
+type Listener struct {
+	host     *Host
+	name     string
+	settings listening
+	accepted chan *peerConn
+	slots    chan struct{}
+	// ctx ends when the listener is closed, or the instance ends.
+	ctx  context.Context
+	stop context.CancelFunc
+	once sync.Once
+
+	mu        sync.Mutex
+	listener  net.Listener
+	announced bool
+}
+
+// Listen listens for connections of other instances of the cluster, by TCP on the node's first address and a free port, and shows the address to the cluster as the
+// endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. When the node's first address changes, it listens there.
+//
+// A connection is TLS 1.3, by which both sides prove themselves by their SVIDs. It is accepted only from a role that is allowed (by default, this role of other
+// nodes), on a node that the cluster's directory has; PeerOf says from whom it is. It is closed at once when that node leaves the
+// directory, and at the latest when one of the two SVIDs expires with which it was made, which is within the hour: what takes longer has to connect
+// again. Other connections do not reach Accept.
+//
+// Listen waits, as long as ctx lets it, until the node knows its addresses. It does not wait for the SVID: whoever connects before there is one waits a little. The
+// listener ends with the instance, or by Close.
+func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption) (*Listener, error) {
+	if !limits.NameOK(name) {
+		return nil, fmt.Errorf("role: listen: the endpoint's name %q is not one line of 1 to %d bytes", limits.Cut(name, limits.Name), limits.Name)
+	}
+	settings := listening{roles: []string{h.Role()}}
+	for _, option := range options {
+		option(&settings)
+	}
+	address := settings.address
+	if address == "" {
+		addresses, err := h.Network().Wait(ctx, func(now []string) bool { return len(now) > 0 })
+		if err != nil {
+			return nil, fmt.Errorf("role: listen for %s: the node knows no address of its own yet: %w", name, err)
+		}
+		address = net.JoinHostPort(addresses[0], "0")
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("role: listen for %s: %w", name, err)
+	}
+	h.connections.begin(h)
+	l := &Listener{
+		host: h, name: name, settings: settings, listener: listener,
+		accepted: make(chan *peerConn), slots: make(chan struct{}, maxHandshakes),
+	}
+	l.ctx, l.stop = context.WithCancel(h.ctx)
+	context.AfterFunc(l.ctx, func() { _ = l.Close() })
+	if !h.background(func() { l.accept(listener) }) || !h.background(l.announce) || settings.address == "" && !h.background(l.move) {
+		_ = l.Close()
+		return nil, fmt.Errorf("role: listen for %s: %w", name, errHostClosed)
+	}
+	return l, nil
+}
+
+// Accept implements net.Listener. The peer of what it returns has proved itself.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accepted:
+		return conn, nil
+	case <-l.ctx.Done():
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
+	}
+}
+
+// Addr is where the listener listens now.
+func (l *Listener) Addr() net.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.listener.Addr()
+}
+
+// Close ends the listener and withdraws its endpoint. Connections that were accepted stay.
+func (l *Listener) Close() error {
+	var err error
+	l.once.Do(func() {
+		l.stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		err = l.listener.Close()
+		if l.announced {
+			l.host.SetEndpoint(l.name, "")
+		}
+	})
+	return err
+}
+
+// sleep waits, and reports whether the listener is still open then.
+func (l *Listener) sleep(wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-l.ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// announce shows the endpoint to the cluster when there is an SVID to serve it with.
+func (l *Listener) announce() {
+	if _, _, err := l.host.prover.present(l.ctx); err != nil {
+		return // the listener was closed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return
+	}
+	l.announced = true
+	l.host.SetEndpoint(l.name, l.listener.Addr().String())
+}
+
+// move follows the node's first address.
+func (l *Listener) move() {
+	networks := l.host.network.Watch()
+	for {
+		addresses, err := networks.Next(l.ctx)
+		for err == nil && len(addresses) > 0 {
+			if err := l.listenAt(addresses[0]); err == nil || l.ctx.Err() != nil {
+				break
+			} else {
+				l.host.log.Error("the node's first address has changed, and nobody can listen there yet; the former one stays", "endpoint", l.name, "error", err, "again in", retryListen)
+			}
+			if !l.sleep(retryListen) {
+				return
+			}
+			if now, _ := networks.Latest(); len(now) > 0 {
+				addresses = now
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// listenAt listens on a host in place of the present one.
+func (l *Listener) listenAt(host string) error {
+	if now, _, err := net.SplitHostPort(l.Addr().String()); err == nil && now == host {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(l.ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil || !l.host.background(func() { l.accept(listener) }) {
+		return listener.Close()
+	}
+	former := l.listener
+	l.listener = listener
+	if l.announced {
+		l.host.SetEndpoint(l.name, listener.Addr().String())
+	}
+	return former.Close()
+}
+
+// accept lets peers prove themselves, each beside the others.
+func (l *Listener) accept(listener net.Listener) {
+	for {
+		raw, err := listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			// No file descriptor is left, say: it passes.
+			l.host.log.Error("a connection could not be accepted", "endpoint", l.name, "error", err, "again in", retryListen)
+			if !l.sleep(retryListen) {
+				return
+			}
+			continue
+		}
+		select {
+		case l.slots <- struct{}{}:
+		default:
+			l.host.log.Debug("a connection was refused: too many are about to prove themselves", "endpoint", l.name, "from", raw.RemoteAddr())
+			_ = raw.Close() // nothing was promised on it
+			continue
+		}
+		if !l.host.background(func() { l.admit(raw) }) {
+			_ = raw.Close()
+			return
+		}
+	}
+}
+
+// admit has a peer prove itself, and hands it to Accept.
+func (l *Listener) admit(raw net.Conn) {
+	// Until it was accepted: a role that does not accept is not sent more and more.
+	defer func() { <-l.slots }()
+	conn, err := l.prove(l.ctx, raw)
+	if err != nil {
+		_ = raw.Close() // err is what matters
+		if l.ctx.Err() == nil {
+			l.host.log.Debug("a connection was refused", "endpoint", l.name, "from", raw.RemoteAddr(), "reason", err)
+		}
+		return
+	}
+	select {
+	case l.accepted <- conn:
+	case <-l.ctx.Done():
+		_ = conn.Close()
+	}
+}
+
+// prove has both sides prove themselves, and tells the peer whether it is let in.
+func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	certificate, trust, err := l.host.prover.present(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &peerConn{usage: x509.ExtKeyUsageClientAuth}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, ClientAuth: tls.RequireAnyClientCert,
+		// A ticket would outlive the SVID that it was given for.
+		SessionTicketsDisabled: true,
+		VerifyConnection:       conn.verify(trust, certificate.Leaf),
+	}
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		chosen := config.Clone()
+		chosen.NextProtos = l.settings.protocols
+		if slices.Contains(hello.SupportedProtos, answered) {
+			chosen.NextProtos = []string{answered}
+		}
+		return chosen, nil
+	}
+	conn.Conn = tls.Server(raw, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	said := admitted
+	if !slices.Contains(l.settings.roles, conn.peer.Role) {
+		said, err = otherRole, fmt.Errorf("%s is not let in: only %s may connect", conn.peer, strings.Join(l.settings.roles, ", "))
+	} else if err = l.host.connections.hold(conn); err != nil {
+		said, err = notMember, fmt.Errorf("%s is not let in: %w", conn.peer, err)
+	}
+	if conn.ConnectionState().NegotiatedProtocol == answered {
+		if answerErr := said.write(ctx, conn); answerErr != nil && err == nil {
+			l.host.connections.remove(conn)
+			return nil, answerErr
+		}
+	}
+	if err != nil {
+		_ = conn.Conn.Close() // err is what matters; this sends what was written
+		return nil, err
+	}
+	return conn, nil
+}
+
+// verify is what TLS asks about the peer of a connection that is being made with this side's SVID.
+func (c *peerConn) verify(trust *trust, own *x509.Certificate) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		peer, err := trust.verify(state.PeerCertificates, c.usage, time.Now())
+		if err != nil {
+			return err
+		}
+		c.peer, c.chain, c.ends = peer, state.PeerCertificates, own.NotAfter
+		if end := c.chain[0].NotAfter; end.Before(c.ends) {
+			c.ends = end
+		}
+		c.spoken.Store(trust)
+		return nil
+	}
+}

@@ -1,0 +1,91 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// Peer is the instance at the other end of a connection, as its SVID proved.
+type Peer struct {
+	NodeID string
+	Role   string
+}
+
+// String is "<role> on <node ID>".
+func (p Peer) String() string { return p.Role + " on " + p.NodeID }
+
+// PeerOf says whose connection one is that a Listener accepted or Dial made; false: it is of neither.
+func PeerOf(conn net.Conn) (Peer, bool) {
+	known, ok := conn.(*peerConn)
+	if !ok {
+		return Peer{}, false
+	}
+	return known.peer, true
+}
+
+// PeerFromContext says whose call one is that a server on a Listener handles: of gRPC if the server was made with Credentials, of net/http if the server's
+// ConnContext is the one of this package.
+func PeerFromContext(ctx context.Context) (Peer, bool) {
+	if known, ok := ctx.Value(peerKey{}).(Peer); ok {
+		return known, true
+	}
+	if caller, ok := peer.FromContext(ctx); ok {
+		if info, ok := caller.AuthInfo.(AuthInfo); ok {
+			return info.Peer, true
+		}
+	}
+	return Peer{}, false
+}
+
+type peerKey struct{}
+
+// ConnContext is for the field of the same name of an http.Server on a Listener: handlers find the peer by PeerFromContext then.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	if known, ok := PeerOf(conn); ok {
+		return context.WithValue(ctx, peerKey{}, known)
+	}
+	return ctx
+}
+
+// AuthInfo is what gRPC knows of a connection that was made with Credentials.
+type AuthInfo struct {
+	credentials.CommonAuthInfo
+	Peer Peer
+}
+
+// AuthType implements credentials.AuthInfo.
+func (AuthInfo) AuthType() string { return "reeve-role" }
+
+// Credentials are gRPC transport credentials for a server on a Listener, and for a client whose dialer calls Dial. They do nothing but tell gRPC who the peer
+// is, and refuse connections that are of neither: the listener and Dial have verified the peer already.
+func Credentials() credentials.TransportCredentials { return transport{} }
+
+type transport struct{}
+
+func (transport) handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	known, ok := PeerOf(conn)
+	if !ok {
+		return nil, nil, errors.New("role: the connection was not made by Host.Dial, nor accepted by a Listener of Host.Listen")
+	}
+	return conn, AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Peer: known}, nil
+}
+
+func (t transport) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return t.handshake(conn)
+}
+
+func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return t.handshake(conn)
+}
+
+func (transport) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+}
+
+func (t transport) Clone() credentials.TransportCredentials { return t }
+
+func (transport) OverrideServerName(string) error { return nil }

@@ -1,0 +1,165 @@
+package role_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/sdk/role"
+	"github.com/reeveproject/reeve/sdk/roletest"
+)
+
+// await waits until something is so.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx := within(t, soon)
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it does not come to %s", what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// SVIDs are renewed while connections are in use: nothing breaks, and new connections come about all the time, beyond the end of the first SVIDs.
+func TestRenewalUnderTraffic(t *testing.T) {
+	t.Parallel()
+	cluster := roletest.NewCluster(t, 2)
+	cluster.Authority().SetLifetime(6 * time.Second)
+	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
+	echo(t, listen(t, server))
+	conn := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+	began := time.Now()
+	for cluster.Authority().Issued() < 4 {
+		if err := echoes(conn); err != nil {
+			t.Fatalf("the connection broke %s after it was made, before both SVIDs were renewed: %v", time.Since(began), err)
+		}
+		fresh := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+		mustEcho(t, fresh)
+		_ = fresh.Close()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the SVIDs were renewed after %s only", took)
+	}
+	mustEcho(t, conn)
+	for time.Since(began) < 7*time.Second {
+		fresh := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+		mustEcho(t, fresh)
+		_ = fresh.Close()
+		time.Sleep(50 * time.Millisecond)
+	}
+	if issued := cluster.Authority().Issued(); issued > 8 {
+		t.Errorf("%d SVIDs were issued", issued)
+	}
+}
+
+// Without a curator the SVID is used until it expires. Then connections end, there are no new ones, and the error says why; with a curator there are again.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	cluster := roletest.NewCluster(t, 2)
+	cluster.Authority().SetLifetime(4 * time.Second)
+	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
+	echo(t, listen(t, server))
+	conn := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+	cluster.Host(0).Split()
+	cluster.Host(1).Split()
+	await(t, "an attempt to renew", func() bool { return cluster.Host(1).Calls("IssueSVID") > 1 && cluster.Host(0).Calls("IssueSVID") > 1 })
+	mustEcho(t, conn)
+	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), ""))
+	mustEnd(t, conn, soon)
+	if _, err := client.Dial(within(t, 50*time.Millisecond), "lighthouse", cluster.Host(0).NodeID(), ""); !errors.Is(err, role.ErrNoIdentity) ||
+		!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no curator") {
+		t.Errorf("got: %v", err)
+	}
+	cluster.Host(0).Rejoin()
+	cluster.Host(1).Rejoin()
+	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), ""))
+}
+
+// A role that starts while no curator answers can listen; what it serves is shown when it can be served.
+func TestStartsInSplit(t *testing.T) {
+	cluster := roletest.NewCluster(t, 2)
+	cluster.Host(0).Split()
+	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
+	listener := listen(t, server)
+	echo(t, listener)
+	await(t, "an attempt to get an SVID", func() bool { return cluster.Host(0).Calls("IssueSVID") > 1 })
+	mustNotDial(t, client, "lighthouse", cluster.Host(0).NodeID(), "wire", role.ErrNoInstance)
+	if _, err := server.Dial(within(t, 50*time.Millisecond), "lighthouse", cluster.Host(1).NodeID(), ""); !errors.Is(err, role.ErrNoInstance) {
+		t.Errorf("what the directory does not have takes no SVID to tell: %v", err)
+	}
+	cluster.Host(0).Rejoin()
+	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "wire"))
+}
+
+// The CA is replaced in three steps. There is a connection at every time, also between one that has an SVID of the old CA and one that has one of the new.
+func TestRotation(t *testing.T) {
+	cluster := roletest.NewCluster(t, 3)
+	old := cluster.Host(0).Instance(t, "lighthouse")
+	echo(t, listen(t, old))
+	node := cluster.Host(0).NodeID()
+	early := cluster.Host(1).Instance(t, "lighthouse")
+	conn := dial(t, early, "lighthouse", node, "")
+	if err := cluster.Authority().Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, conn)
+	mustEcho(t, dial(t, early, "lighthouse", node, ""))
+	await(t, "the news of the new CA", func() bool { return cluster.Host(0).Calls("WatchTrust") > 0 })
+	cluster.Authority().Activate()
+	late := cluster.Host(2).Instance(t, "lighthouse")
+	ctx := within(t, soon)
+	for {
+		// An instance that has not heard of the new CA yet refuses for a moment: between two steps of a real rotation are hours.
+		fresh, err := late.Dial(ctx, "lighthouse", node, "")
+		if err == nil {
+			mustEcho(t, fresh)
+			_ = fresh.Close()
+			break
+		}
+		if !errors.Is(err, role.ErrNotAuthorised) && !errors.Is(err, role.ErrNoInstance) {
+			t.Fatal(err)
+		}
+	}
+	mustEcho(t, dial(t, early, "lighthouse", node, ""))
+	mustEcho(t, conn)
+	before := cluster.Authority().Issued()
+	cluster.Authority().Retire()
+	// Whoever has an SVID of the old CA is given another one at once, and what was made by the old ones ends.
+	await(t, "new SVIDs", func() bool { return cluster.Authority().Issued() == before+2 })
+	mustEnd(t, conn, soon)
+	for _, host := range []*role.Host{early, late} {
+		await(t, "connections by the new CA", func() bool {
+			fresh, err := host.Dial(ctx, "lighthouse", node, "")
+			if err != nil {
+				return false
+			}
+			defer func() { _ = fresh.Close() }()
+			return echoes(fresh) == nil
+		})
+	}
+}
+
+// A core that dies and comes back is not noticed: connections stay, new ones come about, and its node is not taken for one that has left.
+func TestCoreIsAway(t *testing.T) {
+	cluster := roletest.NewCluster(t, 2)
+	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
+	echo(t, listen(t, server))
+	conn := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+	cluster.Host(0).Stop()
+	cluster.Host(1).Stop()
+	mustEcho(t, conn)
+	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), ""))
+	for n := range 2 {
+		if err := cluster.Host(n).Serve(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEcho(t, conn)
+	cluster.Remove(cluster.Host(0))
+	mustEnd(t, conn, soon)
+}

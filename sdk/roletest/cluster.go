@@ -1,0 +1,145 @@
+package roletest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// Cluster is several hosts with one directory and one CA. What the roles on them tell of themselves is in the directory at once.
+type Cluster struct {
+	authority *Authority
+
+	mu       sync.Mutex
+	hosts    []*Host
+	members  []*member
+	revision uint64
+}
+
+// member is a node of the directory.
+type member struct {
+	host  *Host
+	split bool
+	gone  bool
+	roles map[string]*hostv1.DirectoryRole
+}
+
+// NewCluster serves n hosts until the test ends, each of a node that is Home. Their addresses are on the loopback interface.
+func NewCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	authority, err := newAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{authority: authority}
+	for number := range n {
+		host := newHost(t, nodeIDOf(number), authority, c)
+		host.Network.Set([]string{address(number)})
+		host.Membership.Set(host.membership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "member of the test's cluster"))
+		c.hosts = append(c.hosts, host)
+		c.members = append(c.members, &member{host: host, roles: make(map[string]*hostv1.DirectoryRole)})
+	}
+	c.change(func(*member) {})
+	return c
+}
+
+// nodeIDOf is the ID of a node by its number. Its hexadecimal digits are a machine ID, as those of every node are.
+func nodeIDOf(number int) string {
+	return fmt.Sprintf("reeve-000102030405060708090a0b0c0d%04x", 0x0e0f+number)
+}
+
+// address is a loopback address of a node's own.
+func address(number int) string { return fmt.Sprintf("127.0.%d.%d", number/250, number%250+1) }
+
+// Host is the host of a node, counted from 0.
+func (c *Cluster) Host(n int) *Host { return c.hosts[n] }
+
+// Authority is the cluster's CA.
+func (c *Cluster) Authority() *Authority { return c.authority }
+
+// Remove takes a host's node out of the directory, as the cluster does with a node that it removes. The host is served on.
+func (c *Cluster) Remove(host *Host) {
+	c.change(func(m *member) { m.gone = m.gone || m.host == host })
+}
+
+// change changes the members, and has all hosts that are not cut off hear of it.
+func (c *Cluster) change(change func(*member)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revision++
+	directory := &hostv1.Directory{Revision: c.revision}
+	for number, m := range c.members {
+		change(m)
+		if m.gone {
+			continue
+		}
+		node := &hostv1.DirectoryNode{NodeId: m.host.nodeID, Addresses: []string{address(number)}, Healthy: !m.split}
+		for _, name := range slices.Sorted(maps.Keys(m.roles)) {
+			node.Roles = append(node.Roles, m.roles[name])
+		}
+		directory.Nodes = append(directory.Nodes, node)
+	}
+	for _, m := range c.members {
+		if !m.split {
+			m.host.Directory.Set(directory)
+		}
+	}
+}
+
+// Split cuts the host's node off from its cluster: it is told so, its roles are given no SVIDs, and it hears of no change of the directory.
+func (h *Host) Split() { h.cutOff(true) }
+
+// Rejoin ends what Split began.
+func (h *Host) Rejoin() { h.cutOff(false) }
+
+func (h *Host) cutOff(split bool) {
+	h.mu.Lock()
+	h.split = split
+	h.mu.Unlock()
+	if split {
+		h.Membership.Set(h.membership(hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, "cut off by the test"))
+	} else {
+		h.Membership.Set(h.membership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "member of the test's cluster"))
+	}
+	if h.cluster != nil {
+		h.cluster.change(func(m *member) {
+			if m.host == h {
+				m.split = split
+			}
+		})
+	}
+}
+
+func (h *Host) membership(state hostv1.MembershipState, reason string) *hostv1.Membership {
+	return &hostv1.Membership{
+		State: state, Reason: reason, NodeId: h.nodeID, ClusterId: h.authority.cluster, TrustDomain: h.authority.domain,
+	}
+}
+
+// report has the cluster hear of what a role tells of itself; nil: it has gone.
+func (h *Host) report(role string, told *rolev1.WatchResponse) {
+	if h.cluster == nil {
+		return
+	}
+	h.cluster.change(func(m *member) {
+		switch {
+		case m.host != h:
+		case told == nil:
+			delete(m.roles, role)
+		default:
+			state := hostv1.InstanceState_value["INSTANCE"+strings.TrimPrefix(told.GetState().String(), "ROLE")]
+			m.roles[role] = &hostv1.DirectoryRole{
+				Role: role, State: hostv1.InstanceState(state), Values: maps.Clone(told.GetValues()),
+				Endpoints: proto.CloneOf(told).GetEndpoints(),
+			}
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package roletest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/sdk/internal/inside"
+	"github.com/reeveproject/reeve/sdk/role"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+)
+
+// AwaitEndpoint waits until the directory, as an instance knows it, has an endpoint of a role on a host's node, and fails the test if it does not come to that.
+func AwaitEndpoint(t testing.TB, instance *role.Host, on *Host, name, endpoint string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := instance.Directory().Wait(ctx, func(now *hostv1.Directory) bool {
+		for _, node := range now.GetNodes() {
+			for _, candidate := range node.GetRoles() {
+				if node.GetNodeId() == on.nodeID && candidate.GetRole() == name &&
+					slices.ContainsFunc(candidate.GetEndpoints(), func(e *rolev1.Endpoint) bool { return e.GetName() == endpoint }) {
+					return true
+				}
+			}
+		}
+		return false
+	}); err != nil {
+		t.Fatalf("role %s on %s does not come to serve the endpoint %s", name, on.nodeID, endpoint)
+	}
+}
+
+// Instance is an instance of a role that runs in the test itself, without a plugin, until the test ends: what its Run would be given. It is for tests of
+// what goes between two instances, one of which may be a launched Process. An instance is Starting until it calls Ready.
+func (h *Host) Instance(t testing.TB, name string) *role.Host {
+	t.Helper()
+	own := directory(t)
+	request := &rolev1.StartRequest{
+		InstanceId: h.nodeID + "/" + name + "/1", Role: name, NodeId: h.nodeID, ConfigurationGeneration: 1,
+		HostSocket: h.socketOf(t, name), DataDirectory: filepath.Join(own, "data"), RuntimeDirectory: filepath.Join(own, "run"),
+		CoreUid: uint32(os.Getuid()), Grants: h.granting(),
+	}
+	for _, path := range []string{request.GetDataDirectory(), request.GetRuntimeDirectory()} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Debug, Output: t.Output()})
+	made, status, end, err := inside.NewHost(request, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		defer h.report(name, nil)
+		for watcher := status.Watch(); ; {
+			now, err := watcher.Next(ctx)
+			if err != nil {
+				return
+			}
+			h.report(name, now)
+		}
+	}()
+	t.Cleanup(func() {
+		end()
+		cancel()
+		<-told
+	})
+	return made.(*role.Host)
+}

@@ -1,0 +1,124 @@
+package roletest
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/sdk/role"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// door is a socket of a host. What arrives on it is of one role.
+type door struct {
+	server *grpc.Server // nil: it is not served
+	served chan struct{}
+}
+
+// caller answers what is asked on the socket of a role.
+type caller struct {
+	*Host
+	role string
+}
+
+// Socket is the path of a host socket that is of no role: what arrives there is given no SVID.
+func (h *Host) Socket() string { return h.socket("") }
+
+func (h *Host) socket(role string) string {
+	if role == "" {
+		role = "host"
+	} else {
+		role = "of-" + role
+	}
+	return filepath.Join(h.directory, role+".sock")
+}
+
+// socketOf is the path of a role's host socket.
+func (h *Host) socketOf(t testing.TB, role string) string {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.doors[role] == nil {
+		h.doors[role] = &door{}
+		if h.open {
+			if err := h.serve(role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return h.socket(role)
+}
+
+// Serve serves the host sockets again after Stop, as a core does that was started again.
+func (h *Host) Serve() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = true
+	for role := range h.doors {
+		if err := h.serve(role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve serves one socket; the caller holds mu.
+func (h *Host) serve(of string) error {
+	listener, err := net.Listen("unix", h.socket(of))
+	if err != nil {
+		return err
+	}
+	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(role.MaxMessageSize)), make(chan struct{})
+	hostv1.RegisterHostServiceServer(server, &caller{Host: h, role: of})
+	h.doors[of].server, h.doors[of].served = server, served
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with Stop
+	}()
+	return nil
+}
+
+// Stop cuts all connections and takes the sockets away, as the death of a core does. The values stay.
+func (h *Host) Stop() {
+	h.mu.Lock()
+	h.open = false
+	var open []door
+	for _, door := range h.doors {
+		if door.server != nil {
+			open = append(open, *door)
+			door.server = nil
+		}
+	}
+	h.mu.Unlock()
+	for _, door := range open {
+		door.server.Stop()
+		<-door.served
+	}
+}
+
+// IssueSVID implements hostv1.HostServiceServer.
+func (c *caller) IssueSVID(_ context.Context, request *hostv1.IssueSVIDRequest) (*hostv1.IssueSVIDResponse, error) {
+	c.called("IssueSVID")
+	c.mu.Lock()
+	split := c.split
+	c.mu.Unlock()
+	switch {
+	case c.role == "":
+		return nil, status.Error(codes.FailedPrecondition, "this socket is of no role: start one by Process.Start, or make one by Host.Instance")
+	case split:
+		return nil, status.Error(codes.Unavailable, "no curator can be reached: the node is Split")
+	}
+	return c.authority.issue(c.nodeID, c.role, request.GetCertificateRequest())
+}
+
+// WatchTrust implements hostv1.HostServiceServer.
+func (c *caller) WatchTrust(_ *hostv1.WatchTrustRequest, stream grpc.ServerStreamingServer[hostv1.WatchTrustResponse]) error {
+	c.called("WatchTrust")
+	return send(stream.Context(), &c.authority.trust, stream.Send)
+}
