@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
@@ -346,8 +347,17 @@ func killedLater(t *testing.T, w way, at []point) {
 		if w.do != nil {
 			doing = c.Start(t, w.do(c)...)
 		}
+		select {
+		case <-killed.Done():
+		case <-time.After(patience):
+			if doing != nil {
+				said, complained := doing.Output()
+				t.Logf("what was to bring it there has said:\n%s%s", said, complained)
+			}
+			t.Fatalf("the core has not come to the step %s within %s", at, patience)
+		}
 		if result := killed.Wait(t, patience); result.Code != -1 {
-			t.Fatalf("the core did not come to the step %s, or ended otherwise: %s", at, result)
+			t.Fatalf("the core ended otherwise than at the step %s: %s", at, result)
 		}
 		if doing != nil {
 			// Nobody starts the core while it waits for that. It may be at its end by itself.

@@ -2,9 +2,11 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/setup"
@@ -19,6 +21,9 @@ const ticketSeconds = 600
 
 // add makes nodes that are not there yet, each with a ticket of its own that approves it, and starts them.
 func (f *fleet) add(ctx context.Context, numbers []int) error {
+	if err := f.freePeerPort(ctx); err != nil {
+		return err
+	}
 	tickets, err := f.tickets(ctx, numbers)
 	if err != nil {
 		return err
@@ -86,4 +91,61 @@ func (f *fleet) grantHosts(ctx context.Context, cluster *target.Target, manageme
 	}
 	_, err = management.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration()})
 	return fault.FromRPC(err, "the role hostsfile cannot be granted the files of more nodes", "Run the command again.")
+}
+
+// freePeerPort gives the store's member of the first node another port for its peers if the usual one is another cluster's. It listens there as soon as there is a
+// second member, and not before.
+func (f *fleet) freePeerPort(ctx context.Context) error {
+	if len(f.others) > 0 {
+		return nil
+	}
+	listen, err := dev.PeerListen(1)
+	if err != nil || listen == "" {
+		return err
+	}
+	cluster, err := target.Open(ctx, target.Options{Dir: f.first.Path})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cluster.Close() }()
+	id := f.nodes[0].follower.Status().GetNodeId()
+	node, err := getNode(ctx, cluster, target.Node{ID: id})
+	if err != nil {
+		return err
+	}
+	configuration := make(map[string]any)
+	for _, role := range node.GetRecord().GetRoles() {
+		if role.GetRole() == setup.Consensus && role.GetConfiguration() != "" {
+			if err := json.Unmarshal([]byte(role.GetConfiguration()), &configuration); err != nil {
+				return fault.Wrap(fault.Failed, err, "the configuration of role consensus cannot be read", "")
+			}
+		}
+	}
+	if configuration["peerListen"] != nil {
+		return nil
+	}
+	configuration["peerListen"] = listen
+	document, err := json.Marshal(configuration)
+	if err != nil {
+		return err
+	}
+	management, err := cluster.Management(ctx)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := management.AddRole(bounded, &clusterv1.AddRoleRequest{NodeId: id, Role: setup.Consensus, Configuration: string(document)})
+	if err != nil {
+		return fault.FromRPC(err, "the store's member of the first node cannot be given another port for its peers", "")
+	}
+	f.say("Another program has the port of the store's members: the first node's listens on " + listen + ".")
+	condition := &await.Role{Name: setup.Consensus, NodeID: id, State: await.Ready}
+	for _, role := range response.GetNode().GetRoles() {
+		if role.GetRole() == setup.Consensus {
+			condition.Generation = role.GetGeneration()
+		}
+	}
+	_, err = f.c.await(ctx, id, f.options.timeout, []await.Source{clusterSource(cluster, id)}, condition)
+	return err
 }

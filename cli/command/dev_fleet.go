@@ -89,7 +89,7 @@ func (f *fleet) several() bool { return len(f.others) > 0 || f.options.nodes > 1
 // up runs the nodes that there are, until they are up, and then those that are to be there besides.
 func (f *fleet) up(ctx context.Context) error {
 	fresh := f.fresh()
-	if err := f.checkAddresses(ctx, fresh); err != nil {
+	if err := dev.CheckAddresses(fresh); err != nil {
 		return err
 	}
 	for _, directory := range append([]*dev.Directory{f.first}, f.others...) {
@@ -133,22 +133,6 @@ func (f *fleet) fresh() []int {
 		}
 	}
 	return fresh
-}
-
-// checkAddresses refuses addresses on which nodes that do not run yet could not listen.
-func (f *fleet) checkAddresses(ctx context.Context, fresh []int) error {
-	if len(fresh) == 0 {
-		return nil
-	}
-	var absent []int
-	for _, number := range fresh {
-		if conn, _, err := target.DialLocal(ctx, dev.Nodes(f.first.Path)[number]); err == nil {
-			_ = conn.Close()
-			continue
-		}
-		absent = append(absent, number)
-	}
-	return dev.CheckAddresses(absent, len(f.others) > 0)
 }
 
 // start runs a node, unless it runs already, and begins to follow it.

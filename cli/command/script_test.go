@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -31,6 +32,7 @@ import (
 	"github.com/reeveproject/reeve/cli/internal/fakecluster"
 	"github.com/reeveproject/reeve/cli/recovery"
 	"github.com/reeveproject/reeve/cli/target"
+	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -240,6 +242,10 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake volume KIND[/SEALER] STATE PROBLEM [FILE]  the volume of the first node; FILE has its recovery key
 //	fake damage-recovery                  a bit of the recovery file flips
 //	fake refused COUNT                    somebody unknown has called, and so often again
+//	fake newcomer ROLE...                 a machine registers that asks for roles; $NEWCOMER is its ID
+//	fake state NODE STATE                 the state of a node
+//	fake step NODE MEMBER STEP [stuck]    what the store does for a node; the member may be -
+//	fake problem NODE TEXT                what is wrong with a node
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
 	var err error
@@ -289,6 +295,16 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		err = fakeVolume(ts, cluster, args)
 	case "damage-recovery":
 		cluster.DamageRecovery()
+	case "newcomer":
+		key := ed25519.PublicKey(bytes.Repeat([]byte{0xde}, ed25519.PublicKeySize))
+		ts.Setenv("NEWCOMER", identity.NodeID(key))
+		cluster.Newcomer(key, "192.0.2.20:40000", map[string]string{"rack": "7"}, args[1:]...)
+	case "state":
+		cluster.SetState(args[1], clusterv1.NodeState(clusterv1.NodeState_value["NODE_STATE_"+strings.ToUpper(args[2])]))
+	case "step":
+		cluster.SetStep(args[1], &clusterv1.StoreMembership{MemberId: strings.Trim(args[2], "-"), Step: args[3], Stuck: len(args) > 4})
+	case "problem":
+		cluster.SetProblem(args[1], args[2])
 	default:
 		err = fakeNode(cluster, args)
 	}

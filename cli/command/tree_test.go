@@ -75,6 +75,8 @@ func TestNoCluster(t *testing.T) {
 		"policy set isolation=required", "role show n r", "node role show n r", "role list n",
 		"store status", "store recover", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
 		"operator list", "audit", "whoami", "status --watch", "policy set cuk-sources=recovery", "node unlock", "node seal", "node keys rotate", "node reseal",
+		"ticket create", "ticket list", "ticket revoke 0123", "node approve n", "node accept n", "node label n a=b", "node drain n", "node decommission n", "node delete n", "node show n",
+		"cert list", "cert rotate prepare",
 	}
 	for _, line := range lines {
 		t.Run(line, func(t *testing.T) {

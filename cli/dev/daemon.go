@@ -75,7 +75,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	_ = d.process.signal(unix.SIGKILL)
 	_ = d.process.wait(context.WithoutCancel(ctx))
 	return fault.New(fault.Failed, "reeved did not stop in time and was killed",
-		"Run `reeve dev down --dir "+d.directory.Path+"` to stop the roles that are left.")
+		"Run `reeve dev down --dir "+d.directory.whole()+"` to stop the roles that are left.")
 }
 
 // Release lets go of the daemon. If it has ended, this collects it; otherwise it runs on.
@@ -98,7 +98,7 @@ func (d *Daemon) Death() error {
 		how = err.Error()
 	}
 	return fault.New(fault.Failed, "reeved has ended by itself ("+how+")", d.directory.shortage()+"Its log is "+d.directory.LogFile()+
-		"; `reeve dev up --dir "+d.directory.Path+"` starts it again, `reeve dev down --dir "+d.directory.Path+"` stops the roles that it may have left.")
+		"; `reeve dev up --dir "+d.directory.whole()+"` starts it again, `reeve dev down --dir "+d.directory.whole()+"` stops the roles that it may have left.")
 }
 
 // LastLines returns the last lines that this daemon wrote to its log, each of them indented and clean for a terminal; empty if there are none.

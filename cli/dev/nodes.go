@@ -24,7 +24,7 @@ const stores = 3
 // nodesName is the directory of the second node and later ones.
 const nodesName = "nodes"
 
-// peerPort is where the members of the store listen to each other, on the address of their node.
+// peerPort is where the members of the store listen to each other, on the address of their node, if nothing else is said.
 const peerPort = "7445"
 
 // Address is the address of a node.
@@ -58,6 +58,14 @@ func (d *Directory) Others() ([]*Directory, error) {
 	}
 	slices.SortFunc(others, func(a, b *Directory) int { return a.Number - b.Number })
 	return others, nil
+}
+
+// whole is the dev directory that a node belongs to, for advice.
+func (d *Directory) whole() string {
+	if d.Number > 1 {
+		return filepath.Dir(filepath.Dir(d.Path))
+	}
+	return d.Path
 }
 
 // Prepare makes what does not outlive the machine's run time.
@@ -101,34 +109,28 @@ func Asks(number int) []string {
 	return []string{setup.Hostsfile}
 }
 
-// CheckAddresses refuses addresses of this machine on which nodes could not listen, of those that do not run yet. members says that the store has several members
-// already.
-func CheckAddresses(numbers []int, members bool) error {
+// CheckAddresses refuses addresses of this machine on which nodes could not listen.
+func CheckAddresses(numbers []int) error {
 	for _, number := range numbers {
 		if err := listens(net.JoinHostPort(Address(number), "0")); err != nil {
 			return fault.Wrap(fault.Refused, err, fmt.Sprintf("node %d would have the address %s, on which this machine does not listen", number, Address(number)),
 				"Add it to the loopback interface (`ip address add "+Address(number)+"/8 dev lo`), or give a smaller --nodes.")
 		}
-		if number > stores {
-			continue
-		}
-		if err := listens(net.JoinHostPort(Address(number), peerPort)); err != nil {
-			return busy(number, err)
-		}
-	}
-	if members || !slices.ContainsFunc(numbers, func(number int) bool { return number <= stores }) {
-		return nil
-	}
-	// The first member listens there as soon as there is a second one.
-	if err := listens(net.JoinHostPort(Address(1), peerPort)); err != nil {
-		return busy(1, err)
 	}
 	return nil
 }
 
-func busy(number int, err error) error {
-	return fault.Wrap(fault.Refused, err, fmt.Sprintf("the store's member of node %d cannot listen to the others on %s", number, net.JoinHostPort(Address(number), peerPort)),
-		"Stop the other cluster of several nodes on this machine, if it is one (`reeve dev down --dir D`): there can be one at a time.")
+// PeerListen is where the store's member of a node listens to the others; empty: where it does if nothing is said. Another cluster on this machine may have that
+// port, and then it is any other one.
+func PeerListen(number int) (string, error) {
+	if listens(net.JoinHostPort(Address(number), peerPort)) == nil {
+		return "", nil
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(Address(number), "0"))
+	if err != nil {
+		return "", fault.Wrap(fault.Refused, err, fmt.Sprintf("the store's member of node %d has nowhere to listen to the others", number), "")
+	}
+	return listener.Addr().String(), listener.Close()
 }
 
 func listens(address string) error {
@@ -181,6 +183,12 @@ func (d *Directory) newNode(first *Directory, volume string, places Places) (*no
 		System: filepath.Join(d.State, "system"), Data: filepath.Join(d.State, "data"), Run: filepath.Join(places.Run, short(d.State)),
 		Plugins: first.plugins(), TicketFile: d.TicketFile(), Asks: Asks(d.Number), HostsFile: hosts, LogFile: d.LogFile(),
 		Addresses: []string{address}, APIListen: net.JoinHostPort(address, "0"), CuratorListen: net.JoinHostPort(address, "0"),
+	}
+	if d.Number <= stores {
+		var err error
+		if node.PeerListen, err = PeerListen(d.Number); err != nil {
+			return nil, err
+		}
 	}
 	if volume == "" {
 		volume = volumeOf(first.Parameters)

@@ -153,6 +153,8 @@ func (c Certificates) table(w io.Writer, now time.Time) {
 		left := ""
 		switch {
 		case one.Ends == nil:
+		case one.Ends.Sub(now) > endless:
+			left = "never"
 		case now.Before(*one.Ends):
 			left = short(one.Ends.Sub(now))
 		default:
@@ -165,6 +167,9 @@ func (c Certificates) table(w io.Writer, now time.Time) {
 		line(w, text)
 	}
 }
+
+// endless is from how much time on a certificate has no end: 9999-12-31 is how it says that.
+const endless = 200 * 365 * 24 * time.Hour
 
 // phaseText says where the rotation of the CA stands and what is next; empty: nothing is under way.
 func phaseText(phase string) string {

@@ -49,6 +49,8 @@ type Node struct {
 	APIListen string
 	// CuratorListen is host:port of the cluster API.
 	CuratorListen string
+	// PeerListen is host:port on which the store's member of a node that registers listens to the others; empty: the role's own choice.
+	PeerListen string
 	// MetricsListen is host:port of the metrics over plain HTTP; empty: nowhere.
 	MetricsListen string
 	// LogFile is the file of reeved's log; empty: its standard error.
@@ -128,6 +130,8 @@ func (n Node) asked() []*nodev1.BootstrapRole {
 		switch {
 		case name == Curator && n.CuratorListen != "":
 			role.Configuration = document("listen", n.CuratorListen)
+		case name == Consensus && n.PeerListen != "":
+			role.Configuration = document("peerListen", n.PeerListen)
 		case name == Hostsfile && n.HostsFile != "":
 			// What is granted is the cluster's to say, and may be several files.
 			role.Configuration = document("path", n.HostsFile)

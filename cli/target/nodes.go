@@ -48,7 +48,7 @@ func (t *Target) FindNode(ctx context.Context, name string) (Node, error) {
 		return Node{}, fault.New(fault.Usage, "self means the node of a dev directory or of a local socket, and none is named",
 			"Name the node, or give --dir or --socket.")
 	}
-	ids, err := t.nodeIDs(ctx)
+	ids, err := t.nodeIDs(ctx, name)
 	if err != nil {
 		if fault.CodeOf(err) == fault.Unreachable && strings.HasPrefix(localID, name) && localID != "" {
 			return Node{ID: localID, Local: true}, nil
@@ -88,7 +88,8 @@ func locked(status *nodev1.Status) bool {
 	}
 }
 
-func (t *Target) nodeIDs(ctx context.Context) ([]string, error) {
+// nodeIDs are the IDs of the nodes that a name may mean.
+func (t *Target) nodeIDs(ctx context.Context, name string) ([]string, error) {
 	response, err := t.listNodes(ctx)
 	if fault.CodeOf(err) == fault.Unreachable && t.known != nil && len(t.known.nodeIDs()) > 0 {
 		// Nodes can be asked while the cluster is away.
@@ -99,7 +100,10 @@ func (t *Target) nodeIDs(ctx context.Context) ([]string, error) {
 	}
 	var ids []string
 	for _, node := range response.GetNodes() {
-		ids = append(ids, node.GetRecord().GetId())
+		// Who names none does not mean one that was removed.
+		if name != "" || node.GetRecord().GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+			ids = append(ids, node.GetRecord().GetId())
+		}
 	}
 	return ids, nil
 }

@@ -181,10 +181,13 @@ func (o Options) directory(dir string) (way, error) {
 	return way{dir: dir, keyFile: keyFile}, nil
 }
 
+// nodesName is the directory below a dev directory with those of its second node and later ones.
+const nodesName = "nodes"
+
 // ownerKey is the file with the owner's key of a dev directory. The second node and later ones, in D/nodes/N, have that of the first one.
 func ownerKey(dir string) string {
 	file := filepath.Join(dir, "owner.key")
-	if absolute, err := filepath.Abs(dir); err == nil && filepath.Base(filepath.Dir(absolute)) == "nodes" {
+	if absolute, err := filepath.Abs(dir); err == nil && filepath.Base(filepath.Dir(absolute)) == nodesName {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			return filepath.Join(filepath.Dir(filepath.Dir(absolute)), "owner.key")
 		}

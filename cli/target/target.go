@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -70,11 +71,30 @@ func open(ctx context.Context, options Options, w way) (*Target, error) {
 		err = t.openContextSocket(ctx)
 	case w.local() != "":
 		t.local, err = connectLocal(ctx, w)
+		if w.dir != "" && fault.CodeOf(err) == fault.Unreachable {
+			err = t.openOther(ctx, err)
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// openOther connects to another node of a dev directory whose first one does not run: each leads to the cluster. The error is that of the first one if none does.
+func (t *Target) openOther(ctx context.Context, first error) error {
+	others, err := filepath.Glob(filepath.Join(t.way.dir, nodesName, "[2-9]"))
+	if err != nil {
+		return first
+	}
+	for _, dir := range others {
+		other := way{dir: dir, keyFile: t.way.keyFile}
+		if conn, err := connectLocal(ctx, other); err == nil {
+			t.way, t.local = other, conn
+			return nil
+		}
+	}
+	return first
 }
 
 // openContextSocket connects to the node of a context, if one listens there: the context knows other ways, too.
@@ -255,7 +275,7 @@ func (t *Target) advice() advice {
 	return keyAdvice
 }
 
-// dialCurators returns a connection to the first curator that answers. It is made when it is needed.
+// dialCurators returns a connection to those of the curators that answer. It is made when it is needed.
 func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (*grpc.ClientConn, error) {
 	var state resolver.State
 	for _, address := range addresses {
@@ -265,6 +285,7 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 	curators.InitialState(state)
 	options := []grpc.DialOption{
 		grpc.WithResolvers(curators),
+		grpc.WithDefaultServiceConfig(balance),
 		grpc.WithTransportCredentials(credentials.NewTLS(trust.curator())),
 		grpc.WithChainStreamInterceptor(adviseStream(advice), t.untilRenewal),
 		receiveLimit(),

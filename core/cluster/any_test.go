@@ -118,6 +118,26 @@ func TestTheNextCuratorFollowsOneThatIsKilled(t *testing.T) {
 		m.up(m.addresses[0])
 		time.Sleep(10 * time.Minute)
 		m.at(m.addresses[2], "4")
+		// Nor is it left when the node has another SVID.
+		m.identity.Set(m.ca.node(m.key, m.ca.svid(m.key, time.Minute, 600*time.Hour)))
+		m.at(m.addresses[2], "5")
+		end()
+	})
+}
+
+func TestCuratorsThatAreAllSlowAreReachedAllTheSame(t *testing.T) {
+	withCurators(t, 3, func(t *testing.T, m *many) {
+		for _, c := range m.curators {
+			c.set(func(r *rules) { r.slow = 2500 * time.Millisecond })
+		}
+		began := time.Now()
+		defer m.run()()
+		m.contact(true)
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("contact came after %v", took)
+		}
+		end := m.unbroken()
+		time.Sleep(10 * time.Minute)
 		end()
 	})
 }
@@ -127,11 +147,11 @@ func TestACuratorThatHangsIsLeft(t *testing.T) {
 		defer m.run()()
 		m.at(m.addresses[0], "1")
 		end := m.unbroken()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + 2*time.Second) // two seconds after a heartbeat
 		m.net.freezeAt(m.addresses[0], true)
 		frozen := time.Now()
 		await(t, &m.curators[m.addresses[1]].calls, func(calls []call) bool { return len(calls) > 0 })
-		if took := time.Since(frozen); took > ttl/3+4*time.Second {
+		if took := time.Since(frozen); took > ttl/3+2*time.Second {
 			t.Errorf("it was left after %v", took)
 		}
 		m.at(m.addresses[1], "2")

@@ -50,6 +50,8 @@ type rules struct {
 	refuseReport error
 	// hold, if not nil, is waited for by every unary call before it is answered.
 	hold chan struct{}
+	// slow is how long every call takes.
+	slow time.Duration
 	// oneView ends a Watch stream after its first message.
 	oneView bool
 	// issue makes an SVID.
@@ -115,8 +117,18 @@ func (c *curator) came(ctx context.Context, method string) error {
 		return fmt.Errorf("no peer")
 	}
 	who := from.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0]
-	c.calls.Update(func(calls []call) []call { return append(slices.Clip(calls), call{method, who, time.Now(), metadata.ValueFromIncomingContext(ctx, clusterv1.IncarnationHeader)}) })
+	c.calls.Update(func(calls []call) []call {
+		return append(slices.Clip(calls), call{method, who, time.Now(), metadata.ValueFromIncomingContext(ctx, clusterv1.IncarnationHeader)})
+	})
 	now := c.now()
+	if now.slow > 0 {
+		slow := time.NewTimer(now.slow)
+		defer slow.Stop()
+		select {
+		case <-slow.C:
+		case <-ctx.Done():
+		}
+	}
 	if now.hold != nil && method != "Watch" {
 		select {
 		case <-now.hold:

@@ -9,8 +9,9 @@
 // answers is let go, and a call that panics fails alone. The privileged steps that the core does for a role (reading and replacing a file, naming the
 // machine) never follow a symbolic link, and never touch what the grant does not name. The content of files is not logged.
 //
-// It has the cluster issue SVIDs for an instance, only so many in a time, and serves the SPIFFE Workload API beside the host protocol, for libraries of others: X.509-SVIDs
-// and bundles; there are no JWT- or WIT-SVIDs. Its proto file cannot carry our access option, so who may call it is said in a table of this package.
+// It has the cluster issue SVIDs for an instance, only so many in a time, and serves the SPIFFE Workload API beside the host protocol, for libraries of
+// others: X.509-SVIDs and bundles; there are no JWT- or WIT-SVIDs. Its proto file cannot carry our access option, so who may call it is said in a table of
+// this package.
 //
 // A file is replaced as one step, by renaming. One on which something is mounted cannot be: it is written in place, under the same conditions, and
 // the answer says so. The machine's host name takes the right CAP_SYS_ADMIN, which root has unless it was taken from it.

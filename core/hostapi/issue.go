@@ -26,8 +26,8 @@ import (
 
 // Issuer has the cluster issue SVIDs.
 type Issuer interface {
-	// IssueRoleSVID has an SVID issued for an instance of a role of this node, by its certificate request (PKCS #10, DER). It returns the SVID, leaf first, and the
-	// certificates of the cluster CA, DER. An error that is no gRPC status says why no curator can be asked.
+	// IssueRoleSVID has an SVID issued for an instance of a role of this node, by its certificate request (PKCS #10, DER). It returns the SVID, leaf first,
+	// and the certificates of the cluster CA, DER. An error that is no gRPC status says why no curator can be asked.
 	IssueRoleSVID(ctx context.Context, role string, csr []byte) (svid, ca [][]byte, err error)
 }
 
@@ -69,7 +69,8 @@ func (i *issues) issue(ctx context.Context, csr []byte, key crypto.PublicKey) (s
 	// What fails since there is no curator costs nobody anything, and is not counted.
 	if i.limit.Tokens() < 1 {
 		return nil, nil, nil, status.Errorf(codes.ResourceExhausted,
-			"role %s was given %d SVIDs in a short time: there is another one every %s; keep the one that there is until half of its time is over", i.remit.Role, issueBurst, issueEvery)
+			"role %s was given %d SVIDs in a short time: there is another one every %s; keep the one that there is until half of its time is over",
+			i.remit.Role, issueBurst, issueEvery)
 	}
 	node, _ := i.identity.Get()
 	if node == nil || len(node.CA) == 0 || i.issuer == nil {

@@ -132,7 +132,8 @@ func TestTooManySVIDs(t *testing.T) {
 	}
 	mustRefuse(t, err, codes.ResourceExhausted, "role", "half of its time")
 	before := n.issuer.called()
-	if _, err := greedy.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr}); status.Code(err) != codes.ResourceExhausted || n.issuer.called() != before {
+	_, err = greedy.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr})
+	if status.Code(err) != codes.ResourceExhausted || n.issuer.called() != before {
 		t.Errorf("the curator is asked all the same: %v", err)
 	}
 	if _, err := modest.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr}); err != nil {

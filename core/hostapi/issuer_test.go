@@ -93,7 +93,8 @@ func (i *issuer) IssueRoleSVID(ctx context.Context, role string, csr []byte) (sv
 	}
 	// As the cluster does: an hour ago, since clocks differ.
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(int64(i.calls) + 1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(i.lifetime), KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(int64(i.calls) + 1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(i.lifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 		URIs: []*url.URL{spiffe.RoleURI(trustDomain, nodeID, role)}, PublicKey: request.PublicKey,
 	}

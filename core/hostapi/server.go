@@ -21,7 +21,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Config is what a Server needs. All of it but Log and the interceptors is required.
+// Config is what a Server needs. All of it but Log, Issuer and the interceptors is required.
 type Config struct {
 	// Log receives what an operator may want to know; nil discards it.
 	Log hclog.Logger
@@ -37,7 +37,7 @@ type Config struct {
 	Access *event.Value[access.States]
 	// Identity is who the node is: WatchTrust streams the CA of its cluster.
 	Identity *event.Value[*identity.Identity]
-	// Issuer has the cluster issue the SVIDs of roles.
+	// Issuer has the cluster issue the SVIDs of roles; nil: there is nobody who could, which whoever asks is told.
 	Issuer Issuer
 	// Adopted are the names of the instances that an earlier core launched and that run on: their directories stay as they are.
 	Adopted []string

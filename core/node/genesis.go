@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +33,9 @@ func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plu
 		return known, nil, nil, err
 	case b.sealed.Registration != nil:
 		// What the cluster assigns comes when it takes the node in; what it may run is here by then.
+		if err := os.MkdirAll(filepath.Dir(b.storage.Assignment()), 0o700); err != nil {
+			return nil, nil, nil, fmt.Errorf("node: %w", err)
+		}
 		built, err = importBuiltin(ctx, parameters, p)
 		return &assignment{}, built, nil, err
 	}

@@ -1,6 +1,9 @@
 package nodes_test
 
 import (
+	"errors"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +31,11 @@ func TestRolesMoveAndNodesGo(t *testing.T) {
 		return !node.has("consensus") && node.role("consensus").State == "" && node.Store == nil && node.role("hostsfile").State == "Ready"
 	})
 	// A node without a store of its own is a member like every other.
-	await(t, c, 1, time.Minute, "the node is well", func(nodes []node) bool { return by(nodes, third).Healthy && by(nodes, third).Membership.State == "Home" })
-	c.MustReeve(t, "node", "role", "add", third, "consensus")
-	c.MustReeve(t, "node", "role", "add", third, "curator", "--config", `{"listen":"127.0.0.3:0"}`)
+	await(t, c, 1, time.Minute, "the node is well", func(nodes []node) bool {
+		return by(nodes, third).Healthy && by(nodes, third).Membership.State == "Home"
+	})
+	c.MustReeve(t, "node", "role", "add", third, "consensus", "--config", configuration(t, c, `{"peerListen":"`+freeAddress(t, "127.0.0.3")+`"}`))
+	c.MustReeve(t, "node", "role", "add", third, "curator", "--config", configuration(t, c, `{"listen":"127.0.0.3:0"}`))
 	await(t, c, 1, time.Minute, "the roles are back", allReady(3))
 
 	c.MustReeve(t, "node", "drain", second)
@@ -70,6 +75,33 @@ func TestRolesMoveAndNodesGo(t *testing.T) {
 		t.Errorf("the last node: %s", refused)
 	}
 	c.Down(t)
+}
+
+// configuration is a file with the configuration of a role, which the cluster's user may read.
+func configuration(t *testing.T, c *devcluster.Cluster, document string) string {
+	t.Helper()
+	file, err := os.CreateTemp(c.Home, "configuration")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString(document)
+	if err := errors.Join(err, file.Chmod(0o644), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
+// freeAddress is an address of a host that nobody listens on.
+func freeAddress(t *testing.T, host string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
 }
 
 // disowned waits until a node knows that it was removed, runs no role and has no secret left.

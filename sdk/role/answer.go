@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// answered is the application protocol (ALPN) of two instances that were both written with this package: after the handshake the listener tells by one byte whether
-// the peer is let in. In TLS 1.3 a client would else not know before it reads. Clients that do not ask for it are not answered.
+// answered is the application protocol (ALPN) of two instances that were both written with this package: after the handshake the listener tells by one byte
+// whether the peer is let in. In TLS 1.3 a client would else not know before it reads. Clients that do not ask for it are not answered.
 const answered = "reeve.role.v1"
 
 // answer is what a listener says to a peer that has proved itself.

@@ -264,7 +264,8 @@ func TestWhatTheDirectoryDoesNotHave(t *testing.T) {
 	mustNotDial(t, client, "lighthouse", node, "away", role.ErrNotReachable, closed.Addr().String(), "refused")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := roletest.NewHost(t).Instance(t, "ship").Dial(ctx, "lighthouse", "", ""); !errors.Is(err, role.ErrNoInstance) || !errors.Is(err, context.Canceled) {
+	_, err = roletest.NewHost(t).Instance(t, "ship").Dial(ctx, "lighthouse", "", "")
+	if !errors.Is(err, role.ErrNoInstance) || !errors.Is(err, context.Canceled) {
 		t.Errorf("without a directory: %v", err)
 	}
 }
@@ -288,7 +289,8 @@ func TestServerThatIsSilent(t *testing.T) {
 		echo(t, listener)
 		return dial(t, host, "lighthouse", "", "well")
 	}())
-	if _, err := host.Dial(within(t, 100*time.Millisecond), "lighthouse", "", "wire"); !errors.Is(err, role.ErrNotReachable) || !errors.Is(err, context.DeadlineExceeded) {
+	_, err = host.Dial(within(t, 100*time.Millisecond), "lighthouse", "", "wire")
+	if !errors.Is(err, role.ErrNotReachable) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got: %v", err)
 	}
 }
@@ -299,6 +301,7 @@ func TestListenerCloses(t *testing.T) {
 	listener := listen(t, server)
 	echo(t, listener)
 	conn := dial(t, client, "lighthouse", "", "")
+	mustEcho(t, conn)
 	if err := listener.Close(); err != nil {
 		t.Error(err)
 	}
@@ -361,6 +364,7 @@ func TestListenerMoves(t *testing.T) {
 	echo(t, listener)
 	before := awaitEndpoint(t, client, cluster.Host(0).NodeID(), "lighthouse", "wire")
 	old := dial(t, client, "lighthouse", "", "")
+	mustEcho(t, old)
 	cluster.Host(0).Network.Set([]string{"192.0.2.1", "127.0.0.77"}) // nobody can listen there
 	cluster.Host(0).Network.Set(nil)
 	cluster.Host(0).Network.Set([]string{"127.0.0.77"})

@@ -18,6 +18,9 @@
 // The core may die and come back in the middle of it. The role does not notice: the values of Host keep what they hold and follow
 // the new core when it is there, and calls wait for it as long as their context lets them; only a role that is being stopped does not wait.
 //
+// An instance has an identity that other instances of the cluster know: Host.Listen and Host.Dial connect two of them, and only those that are meant. Its
+// key is made in the process and stays there; certificates are asked for when they are first needed, and renewed.
+//
 // The package owns the process's signals (SIGTERM stops, SIGINT and SIGPIPE are ignored), its standard output and the plugin connection. It
 // watches the host socket; it publishes the role's status to the core.
 package role

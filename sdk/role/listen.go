@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/proto/limits"
+
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
 const (
@@ -66,16 +68,16 @@ type Listener struct {
 	announced bool
 }
 
-// Listen listens for connections of other instances of the cluster, by TCP on the node's first address and a free port, and shows the address to the cluster as the
-// endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. When the node's first address changes, it listens there.
+// Listen listens for connections of other instances of the cluster, by TCP on the node's first address and a free port, and shows the address to the
+// cluster as the endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. When the node's first address changes, it listens there.
 //
 // A connection is TLS 1.3, by which both sides prove themselves by their SVIDs. It is accepted only from a role that is allowed (by default, this role of other
 // nodes), on a node that the cluster's directory has; PeerOf says from whom it is. It is closed at once when that node leaves the
 // directory, and at the latest when one of the two SVIDs expires with which it was made, which is within the hour: what takes longer has to connect
 // again. Other connections do not reach Accept.
 //
-// Listen waits, as long as ctx lets it, until the node knows its addresses. It does not wait for the SVID: whoever connects before there is one waits a little. The
-// listener ends with the instance, or by Close.
+// Listen waits, as long as ctx lets it, until the node knows its addresses. It does not wait for the SVID: whoever connects before there is one waits a
+// little. The listener ends with the instance, or by Close.
 func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption) (*Listener, error) {
 	if !limits.NameOK(name) {
 		return nil, fmt.Errorf("role: listen: the endpoint's name %q is not one line of 1 to %d bytes", limits.Cut(name, limits.Name), limits.Name)
@@ -177,7 +179,8 @@ func (l *Listener) move() {
 			if err := l.listenAt(addresses[0]); err == nil || l.ctx.Err() != nil {
 				break
 			} else {
-				l.host.log.Error("the node's first address has changed, and nobody can listen there yet; the former one stays", "endpoint", l.name, "error", err, "again in", retryListen)
+				l.host.log.Error("the node's first address has changed, and nobody can listen there yet; the former one stays",
+					"endpoint", l.name, "error", err, "again in", retryListen)
 			}
 			if !l.sleep(retryListen) {
 				return
@@ -269,6 +272,10 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 	certificate, trust, err := l.host.prover.present(ctx)
 	if err != nil {
 		return nil, err
+	}
+	// A node that has not heard of the directory yet would refuse everybody.
+	if _, err := l.host.directory.Wait(ctx, func(*hostv1.Directory) bool { return true }); err != nil {
+		return nil, fmt.Errorf("the node does not know the cluster's directory yet: %w", err)
 	}
 	conn := &peerConn{usage: x509.ExtKeyUsageClientAuth}
 	config := &tls.Config{

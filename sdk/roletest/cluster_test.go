@@ -63,7 +63,8 @@ func TestCluster(t *testing.T) {
 	instance.SetValue("colour", "red")
 	if _, err := cluster.Host(0).Directory.Wait(ctx, func(now *hostv1.Directory) bool {
 		roles := now.GetNodes()[1].GetRoles()
-		return len(roles) == 1 && roles[0].GetState() == hostv1.InstanceState_INSTANCE_STATE_READY && len(roles[0].GetValues()) == 2 && !now.GetNodes()[2].GetHealthy()
+		return len(roles) == 1 && roles[0].GetState() == hostv1.InstanceState_INSTANCE_STATE_READY && len(roles[0].GetValues()) == 2 &&
+			!now.GetNodes()[2].GetHealthy()
 	}); err != nil {
 		t.Error("the directory does not come to say what the role says")
 	}
@@ -86,7 +87,9 @@ func TestHostAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.Directory.Set(&hostv1.Directory{Nodes: []*hostv1.DirectoryNode{{
-		NodeId: host.NodeID(), Healthy: true, Roles: []*hostv1.DirectoryRole{{Role: "lighthouse", Endpoints: []*rolev1.Endpoint{{Name: "light", Address: listener.Addr().String()}}}},
+		NodeId: host.NodeID(), Healthy: true, Roles: []*hostv1.DirectoryRole{{
+			Role: "lighthouse", Endpoints: []*rolev1.Endpoint{{Name: "light", Address: listener.Addr().String()}},
+		}},
 	}}})
 	go func() {
 		if conn, err := listener.Accept(); err == nil {

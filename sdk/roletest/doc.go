@@ -3,7 +3,7 @@
 // name and a machine ID that the test sets and that are not the machine's own; Process is the launched plugin. A role is told of the grants that it has
 // by what the test has set before it starts the role.
 //
-// Cluster is several hosts with one directory and one CA: what the roles on them listen for and dial (role.Host's Listen and Dial) finds each other as on the nodes
+// Cluster is several hosts with one directory and one CA: roles on them that listen and dial (role.Host's Listen and Dial) find each other as on the nodes
 // of a cluster. Instance is the role's side of a host without a plugin, in the test itself.
 //
 // The executable may be the test's own binary, whose TestMain calls role.Serve if an environment variable of the test's says so.

@@ -59,8 +59,11 @@ type Cluster struct {
 	nodes     []*clusterv1.Node
 	plugins   []*clusterv1.PluginRecord
 	policy    *clusterv1.ClusterPolicy
+	// lame is the address of a curator whose store is away; empty: there is none. lameCalls counts its calls.
+	lame      string
+	lameCalls int
 	// tickets are the newest first.
-	tickets []*ticket
+	tickets []*madeTicket
 	// steps counts those of the rotation of the CA.
 	steps  int
 	member *hostv1.Membership

@@ -79,7 +79,11 @@ func (c *Cluster) Newcomer(key ed25519.PublicKey, address string, labels map[str
 
 func (e *enrolment) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreamingServer[clusterv1.AwaitResponse]) error {
 	c := e.cluster
-	id := identity.NodeID(callerOf(stream.Context()).key)
+	who, err := newcomer(stream.Context())
+	if err != nil {
+		return err
+	}
+	id := identity.NodeID(who.key)
 	return c.watch(stream.Context(), func() error {
 		node, err := c.find(id)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
@@ -15,6 +16,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // BehaviourVariable is the environment variable that says how a Reeved behaves: "" as it should, "die" ends at once, "broken" has a role
@@ -72,17 +74,33 @@ func reeved(arguments []string) error {
 		// Roles and volume stay as they are.
 		os.Exit(0)
 	}()
+	if parameters.GetRegister() != nil {
+		return join(ctx, parameters, behaviour)
+	}
 	return run(ctx, parameters, behaviour)
 }
 
+// builtin are the plugins of the cluster that a Reeved makes.
+var builtin = []string{"consensus", "curator", "hostsfile"}
+
+// reevedID is the ID of that cluster, which is as long as a ticket wants it.
+const reevedID = "5f0c5f0c5f0c5f0c5f0c5f0c5f0c5f0c"
+
 func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) error {
-	cluster, err := New(ed25519.PublicKey(parameters.GetBootstrap().GetOwnerPublicKey()))
+	cluster, err := NewOf(reevedID, ed25519.PublicKey(parameters.GetBootstrap().GetOwnerPublicKey()))
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
 	if err := cluster.AddNode(NodeID, NodeID); err != nil {
 		return err
+	}
+	// It is as late there as on the clock of those who call.
+	cluster.SetClock(time.Now())
+	for _, name := range builtin {
+		cluster.AddPlugin(&clusterv1.PluginRecord{
+			Name: name, Version: "0.1.0", Generation: 1, Manifest: &rolev1.Manifest{Name: name, Version: "0.1.0", Roles: []*rolev1.RoleManifest{{Name: name}}},
+		})
 	}
 	cluster.SetMembership(hostv1.MembershipState_MEMBERSHIP_STATE_BOOTSTRAPPING, "making a new cluster")
 	if behaviour == "spoilt" {

@@ -155,7 +155,7 @@ func (n *node) status() *nodev1.Status {
 	s := &nodev1.Status{
 		Membership: proto.CloneOf(n.cluster.member),
 		Cluster: &nodev1.ClusterAccess{
-			ClusterId: n.cluster.id, CaCertificates: [][]byte{n.cluster.authority.certificate.Raw}, Curators: []string{n.cluster.curator},
+			ClusterId: n.cluster.id, CaCertificates: [][]byte{n.cluster.authority.certificate.Raw}, Curators: n.cluster.curators(),
 		},
 		CoreStart: Began.UnixNano(),
 	}

@@ -17,8 +17,8 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// ticket is one with its secret, which a real cluster keeps only a hash of.
-type ticket struct {
+// madeTicket is a ticket with its secret, which a real cluster keeps only a hash of.
+type madeTicket struct {
 	public *clusterv1.Ticket
 	secret []byte
 }
@@ -56,8 +56,8 @@ func (m *management) CreateTicket(ctx context.Context, request *clusterv1.Create
 	if request.GetDryRun() {
 		return response, nil
 	}
-	kept := &ticket{public: proto.CloneOf(made), secret: fresh(32)}
-	c.tickets = append([]*ticket{kept}, c.tickets...)
+	kept := &madeTicket{public: proto.CloneOf(made), secret: fresh(32)}
+	c.tickets = append([]*madeTicket{kept}, c.tickets...)
 	pin := sha256.Sum256(c.authority.certificate.RawSubjectPublicKeyInfo)
 	response.Text = &clusterv1.TicketText{
 		TicketId: made.GetId(), Secret: kept.secret, ClusterId: c.wholeID(), CaPins: [][]byte{pin[:]}, Curators: []string{c.curator},

@@ -130,7 +130,7 @@ func (p *peerService) clusterID() string {
 
 // permit says why a node cannot have a member: as a quorum has it, not as this one remembers.
 func (p *peerService) permit(ctx context.Context, node string, member uint64) error {
-	if p.store.Server().IsLearner() {
+	if p.store.Learner() {
 		return status.Error(codes.Unavailable, "consensus: the member of this node is itself about to join")
 	}
 	answer, err := p.store.Client().Get(store.Root(ctx), desired.Key(p.clusterUser))

@@ -127,7 +127,7 @@ func (s *Store) adoptAuthority() error {
 
 // shareAuthority stores the peers' CA, if the store has none.
 func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error {
-	if stored, err := s.Authority(); err != nil || stored != nil || s.etcd.Server.IsLearner() {
+	if stored, err := s.Authority(); err != nil || stored != nil || s.Learner() {
 		return err
 	}
 	authority := made

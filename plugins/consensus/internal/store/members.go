@@ -42,6 +42,12 @@ func (s *Store) Peers() []Peer {
 	return all
 }
 
+// Learner reports whether the local member does not vote. One that was removed, whom etcd must not be asked about that, does not.
+func (s *Store) Learner() bool {
+	own := s.etcd.Server.Cluster().Member(s.etcd.Server.MemberID())
+	return own == nil || own.IsLearner
+}
+
 // NodeID is that of the node on which the local member runs.
 func (s *Store) NodeID() string { return s.plan.NodeID }
 

@@ -156,7 +156,7 @@ func (s *Store) refresh(ctx context.Context) {
 		ClusterID:     s.plan.ClusterID,
 		MemberID:      s.MemberID(),
 		LeaderID:      memberName(server.Leader()),
-		Voter:         !server.IsLearner(),
+		Voter:         !s.Learner(),
 		DatabaseSize:  server.Backend().Size(),
 		InUse:         server.Backend().SizeInUse(),
 		Quota:         s.space.quota,

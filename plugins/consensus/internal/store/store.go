@@ -171,6 +171,10 @@ func (s *Store) start(ctx context.Context) (err error) {
 	s.leaders.follow(s.etcd.Server)
 	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
+	member := s.etcd.Server.MemberID().String()
+	if found.Phase != forming && found.MemberID != member {
+		return foreign("the files in %s are those of member %s, but the store's member is %s; %s", settings.Dir, member, found.MemberID, wayOutOfForeign)
+	}
 	if err := s.adoptAuthority(); err != nil {
 		return err
 	}
@@ -179,10 +183,6 @@ func (s *Store) start(ctx context.Context) (err error) {
 	}
 	if err := s.awaitReady(ctx); err != nil {
 		return err
-	}
-	member := s.etcd.Server.MemberID().String()
-	if found.Phase != forming && found.MemberID != member {
-		return foreign("the files in %s are those of member %s, but the store's member is %s; %s", settings.Dir, member, found.MemberID, wayOutOfForeign)
 	}
 	if err := s.awaitUsers(ctx); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 func (s *Store) awaitUsers(ctx context.Context) error {
 	ticker := time.NewTicker(versionInterval)
 	defer ticker.Stop()
-	for s.etcd.Server.IsLearner() {
+	for s.Learner() {
 		if s.etcd.Server.AuthStore().IsAuthEnabled() && s.confined(s.plan.ClusterUser) {
 			return nil
 		}

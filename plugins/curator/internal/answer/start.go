@@ -9,8 +9,8 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// RefusedStart returns the status with which the calls of a node's core are refused that is not the one which the cluster takes for the node: another machine with
-// its key (twin) has called with the same number, or a later start of the node has. Nothing in it is of the caller but the number.
+// RefusedStart returns the status with which the calls of a node's core are refused that is not the one which the cluster takes for the node: another machine
+// with its key (twin) has called with the same number, or a later start of the node has. Nothing in it is of the caller but the number.
 func RefusedStart(node string, number, known uint64, twin bool) error {
 	message := fmt.Sprintf("a later start of node %s is known (number %d, this is number %d): this machine's disk is an older copy, or another machine has a copy of it; "+
 		"switch the other one off, then have the next start of this one taken for the node (`reeve node accept %s`)", node, known, number, node)

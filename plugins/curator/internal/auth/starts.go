@@ -74,8 +74,8 @@ func (s *Starts) calling(ctx context.Context, caller Caller) (Caller, error) {
 	return caller, err
 }
 
-// Admit returns why a start of a node's core is not taken for the node, and otherwise the revision since which it is. A higher number than is known is a later start,
-// and is taken. One that could not be kept is superseded by nothing before its next call. state is what was read of the node (ReadNode).
+// Admit returns why a start of a node's core is not taken for the node, and otherwise the revision since which it is. A higher number than is known is a later
+// start, and is taken. One that could not be kept is superseded by nothing before its next call. state is what was read of the node (ReadNode).
 func (s *Starts) Admit(ctx context.Context, state *store.State, node string, incarnation *clusterv1.Incarnation) (int64, error) {
 	for try := 1; ; try++ {
 		known := state.Incarnations[node]
@@ -139,7 +139,8 @@ func (s *Starts) news(node string, noted, refused *curatorv1.RefusedIncarnation)
 	return true
 }
 
-// superseded returns why a node's stream ends in a later state of the cluster: the node was removed, or another start of its core has called since. nil: it goes on.
+// superseded returns why a node's stream ends in a later state of the cluster: the node was removed, or another start of its core has called since. nil: it
+// goes on.
 func (c Caller) superseded(state *store.State) error {
 	if state.Revision <= c.revision {
 		return nil // the cache may be behind what the caller was admitted by

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// atOnce is how many registrations one curator makes at a time. Each reads all nodes, and they get in each other's way in the store; a rack that is switched
-	// on at once takes its turns, for turnWithin each.
+	// atOnce is how many registrations one curator makes at a time. Each reads all nodes, and they get in each other's way in the store; a rack that is
+	// switched on at once takes its turns, for turnWithin each.
 	atOnce     = 4
 	turnWithin = 5 * time.Second
-	// failuresBurst and failuresEvery bound how often strangers at one address may fail: so many at once, and then one in that time. A secret cannot be guessed in
-	// any number of tries; it is the store that is not to be asked for nothing.
+	// failuresBurst and failuresEvery bound how often strangers at one address may fail: so many at once, and then one in that time. A secret cannot be guessed
+	// in any number of tries; it is the store that is not to be asked for nothing.
 	failuresBurst = 30
 	failuresEvery = 2 * time.Second
 	// mostHosts is of how many addresses failures are counted. Beyond it those are forgotten that have none left to make up for, and then any.

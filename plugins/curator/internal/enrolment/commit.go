@@ -27,7 +27,7 @@ func (s *Service) Commit(ctx context.Context, request *clusterv1.CommitRequest) 
 	if err != nil {
 		return nil, err
 	}
-	state, node, err := s.record(ctx, c)
+	_, node, err := s.record(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *Service) Commit(ctx context.Context, request *clusterv1.CommitRequest) 
 	}
 	if node.GetState() != clusterv1.NodeState_NODE_STATE_UP && node.GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONING {
 		committed := false
-		state, err = s.config.Store.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) {
+		state, err := s.config.Store.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) {
 			change, err := s.commit(state, c, request)
 			committed = change != nil
 			return change, err
@@ -57,13 +57,15 @@ func (s *Service) Commit(ctx context.Context, request *clusterv1.CommitRequest) 
 	if err := s.same(ctx, c, request.GetCuk()); err != nil {
 		return nil, err
 	}
-	if state, err = s.config.Store.ReadNode(ctx, c.id); err != nil {
+	known, err := s.config.Store.ReadNode(ctx, c.id)
+	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Starts.Admit(ctx, state, c.id, request.GetIncarnation()); err != nil {
+	if _, err := s.config.Starts.Admit(ctx, known, c.id, request.GetIncarnation()); err != nil {
 		return nil, err
 	}
-	if state, err = s.config.Store.ReadRecords(ctx); err != nil {
+	state, err := s.config.Store.ReadRecords(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return s.committed(ctx, state, c)

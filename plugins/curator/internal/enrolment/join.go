@@ -29,7 +29,8 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 	}
 	node := rules.JoinKeyHolder(state, c.key)
 	if node == nil {
-		return nil, s.failed(c, answer.Errorf(codes.NotFound, "cluster %s has no node with this join key: check that the node is of this cluster", state.Cluster.GetClusterId()))
+		return nil, s.failed(c, answer.Errorf(codes.NotFound, "cluster %s has no node with this join key: check that the node is of this cluster",
+			state.Cluster.GetClusterId()))
 	}
 	s.known(ctx, node.GetId())
 	if err := answer.Invalid(incarnation(request.GetIncarnation())); err != nil {
@@ -50,7 +51,8 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 		return nil, err
 	}
 	if len(cuk) == 0 {
-		return nil, answer.Errorf(codes.NotFound, "the cluster does not have its half of the key of the volume of node %s: use the recovery key (`reeve node unlock`)", node.GetId())
+		return nil, answer.Errorf(codes.NotFound, "the cluster does not have its half of the key of the volume of node %s: use the recovery key (`reeve node unlock`)",
+			node.GetId())
 	}
 	s.config.Log.Info("a node was given the cluster's half of the key of its volume", "node", node.GetId(), "address", address(ctx))
 	return &clusterv1.JoinResponse{Cuk: cuk, CaCertificates: state.CA}, nil

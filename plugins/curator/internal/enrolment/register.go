@@ -55,7 +55,8 @@ func (s *Service) Register(ctx context.Context, request *clusterv1.RegisterReque
 		return nil, s.failed(c, err)
 	}
 	node := state.Nodes[c.id]
-	s.config.Log.Info("a machine registered", "node", c.id, "ticket", request.GetTicketId(), "state", node.GetState().String(), "roles", len(node.GetRegistration().GetRoles()))
+	s.config.Log.Info("a machine registered", "node", c.id, "ticket", request.GetTicketId(), "state", node.GetState().String(),
+		"roles", len(node.GetRegistration().GetRoles()))
 	return registered(state, node)
 }
 
@@ -87,8 +88,8 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 	}
 	kept := state.Tickets[request.GetTicketId()]
 	if why := tickets.Forbids(kept, request.GetRoles(), request.GetLabels()); why != "" {
-		return nil, answer.Errorf(codes.PermissionDenied, "ticket %s does not allow what the machine asks for: %s; ask for less, or have another ticket made (`reeve ticket create`)",
-			kept.GetId(), why)
+		return nil, answer.Veiled(codes.PermissionDenied, "ticket "+kept.GetId()+" does not allow what the machine asks for",
+			"ticket %s does not allow what the machine asks for: %s; ask for less, or have another ticket made (`reeve ticket create`)", kept.GetId(), why)
 	}
 	if holder := rules.KeyHolder(state, c.key); holder != "" {
 		return nil, answer.Errorf(codes.AlreadyExists, "the key of the machine is %s: a node needs a key of its own", holder)
@@ -101,7 +102,8 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 		return nil, answer.Errorf(codes.InvalidArgument, "the join key of the machine is its node key: it needs another one, since it is used while the volume is locked")
 	}
 	if waiting := rules.WaitingNodes(state); waiting >= rules.MaxNew && !kept.GetAutoApprove() {
-		return nil, answer.Errorf(codes.ResourceExhausted, "%d nodes wait for approval already, which is all that may: approve or remove some (`reeve node list`), then try again", waiting)
+		return nil, answer.Errorf(codes.ResourceExhausted, "%d nodes wait for approval already, which is all that may: approve or remove some (`reeve node list`), "+
+			"then try again", waiting)
 	}
 	node, err := s.newcomer(ctx, state, c, request, kept)
 	if err != nil {
@@ -111,7 +113,9 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 }
 
 // newcomer makes the record of a machine that a ticket lets in.
-func (s *Service) newcomer(ctx context.Context, state *store.State, c caller, request *clusterv1.RegisterRequest, kept *curatorv1.Ticket) (*clusterv1.NodeRecord, error) {
+func (s *Service) newcomer(
+	ctx context.Context, state *store.State, c caller, request *clusterv1.RegisterRequest, kept *curatorv1.Ticket,
+) (*clusterv1.NodeRecord, error) {
 	now := timestamppb.New(s.config.Now())
 	labels := tickets.Labels(kept, request.GetLabels())
 	if err := answer.Invalid(rules.Labels("labels", labels)); err != nil {

@@ -15,8 +15,8 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// CheckRoles holds a record with other roles than before, which may be nil, against the rules of the whole cluster, as every change of roles is. field is where the
-// roles are in the request, for messages.
+// CheckRoles holds a record with other roles than before, which may be nil, against the rules of the whole cluster, as every change of roles is. field is where
+// the roles are in the request, for messages.
 func CheckRoles(state *store.State, before, after *clusterv1.NodeRecord, field string) error {
 	return check(state, before, after, field)
 }

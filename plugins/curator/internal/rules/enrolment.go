@@ -42,7 +42,7 @@ func Registration(request *clusterv1.RegisterRequest) (problems Problems) {
 		problems.add("addresses", "there are %d addresses, at most %d fit", n, limits.ReportedAddresses)
 	}
 	for i, address := range request.GetAddresses() {
-		if _, err := netip.ParseAddr(address); err != nil || len(address) > limits.Name {
+		if _, err := netip.ParseAddr(address); err != nil || len(address) > limits.Name || !limits.Line(address) {
 			problems.add(fmt.Sprintf("addresses[%d]", i), "it is not an IP address")
 		}
 	}

@@ -11,39 +11,59 @@ import (
 
 // Unsafe returns why a change would cost the consensus store its quorum, in sentences: those that answer of the voters which stay must be a majority of them. It
 // goes by what the store's leader has last told. The consensus role looks again, step by step; this is to say so before anything was decided.
+//
+// That somebody is to stay after all can cost it as well, while others leave. What was unsafe before, since members have died meanwhile, does not stand in the way of what makes it
+// better.
 func Unsafe(before, after *store.State) []string {
-	stay := after.StoreNodes()
-	leaving := slices.DeleteFunc(before.StoreNodes(), func(id string) bool { return slices.Contains(stay, id) })
-	if len(leaving) == 0 || len(stay) == 0 {
+	stayed, stay := before.StoreNodes(), after.StoreNodes()
+	if len(stay) == 0 {
 		return nil // that none is left is another rule's (Lost)
 	}
-	if before.Store == nil {
+	leaving := slices.DeleteFunc(slices.Clone(stayed), func(id string) bool { return slices.Contains(stay, id) })
+	if before.Store == nil && len(leaving) > 0 {
 		return []string{fmt.Sprintf("the consensus store has not told yet which of its members answer, and without that none may leave it (%s): try again once `reeve node list` shows them",
 			strings.Join(leaving, ", "))}
 	}
-	if !slices.ContainsFunc(leaving, func(id string) bool { return votes(before.StoreMember(id)) }) {
+	was, is := poll(before, stayed), poll(before, stay)
+	if slices.Equal(was.voters, is.voters) || len(is.going) == 0 {
 		return nil // who does not vote is not missed
 	}
-	var left, silent, waiting []string
-	for _, id := range stay {
-		switch member := before.StoreMember(id); {
-		case !votes(member):
-			waiting = append(waiting, id)
-		case member.GetHealthy():
-			left = append(left, id)
-		default:
-			left, silent = append(left, id), append(silent, id)
-		}
-	}
+	going := strings.Join(is.going, ", ")
 	switch {
-	case len(left) == 0:
+	case len(is.voters) == 0:
 		return []string{fmt.Sprintf("no voting member of the consensus store would be left without %s: wait until %s has one (`reeve node list`)",
-			strings.Join(leaving, ", "), strings.Join(waiting, " or "))}
-	case 2*len(silent) >= len(left):
+			going, strings.Join(stay, " or "))}
+	case is.margin() <= 0 && is.margin() <= was.margin():
 		return []string{fmt.Sprintf("the consensus store would have no quorum without %s, since of the %d voting members left those of %s do not answer: "+
-			"bring them back, or take them out first", strings.Join(leaving, ", "), len(left), strings.Join(silent, ", "))}
+			"bring them back, or take them out first", going, len(is.voters), strings.Join(is.silent, ", "))}
 	}
 	return nil
+}
+
+// polled is the voting members of the consensus store by what becomes of them, as IDs of their nodes.
+type polled struct {
+	voters []string // those that stay
+	silent []string // those of them that do not answer
+	going  []string // the others
+}
+
+// margin is more than 0 if those that answer are a majority of those that stay.
+func (p polled) margin() int { return len(p.voters) - 2*len(p.silent) }
+
+func poll(state *store.State, stay []string) (p polled) {
+	for _, member := range state.Store.GetMembers() {
+		switch id := member.GetNodeId(); {
+		case !votes(member):
+		case !slices.Contains(stay, id):
+			p.going = append(p.going, id)
+		default:
+			p.voters = append(p.voters, id)
+			if !member.GetHealthy() {
+				p.silent = append(p.silent, id)
+			}
+		}
+	}
+	return p
 }
 
 // Abrupt returns why the consensus store cannot do without the member of a node from one moment to the next, in sentences: the others must be able to decide that it

@@ -110,6 +110,7 @@ func TestRoleRefusals(t *testing.T) {
 func TestGuardsGoByCapability(t *testing.T) {
 	c := newCluster(t)
 	second := identity.NodeID(public(c.secondNode("store", "api")))
+	c.tell(c.id, second)
 	owner := c.asOwner()
 	if _, err := owner.SetRoles(t.Context(), &clusterv1.SetRolesRequest{NodeId: second}); err != nil {
 		t.Fatal(err)

@@ -206,6 +206,30 @@ func TestQuorumIsKept(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition, "the last of the cluster", "reeve.consensus.v1")
 }
 
+// That a member stays after all can cost the quorum as well, while others leave; and what is wrong already may be made better.
+func TestTakingBackKeepsTheQuorum(t *testing.T) {
+	c := newCluster(t)
+	second, third, fourth := c.nodeWith("store"), c.nodeWith("store"), c.nodeWith("store")
+	c.tell(c.id, second, third+" silent", fourth)
+	for _, id := range []string{third, second, fourth} {
+		if _, err := c.removeRole(id, "store"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := c.addRole(third, "store")
+	wantCode(t, err, codes.FailedPrecondition, "no quorum without", second, fourth, "those of "+third)
+	if _, err := c.addRole(second, "store"); err != nil {
+		t.Fatal(err)
+	}
+	// Two more have died since.
+	c.tell(c.id, second+" silent", third+" silent", fourth)
+	if _, err := c.addRole(fourth, "store"); err != nil {
+		t.Errorf("what makes it better: %v", err)
+	}
+	_, err = c.removeRole(fourth, "store")
+	wantCode(t, err, codes.FailedPrecondition, "no quorum without", second)
+}
+
 // A plugin by which members of the store run cannot be taken away under them.
 func TestRemovePluginOfMembers(t *testing.T) {
 	c := newCluster(t)

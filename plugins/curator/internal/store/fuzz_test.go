@@ -24,7 +24,7 @@ func FuzzDecode(f *testing.F) {
 		"operators/alice": operator(f, "alice"), "policy": &clusterv1.ClusterPolicy{Generation: 2}, "wiped": &curatorv1.WipedUsers{ConsensusUsers: []string{"beam"}},
 		"tickets/0123456789abcdef": &curatorv1.Ticket{Id: "0123456789abcdef", SecretSha256: make([]byte, 32), Expires: timestamppb.Now()},
 		"incarnations/a":           &curatorv1.KnownIncarnation{Number: 1, Nonce: make([]byte, 16)}, "refused/a": &curatorv1.RefusedIncarnation{Number: 1},
-		"cuk/a": &curatorv1.UnlockKey{Cuk: make([]byte, 32)},
+		"cuk/a":           &curatorv1.UnlockKey{Cuk: make([]byte, 32)},
 		"consensus/state": &consensusv1.StoreState{DesiredRevision: 7, Members: []*consensusv1.StoreStateMember{{NodeId: first.Node.GetId(), MemberId: "8e9e05c52164694d", Healthy: true}}},
 	} {
 		value, err := store.Encode(record)

@@ -27,9 +27,9 @@ func checkIncarnation(known *curatorv1.KnownIncarnation) error {
 	return nil
 }
 
-// Incarnate has a start of a node's core be the one that is taken for the node, if the cluster has known the same one since a revision, and returns the revision
-// from which on that is so. The error is ErrConflict if another one has called since, ErrNoNode if there is no record of the node, and ErrFull if the store takes nothing. It is no management write:
-// a node that starts is in nobody's way.
+// Incarnate has a start of a node's core be the one that is taken for the node, if the cluster has known the same one since a revision, and returns the
+// revision from which on that is so. The error is ErrConflict if another one has called since, ErrNoNode if there is no record of the node, and ErrFull if the
+// store takes nothing. It is no management write: a node that starts is in nobody's way.
 func (s *Store) Incarnate(ctx context.Context, revision int64, node string, incarnation *clusterv1.Incarnation) (int64, error) {
 	var writes transaction
 	writes.put(incarnationKey(node), known(incarnation))

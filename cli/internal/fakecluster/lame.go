@@ -1,0 +1,52 @@
+package fakecluster
+
+import (
+	"crypto/tls"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/proto/identity"
+)
+
+// StartLameCurator serves, besides the one that works, a curator whose store is away: it lets everybody in and answers nothing. Every node says where it is, before the other.
+func (c *Cluster) StartLameCurator() error {
+	certificate, err := c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert})),
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+			c.Update(func() { c.lameCalls++ })
+			return status.Error(codes.Unavailable, "the store has no leader")
+		}))
+	c.Update(func() {
+		c.lame = listener.Addr().String()
+		c.servers = append(c.servers, server)
+	})
+	c.serving.Go(func() { _ = server.Serve(listener) })
+	return nil
+}
+
+// LameCalls is how often a lame curator was called.
+func (c *Cluster) LameCalls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lameCalls
+}
+
+// curators are the addresses that nodes tell. The cluster is locked.
+func (c *Cluster) curators() []string {
+	if c.lame != "" {
+		return []string{c.lame, c.curator}
+	}
+	return []string{c.curator}
+}

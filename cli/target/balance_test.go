@@ -1,0 +1,87 @@
+package target_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// A curator whose store is away is no reason to fail while another one works, for calls and for streams that read. What changes something is not made twice.
+func TestAnyCurator(t *testing.T) {
+	r := newRig(t)
+	if err := r.StartLameCurator(); err != nil {
+		t.Fatal(err)
+	}
+	options := r.options()
+	options.Dir, options.OwnerKeyFile = r.dir, r.ownerKey
+	cluster, err := target.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	for deadline := time.Now().Add(time.Minute); r.LameCalls() < 2; {
+		if err := list(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the curator that works gets every call: they are not spread")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = cluster.WatchNode(ctx, nodeA, func(*clusterv1.Node) { cancel() }, func(err error) { t.Logf("lost: %v", err) })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("watching: %v", err)
+	}
+	management, err := cluster.Management(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for range 4 {
+		before := r.LameCalls()
+		_, err := management.SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: nodeA, Labels: map[string]string{"a": "b"}})
+		if fault.CodeOf(fault.FromRPC(err, "no label", "")) == fault.Unreachable {
+			refused++
+		}
+		if calls := r.LameCalls() - before; calls > 1 {
+			t.Errorf("a call that changes something was made %d times", calls)
+		}
+	}
+	if refused == 0 {
+		t.Error("no call went to the curator whose store is away")
+	}
+}
+
+// One that dies is no reason to fail either, and its streams go on with another.
+func TestCuratorDies(t *testing.T) {
+	r := newRig(t)
+	options := r.options()
+	options.Dir, options.OwnerKeyFile = r.dir, r.ownerKey
+	cluster, err := target.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := 0
+	err = cluster.WatchNode(ctx, nodeA, func(*clusterv1.Node) {
+		if seen++; seen == 1 {
+			r.StopCurator()
+			if err := r.StartCurator(); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		cancel()
+	}, func(error) {})
+	if seen < 2 || !errors.Is(err, context.Canceled) {
+		t.Errorf("seen %d times: %v", seen, err)
+	}
+}

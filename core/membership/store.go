@@ -1,0 +1,141 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/roles"
+	"github.com/reeveproject/reeve/core/seal"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// openStores forms the local member of the store through every instance that provides it, as long as the context lives.
+func (r *Room) openStores(ctx context.Context) error {
+	watcher := r.config.Capabilities.Watch()
+	formed := ""
+	for {
+		capabilities, err := watcher.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		provider, ok := capabilities[roles.CapabilityConsensus]
+		if !ok || provider.InstanceID == formed {
+			continue
+		}
+		// The provider may be another instance by the time that the call succeeds.
+		err = r.withProvider(ctx, roles.CapabilityConsensus, func(ctx context.Context, provider roles.Provider) error {
+			formed = provider.InstanceID
+			return r.form(ctx, provider)
+		})
+		if err != nil {
+			return ended(ctx, err)
+		}
+	}
+}
+
+// form forms the store through one instance.
+func (r *Room) form(ctx context.Context, provider roles.Provider) error {
+	request := &consensusv1.FormRequest{
+		ClusterId:   r.config.Configuration.ClusterID,
+		NodeId:      r.nodeID(),
+		ClusterUser: r.config.ClusterUser(),
+		How:         &consensusv1.FormRequest_Existing{Existing: &consensusv1.FormExisting{}},
+	}
+	phase, _ := r.phase.Get()
+	joins := phase == seal.Member && !r.stored.Load()
+	switch {
+	case phase == seal.Forming:
+		request.How = &consensusv1.FormRequest_New{New: &consensusv1.FormNew{}}
+	case joins:
+		request.How = &consensusv1.FormRequest_Join{Join: &consensusv1.FormJoin{}}
+	}
+	if _, err := consensusv1.NewConsensusServiceClient(provider.Conn).Form(ctx, request); err != nil {
+		for _, detail := range status.Convert(err).Details() {
+			if problem, ok := detail.(*consensusv1.FormProblem); ok {
+				r.fail(provider, true, problem.GetMessage())
+				return err
+			}
+		}
+		if code := status.Code(err); code == codes.InvalidArgument || code == codes.Unimplemented {
+			r.fail(provider, true, "the consensus store cannot be opened: "+status.Convert(err).Message())
+		} else if joins {
+			r.hint.Set("member of the cluster; the node joins its consensus store, which waits: " + status.Convert(err).Message())
+		}
+		return err
+	}
+	if joins {
+		checkpoint.At(checkpoint.EnterStore)
+		if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = true }); err != nil {
+			return fmt.Errorf("that the node has a member of the consensus store cannot be kept: %w", err)
+		}
+		r.stored.Store(true)
+		r.hint.Set("")
+	}
+	r.formed.Set(true)
+	return nil
+}
+
+// LeaveStore keeps that this node has no member of the consensus store any more, so that the next one joins. It is called when the cluster has taken the role that
+// provides the store from the node, and no instance of it runs.
+func (r *Room) LeaveStore(ctx context.Context) error {
+	r.hint.Set("")
+	if problem, _ := r.problem.Get(); problem != nil && problem.store {
+		r.problem.Set(nil)
+	}
+	if !r.stored.Load() {
+		return nil
+	}
+	checkpoint.At(checkpoint.LeaveStore)
+	if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = false }); err != nil {
+		return fmt.Errorf("membership: that the node has left the consensus store cannot be kept: %w", err)
+	}
+	r.stored.Store(false)
+	return nil
+}
+
+// withProvider calls something of the present provider of a capability until it succeeds: again with back-off when it fails, at once when the
+// provider is another instance. It fails with a permanent error of the call or with the context's.
+func (r *Room) withProvider(ctx context.Context, capability string, call func(context.Context, roles.Provider) error) error {
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval = 50 * time.Millisecond // a role that has just been launched answers within about that
+	retry.MaxInterval = 5 * time.Second
+	last := ""
+	for {
+		capabilities, err := r.config.Capabilities.Wait(ctx, func(c roles.Capabilities) bool {
+			_, ok := c[capability]
+			return ok
+		})
+		if err != nil {
+			return err
+		}
+		provider := capabilities[capability]
+		attempt, cancel := context.WithTimeout(ctx, time.Minute)
+		err = call(attempt, provider)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		var permanent *backoff.PermanentError
+		if errors.As(err, &permanent) {
+			return permanent.Err
+		}
+		// Once for each reason: an operator should see what the node waits for, not how often it tries.
+		if text := err.Error(); text != last {
+			last = text
+			r.config.Log.Warn("the role that provides a capability does not do what the node needs yet", "capability", capability, "instance", provider.InstanceID, "error", err)
+		}
+		pause, cancel := context.WithTimeout(ctx, retry.NextBackOff())
+		_, _ = r.config.Capabilities.Wait(pause, func(c roles.Capabilities) bool { return c[capability].InstanceID != provider.InstanceID })
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package server_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// What never comes in is bounded: how many wait, and how often an address may fail. A node is not kept out by its neighbours.
+func TestStrangersAreBounded(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	m := c.member("store")
+	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9})
+	stranger := c.machine()
+	request := stranger.request(made)
+	request.TicketSecret = random(32)
+	bounded := false
+	began := time.Now()
+	for range 200 {
+		_, err := stranger.enrolment().Register(t.Context(), request)
+		if bounded = err != nil && contains(err.Error(), "ResourceExhausted"); bounded {
+			break
+		}
+		wantCode(t, err, codes.Unauthenticated, "ticket")
+	}
+	if !bounded {
+		t.Errorf("an address may fail 200 times in %v", time.Since(began))
+	}
+	if _, err := m.joins(m.join, incarnation(2)); err != nil {
+		t.Errorf("a node at that address: %v", err)
+	}
+}
+
+// So many machines may wait for approval, and no more: also with good tickets.
+func TestWaitingIsBounded(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9})
+	c.machine().register(made)
+	for added := 1; added < rules.MaxNew; {
+		c.update(func(*store.State) *store.Change {
+			change := new(store.Change)
+			for ; len(change.Nodes) < 111 && added < rules.MaxNew; added++ {
+				key := public(newKey(t))
+				change.Nodes = append(change.Nodes, &clusterv1.NodeRecord{Id: identity.NodeID(key), PublicKey: key, State: stateNew, Generation: 1})
+			}
+			return change
+		})
+	}
+	m := c.machine()
+	_, err := m.enrolment().Register(t.Context(), m.request(made))
+	wantCode(t, err, codes.ResourceExhausted, "1000 nodes wait")
+	c.machine().register(c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true}))
+}
+
+// A rack that is switched on at once comes in, through whichever curators.
+func TestManyRegisterAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	other := start(t, etcd, c.prefix, nil).ready()
+	const machines = 30
+	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: machines, Roles: []string{"store"}, AutoApprove: true})
+	var group sync.WaitGroup
+	for n := range machines {
+		m := c.machine()
+		client := m.by([]*curator{c.curator, other}[n%2], m.key)
+		group.Go(func() {
+			// Who is told to come again does.
+			for {
+				_, err := client.Register(inTime(t), m.request(made, "store"))
+				if code := status.Code(err); code == codes.Aborted || code == codes.ResourceExhausted {
+					continue
+				} else if err != nil {
+					t.Error(err)
+				}
+				break
+			}
+			if _, err := client.Commit(inTime(t), &clusterv1.CommitRequest{Cuk: m.cuk, Incarnation: m.start}); err != nil && status.Code(err) != codes.Aborted {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if kept := c.tickets()[0]; kept.GetUsed() != machines {
+		t.Errorf("%v", kept)
+	}
+}
+
+// Who shows a key and nothing else is a stranger: no more is read from him than one large request for each connection.
+func TestNewcomersSendLittle(t *testing.T) {
+	c := newCluster(t)
+	m := c.machine()
+	client := m.enrolment()
+	large := m.request(nil)
+	large.Version = strings.Repeat("x", 1<<20)
+	for n := range 4 {
+		want := codes.Unauthenticated
+		if n == 2 {
+			want = codes.Unavailable // the connection was closed; the next call makes another one
+		}
+		if _, err := client.Register(inTime(t), large); status.Code(err) != want {
+			t.Errorf("call %d of 1 MiB: %v, want %s", n+1, err, want)
+		}
+	}
+}
