@@ -34,7 +34,7 @@ var damages = []damage{
 		return flipped
 	}},
 	{"of a future version", func(content []byte) []byte {
-		for _, version := range []string{`"version": 2`, `"version": 1`, `"version":2`, `"version":1`} {
+		for _, version := range []string{`"version": 3`, `"version": 2`, `"version": 1`, `"version":3`, `"version":2`, `"version":1`} {
 			if bytes.Contains(content, []byte(version)) {
 				return bytes.Replace(content, []byte(version), []byte(version[:len(version)-1]+"99"), 1)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
 // fleet is the nodes of a dev directory that one command runs. All but the progress of the single nodes is one goroutine's, which is the one that starts them.
@@ -184,8 +185,14 @@ func (f *fleet) untilUp(ctx context.Context, nodes []*fleetNode) error {
 	}
 	waiting.Wait()
 	for i, node := range nodes {
-		if failures[i] == nil {
+		switch {
+		case failures[i] == nil:
 			failures[i] = node.directory.Registered()
+		case node.directory.Number > 1 && node.follower.Status().GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING:
+			// The others are well without it.
+			f.sayOf(node.directory.Number)(fmt.Sprintf("It was removed from the cluster, for good. `%s dev down --node %d`, and then %s can be removed to have another node in its place.",
+				f.c.advice(f.dir), node.directory.Number, node.directory.Path))
+			failures[i] = nil
 		}
 	}
 	return errors.Join(failures...)

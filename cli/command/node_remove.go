@@ -147,7 +147,7 @@ func (c *commands) deleteNode(ctx context.Context, cluster *target.Target, name 
 		ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 		defer cancel()
 		response, err := management.DeleteNode(ctx, &clusterv1.DeleteNodeRequest{NodeId: node.ID, Force: options.force, DryRun: dryRun})
-		next := "If it lives, `reeve node decommission " + node.ID + "` removes it in order; --force bypasses what can be bypassed."
+		next := "--force bypasses what can be bypassed; --dry-run with it shows what that is."
 		if options.force {
 			next = "That cannot be bypassed."
 		}

@@ -27,12 +27,6 @@ const (
 	ConsumeParameters Step = "consume-parameters"
 	// EnterFormed keeps that the store is made.
 	EnterFormed Step = "enter-formed"
-	// EnterRegistered keeps that the cluster has a record of the node, and forgets the ticket.
-	EnterRegistered Step = "enter-registered"
-	// EnterCommitting keeps that the node is approved.
-	EnterCommitting Step = "enter-committing"
-	// KeepAssignment keeps what the cluster has assigned to a node that it takes in.
-	KeepAssignment Step = "keep-assignment"
 	// EnterMember keeps that the node is a member of its cluster.
 	EnterMember Step = "enter-member"
 )
@@ -51,20 +45,6 @@ const (
 	OpenVolume Step = "open-volume"
 	// CloseVolume closes the volume.
 	CloseVolume Step = "close-volume"
-)
-
-// The steps of a member whose place in the consensus store changes, and of a node that was removed from its cluster.
-const (
-	// EnterStore keeps that the node has a member of the store.
-	EnterStore Step = "enter-store"
-	// LeaveStore keeps that it has none any more.
-	LeaveStore Step = "leave-store"
-	// Disown keeps that the node was removed.
-	Disown Step = "disown"
-	// EraseKeys erases all that opens the node's volume and proves the node.
-	EraseKeys Step = "erase-keys"
-	// EraseData removes what the cluster has left on a volume that is not encrypted.
-	EraseData Step = "erase-data"
 )
 
 // The steps of what is done to the keys later on.

@@ -92,6 +92,7 @@ type Client struct {
 	behind time.Time                // the watch worker's: since when curators have an older record of the node than it has; zero: they do not
 	pace   *pace                    // the report worker's: how much it has sent
 	issued *x509.Certificate        // the renew worker's: the SVID that it last got
+	resign time.Time                // the renew worker's: when it gets another one since the CA that signs has changed; zero: that has not
 }
 
 // New returns a client that does nothing before Run.

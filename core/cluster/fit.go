@@ -25,7 +25,11 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	fitted := &clusterv1.NodeStatus{
 		NodeId: status.GetNodeId(), ApiAddress: text(status.GetApiAddress()), Isolation: status.GetIsolation(), Volume: text(status.GetVolume()),
 		Version: text(status.GetVersion()), Reported: status.GetReported(), Missing: status.GetMissing(), Storage: storageOf(status.GetStorage()),
-		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)],
+		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)], Membership: proto.CloneOf(status.GetMembership()),
+		CaPins: status.GetCaPins(),
+	}
+	if fitted.Membership != nil {
+		fitted.Membership.Reason = text(fitted.Membership.GetReason())
 	}
 	for _, instance := range status.GetInstances() {
 		instance = proto.CloneOf(instance)
@@ -51,7 +55,8 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 
 func fits(status *clusterv1.NodeStatus) bool {
 	return proto.Size(status) <= limits.Report && len(status.GetAddresses()) <= limits.ReportedAddresses &&
-		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion())) <= limits.ReportedText && fitsStorage(status.GetStorage()) &&
+		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion()), len(status.GetMembership().GetReason())) <= limits.ReportedText &&
+		fitsStorage(status.GetStorage()) &&
 		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool { return len(i.GetReason()) > limits.ReportedText })
 }
 

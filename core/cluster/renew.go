@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/reeveproject/reeve/core/identity"
@@ -61,8 +62,20 @@ func (s *session) untilRenewal(node *identity.Identity) time.Duration {
 		return 0
 	}
 	half := newest.NotBefore.Add(newest.NotAfter.Sub(newest.NotBefore) / 2)
-	return half.Sub(s.config.Now())
+	wait := half.Sub(s.config.Now())
+	// The CA that signs is the first one. What another one has signed is worth nothing once that is retired, which waits for every node.
+	if len(node.CA) == 0 || newest.CheckSignatureFrom(node.CA[0]) == nil {
+		s.resign = time.Time{}
+		return wait
+	}
+	if s.resign.IsZero() {
+		s.resign = s.config.Now().Add(rand.N(resignWithin))
+	}
+	return min(wait, s.resign.Sub(s.config.Now()))
 }
+
+// resignWithin is the time over which the nodes of a cluster ask for SVIDs of a new CA: not all in the same moment.
+const resignWithin = 10 * time.Second
 
 // issue gets an SVID and publishes it.
 func (s *session) issue(ctx context.Context, node *identity.Identity) error {
@@ -76,7 +89,7 @@ func (s *session) issue(ctx context.Context, node *identity.Identity) error {
 	if err != nil {
 		return fmt.Errorf("the curator issued an SVID that the node cannot use: %w", err)
 	}
-	s.issued = leaf
+	s.issued, s.resign = leaf, time.Time{}
 	s.credentials.Update(func(credentials identity.Credentials) identity.Credentials {
 		credentials.SVID = response.GetSvid()
 		if len(response.GetCaCertificates()) > 0 {

@@ -101,6 +101,9 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 		select {
 		case <-ctx.Done():
 		case <-identities.Changed():
+			if node, _ := identities.Latest(); len(node.CA) > 0 {
+				current.resign(node.CA[0], time.Now())
+			}
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -121,6 +124,19 @@ func (d *document) due(node *identity.Identity, now time.Time) bool {
 	}
 	_, err := d.leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err != nil
+}
+
+// resignWithin is the time over which SVIDs of a new CA are asked for.
+const resignWithin = 10 * time.Second
+
+// resign has an SVID replaced soon that another CA has signed than the one that signs now: that is retired when nobody has a certificate of it any more.
+func (d *document) resign(signs *x509.Certificate, now time.Time) {
+	if d.leaf.CheckSignatureFrom(signs) == nil {
+		return
+	}
+	if soon := now.Round(0).Add(mathrand.N(resignWithin)); soon.Before(d.renew) {
+		d.renew = soon
+	}
 }
 
 // make makes a key and has an SVID issued for it. The error is a gRPC status.

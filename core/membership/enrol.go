@@ -33,7 +33,7 @@ type Enrolment interface {
 type Enrol struct {
 	Enrolment
 	// Request is what the node says of itself and asks for, apart from what belongs to the ticket.
-	Request func() *clusterv1.RegisterRequest
+	Request func(context.Context) (*clusterv1.RegisterRequest, error)
 	// UseTicket and UseCUK call a function with the secret of the ticket, and with the cluster's half of the key of the volume; with nothing if it is not encrypted.
 	UseTicket, UseCUK func(func([]byte) error) error
 	// Incarnation is this start of the core.
@@ -92,8 +92,11 @@ func (r *Room) enrol(ctx context.Context) error {
 // register has the cluster make a record of the node. The ticket is forgotten as soon as that is known: again with the same key it is not asked for.
 func (r *Room) register(ctx context.Context) error {
 	err := r.ask(ctx, Unknown, "asks cluster "+r.config.Configuration.ClusterID+" to take it in", func(ctx context.Context) error {
+		request, err := r.config.Enrol.Request(ctx)
+		if err != nil {
+			return err
+		}
 		return r.config.Enrol.UseTicket(func(secret []byte) error {
-			request := r.config.Enrol.Request()
 			// The message is not kept by anybody; what the transport makes of it is encrypted at once.
 			request.TicketId, request.TicketSecret = r.registration.Load().TicketID, bytes.Clone(secret)
 			defer clear(request.GetTicketSecret())

@@ -158,7 +158,9 @@ func (n *newcomer) start(t *testing.T, ctx context.Context) {
 			return nil
 		},
 		Enrol: &Enrol{
-			Enrolment: n.office, Request: func() *clusterv1.RegisterRequest { return &clusterv1.RegisterRequest{Version: "1.2.3"} },
+			Enrolment: n.office, Request: func(context.Context) (*clusterv1.RegisterRequest, error) {
+				return &clusterv1.RegisterRequest{Version: "1.2.3"}, nil
+			},
 			UseTicket: use(c.Ticket), UseCUK: use(c.CUK),
 			Incarnation: func() (*clusterv1.Incarnation, error) { return &clusterv1.Incarnation{Number: 1}, nil },
 			Keep: func(answer *clusterv1.CommitResponse) error {

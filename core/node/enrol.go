@@ -118,14 +118,18 @@ func enrolmentError(err error) error {
 }
 
 // registerRequest is what the node says of itself and asks for.
-func (w *whole) registerRequest() *clusterv1.RegisterRequest {
+func (w *whole) registerRequest(ctx context.Context) (*clusterv1.RegisterRequest, error) {
 	register := w.node.config.Parameters.GetRegister()
 	storage := storageOf(w.node.room)
-	addresses, _ := w.net.Addresses().Get()
+	// Who approves the node looks at them, so they are waited for.
+	addresses, err := w.net.Addresses().Wait(ctx, func([]string) bool { return true })
+	if err != nil {
+		return nil, fmt.Errorf("the addresses of this machine are not known: %w", err)
+	}
 	return &clusterv1.RegisterRequest{
 		JoinPublicKey: w.opened.Configuration.JoinKey.Public().(ed25519.PublicKey), Labels: register.GetLabels(), Roles: askedFor(register.GetRoles()), Version: w.node.config.Version,
 		Addresses: addresses, Sealer: storage.GetSealer(), Volume: storage.GetKind(),
-	}
+	}, nil
 }
 
 // askedFor are the roles that the parameters ask for.

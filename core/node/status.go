@@ -1,8 +1,10 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -52,14 +54,15 @@ func (r reporter) run(ctx context.Context) error {
 	for {
 		status := latest(memberships)
 		member := membershipOf(status)
-		report := r.report(member, latest(addresses), latest(instances), latest(volumes))
+		id := latest(identities)
+		report := r.report(member, latest(addresses), latest(instances), latest(volumes), pinsOf(id))
 		last, _ := r.node.Get()
 		if last == nil || !sameReport(last, report) {
 			r.node.Set(report)
 		} else {
 			report = last
 		}
-		r.full.Set(r.describe(member, report, latest(identities), latest(curators), latest(stores)))
+		r.full.Set(r.describe(member, report, id, latest(curators), latest(stores)))
 		if view := latest(views); view != nil && view.Directory != nil {
 			if known, _ := r.directory.Get(); !proto.Equal(known, view.Directory) {
 				r.directory.Set(view.Directory)
@@ -88,10 +91,10 @@ func membershipOf(status membership.Status) *hostv1.Membership {
 	}
 }
 
-func (r reporter) report(member *hostv1.Membership, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus) *clusterv1.NodeStatus {
+func (r reporter) report(member *hostv1.Membership, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus, pins [][]byte) *clusterv1.NodeStatus {
 	report := &clusterv1.NodeStatus{
 		NodeId: member.GetNodeId(), Membership: member, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
-		Reported: timestamppb.Now(), Missing: r.missing, Storage: storage,
+		Reported: timestamppb.Now(), Missing: r.missing, Storage: storage, CaPins: pins,
 	}
 	for _, instance := range instances {
 		report.Instances = append(report.Instances, instance.Status)
@@ -99,10 +102,21 @@ func (r reporter) report(member *hostv1.Membership, addresses []string, instance
 	return report
 }
 
+// pinsOf tells by what certificates of the CA the node knows its cluster: a new CA signs only when every node does.
+func pinsOf(id *identity.Identity) [][]byte {
+	var pins [][]byte
+	for _, certificate := range id.CA {
+		pin := sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
+		pins = append(pins, pin[:])
+	}
+	slices.SortFunc(pins, bytes.Compare)
+	return pins
+}
+
 // sameReport compares reports without their time, so that nothing is reported again just because time has passed.
 func sameReport(a, b *clusterv1.NodeStatus) bool {
 	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) && proto.Equal(a.GetStorage(), b.GetStorage()) &&
-		proto.Equal(a.GetMembership(), b.GetMembership()) &&
+		proto.Equal(a.GetMembership(), b.GetMembership()) && slices.EqualFunc(a.GetCaPins(), b.GetCaPins(), bytes.Equal) &&
 		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
 }
 

@@ -8,7 +8,8 @@
 //
 //	made        keys are in the sealed configuration ─► volume-key.json, recovery.age, cuk.json
 //	formatting  the volume is formatted, opened and marked as this node's: in this phase only
-//	forming …   the CUK and the data key are in the sealed configuration no more; the CUK comes from one of its sources
+//	forming …   the CUK and the data key are in the sealed configuration no more; the CUK comes from one of its sources. Of a node that registers, the CUK
+//	            stays there until the cluster has it, and the volume is opened by that
 //
 // What is there and cannot be read is never taken for what is not there: nothing is formatted then, and where there is a recovery file the node waits for what
 // is in it.

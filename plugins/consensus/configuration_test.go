@@ -77,3 +77,18 @@ func TestSchemaIsJSON(t *testing.T) {
 		t.Error("the schema of the configuration is not JSON")
 	}
 }
+
+func TestPeerListen(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"": true, ":7445": true, "0.0.0.0:1": true, "192.0.2.1:7445": true, "[2001:db8::1]:7445": true, "node-1.example:1": true,
+		"7445": false, "192.0.2.1:0": false, "a b:1": false, "224.0.0.1:1": false, ":70000": false,
+	} {
+		document, err := json.Marshal(map[string]string{"peerListen": address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseConfiguration(document); (err == nil) != ok {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}

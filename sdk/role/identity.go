@@ -32,6 +32,8 @@ const (
 	maxRetry        = 30 * time.Second
 	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
 	lookAgain = time.Minute
+	// resignWithin is the time over which the instances of a cluster ask for SVIDs of a new CA.
+	resignWithin = 10 * time.Second
 )
 
 // ErrNoIdentity says that the instance has no SVID that is good, and that the wait for one ended: the node is no member yet, or no curator can be reached and
@@ -52,7 +54,7 @@ type prover struct {
 // svid is a key and the certificate for it.
 type svid struct {
 	certificate *tls.Certificate
-	// renew is when another one is asked for, by the wall clock.
+	// renew is when another one is asked for, by the wall clock. Only run looks at it.
 	renew time.Time
 }
 
@@ -133,6 +135,9 @@ func (p *prover) run() {
 		case <-ctx.Done():
 		case <-trusts.Changed():
 			trust, _ = trusts.Latest()
+			if current, ok := p.svid.Get(); ok {
+				current.resign(trust, time.Now())
+			}
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -148,6 +153,17 @@ func untilRenewal(current *svid, trust *trust, now time.Time) time.Duration {
 		return 0
 	}
 	return current.renew.Sub(now)
+}
+
+// resign has an SVID replaced soon that another CA has signed than the one that signs now: the former one is retired when nobody has a certificate of it any more. Not
+// all instances of a cluster ask in the same moment.
+func (s *svid) resign(trust *trust, now time.Time) {
+	if s.certificate.Leaf.CheckSignatureFrom(trust.signs) == nil {
+		return
+	}
+	if soon := now.Round(0).Add(mathrand.N(resignWithin)); soon.Before(s.renew) {
+		s.renew = soon
+	}
 }
 
 // failed notes and tells why there is no new SVID.

@@ -16,6 +16,8 @@ import (
 type trust struct {
 	domain string
 	roots  *x509.CertPool
+	// signs is the certificate of the CA that signs now: the first one.
+	signs *x509.Certificate
 }
 
 func trustOf(message *hostv1.WatchTrustResponse) (*trust, error) {
@@ -28,7 +30,9 @@ func trustOf(message *hostv1.WatchTrustResponse) (*trust, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate %d: %w", n+1, err)
 		}
-		t.roots.AddCert(certificate)
+		if t.roots.AddCert(certificate); t.signs == nil {
+			t.signs = certificate
+		}
 	}
 	return t, nil
 }

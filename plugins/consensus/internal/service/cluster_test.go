@@ -42,7 +42,6 @@ type wire struct {
 	addresses event.Value[[]string]
 }
 
-
 func (w *wire) Listen(context.Context) (net.Listener, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +157,6 @@ type node struct {
 	cluster  *cluster
 	wire     *wire
 	reporter *reporter
-	change   func(*service.Config)
 	access   uint64
 	stop     func()
 }

@@ -223,7 +223,7 @@ func TestCrashWhileJoining(t *testing.T) {
 		joining := c.start("reeve-2")
 		var forming sync.WaitGroup
 		forming.Go(func() { _ = joining.form("join") })
-		time.Sleep(time.Duration(n) * 40 * time.Millisecond)
+		<-time.After(time.Duration(n) * 40 * time.Millisecond) // wherever it is by then
 		joining.stop()
 		forming.Wait()
 	}

@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/wal"
@@ -150,7 +154,7 @@ func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error
 	return s.adoptAuthority()
 }
 
-// ask asks for a place in the store, unless the member has begun to take it over already.
+// ask asks for a place in the store, also for a member that has begun to take it over: its own data need not say yet who the others are.
 func (s *Store) ask(ctx context.Context) (*joinPlan, error) {
 	if s.config.Join == nil || s.config.Place == nil {
 		return nil, fmt.Errorf("%w: this role has no way to reach the others", ErrWaiting)
@@ -158,12 +162,10 @@ func (s *Store) ask(ctx context.Context) (*joinPlan, error) {
 	if err := s.peering.bind(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrWaiting, err)
 	}
-	if wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory))) {
-		if _, err := s.files().Load(); err == nil {
-			return &joinPlan{url: peers.URL(s.peering.address()), cluster: s.plan.NodeID + "=" + peers.URL(s.peering.address())}, nil
+	if !wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory))) { // a log comes into being as a whole; without one there is nothing of any use
+		if err := os.RemoveAll(etcdDirectory(s.directory)); err != nil {
+			return nil, err
 		}
-	} else if err := os.RemoveAll(etcdDirectory(s.directory)); err != nil { // a log comes into being as a whole; without one there is nothing of any use
-		return nil, err
 	}
 	request, err := s.request()
 	if err != nil {
@@ -205,11 +207,11 @@ func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
 		if strings.ContainsAny(peer.GetNodeId(), "=,") || peer.GetNodeId() == "" || len(peer.GetPeerUrls()) == 0 {
 			return nil, fmt.Errorf("%w: the answer of the store has a member without a node or an address", ErrWaiting)
 		}
-		for _, url := range peer.PeerUrls {
-			if strings.ContainsAny(url, "=,") {
-				return nil, fmt.Errorf("%w: the answer of the store has a member with the address %q", ErrWaiting, url)
+		for _, address := range peer.PeerUrls {
+			if strings.ContainsAny(address, "=,") {
+				return nil, fmt.Errorf("%w: the answer of the store has a member with the address %q", ErrWaiting, address)
 			}
-			cluster = append(cluster, peer.NodeId+"="+url)
+			cluster = append(cluster, peer.NodeId+"="+address)
 		}
 		if peer.MemberId == s.marker.MemberID {
 			plan.url = peer.PeerUrls[0]
@@ -218,6 +220,7 @@ func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
 	if plan.url == "" {
 		return nil, fmt.Errorf("%w: the answer of the store does not have this member", ErrWaiting)
 	}
+	s.others = answer.GetMembers()
 	slices.Sort(cluster)
 	plan.cluster = strings.Join(cluster, ",")
 	return plan, nil
@@ -247,9 +250,47 @@ func (s *Store) isRemoved(ctx context.Context) bool {
 	request.Attempt = s.etcd.Server.MemberID().String()
 	ctx, cancel := context.WithTimeout(ctx, askInterval)
 	defer cancel()
-	_, err = s.config.Join(ctx, request)
+	answer, err := s.config.Join(ctx, request)
+	if err == nil {
+		s.introduce(answer.GetMembers())
+	}
 	return errors.Is(err, ErrRemoved)
 }
+
+// introduce has etcd know where the other members are, of whom its own data may not say anything: it was away when they came, or has taken nothing over yet. Only by
+// a request of theirs etcd learns of them then, and by their addresses only as they were when those were started; so this is made in their place.
+func (s *Store) introduce(members []*consensusv1.StorePeer) {
+	handler := s.etcd.Server.RaftHandler()
+	for _, member := range members {
+		if member.GetMemberId() == s.marker.MemberID || len(member.GetPeerUrls()) == 0 {
+			continue
+		}
+		if _, err := types.NewURLs(member.PeerUrls); err != nil {
+			continue
+		}
+		path := rafthttp.RaftStreamPrefix + "/message/" + member.MemberId
+		request := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}, Header: http.Header{}}
+		request.Header.Set("X-Server-From", member.MemberId)
+		request.Header.Set("X-Server-Version", version.Version)
+		request.Header.Set("X-Min-Cluster-Version", version.MinClusterVersion)
+		request.Header.Set("X-Etcd-Cluster-Id", s.etcd.Server.Cluster().ID().String())
+		request.Header.Set("X-Raft-To", "none") // so that it is not taken for a stream of one that is known
+		request.Header.Set("X-Peerurls", strings.Join(member.PeerUrls, ","))
+		handler.ServeHTTP(unheard{}, request)
+	}
+}
+
+// unheard is where the answer to a request goes that nobody waits for.
+type unheard struct{}
+
+// Header implements http.ResponseWriter.
+func (unheard) Header() http.Header { return http.Header{} }
+
+// Write implements http.ResponseWriter.
+func (unheard) Write(content []byte) (int, error) { return len(content), nil }
+
+// WriteHeader implements http.ResponseWriter.
+func (unheard) WriteHeader(int) {}
 
 // Place is where a member listens for the others.
 type Place struct {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,9 @@ func (p *peering) run(ctx context.Context) {
 			_, _ = places.Next(ctx) // look reads the present one
 		case <-ticker.C:
 		}
+		if p.store.Removed(uint64(p.store.etcd.Server.MemberID())) {
+			continue // etcd is about to end, and its data is not to be read any more
+		}
 		p.look(ctx)
 		if p.forgetting.CompareAndSwap(false, true) {
 			p.working.Go(func() {
@@ -233,11 +237,25 @@ func (p *peering) serve(place Place) error {
 	}
 	server := p.store.etcd.Server
 	mux := http.NewServeMux()
-	mux.Handle("/", etcdhttp.NewPeerHandler(server.Logger(), server))
+	mux.Handle("/", reachable(etcdhttp.NewPeerHandler(server.Logger(), server)))
 	mux.HandleFunc("GET "+statePath, p.state)
 	p.listener = peers.Serve(p.store.log.Named("peers"), p.bound, credentials, p, mux)
 	p.store.log.Info("listening for the other members of the store", "address", p.bound.Addr().String())
 	return nil
+}
+
+// reachable keeps from etcd the address of one that was started before it listened for the others: etcd would remember it, and no other one.
+func reachable(handler http.Handler) http.Handler {
+	const header = "X-PeerURLs"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for urls := range strings.SplitSeq(r.Header.Get(header), ",") {
+			if !strings.HasPrefix(urls, "https://") {
+				r.Header.Del(header)
+				break
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // state tells another member how this one is.

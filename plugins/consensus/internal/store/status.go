@@ -93,18 +93,35 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
+// removalInterval is how often a member looks whether it has learned of its own removal.
+const removalInterval = 50 * time.Millisecond
+
 // awaitRemoval tells when the others say that the member was removed, which they are asked while there is no leader.
 func (s *Store) awaitRemoval(ctx context.Context) (removal <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	told := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(told) })
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for s.pauseToAsk(ctx) {
 			if s.isRemoved(ctx) {
-				close(told)
+				tell()
 				return
 			}
 		}
+	})
+	// etcd closes its database a second after it has learned of the removal. Nobody may read by then.
+	asking.Go(func() {
+		ticker := time.NewTicker(removalInterval)
+		defer ticker.Stop()
+		for !s.Removed(uint64(s.etcd.Server.MemberID())) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+		tell()
 	})
 	return told, func() {
 		cancel()

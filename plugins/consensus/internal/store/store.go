@@ -72,6 +72,8 @@ type Store struct {
 	config    Config
 	marker    *marker
 	peering   *peering
+	halted    bool
+	others    []*consensusv1.StorePeer // who were members when the local one joined; empty: it was one already
 
 	status     event.Value[Status]
 	space      *space
@@ -143,6 +145,7 @@ func (s *Store) gone() error {
 
 func (s *Store) start(ctx context.Context) (err error) {
 	config, found := s.config, s.marker
+	s.client, s.etcd, s.halted = nil, nil, false
 	if s.space, err = newSpace(config); err != nil {
 		return err
 	}
@@ -178,6 +181,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if err := s.adoptAuthority(); err != nil {
 		return err
 	}
+	s.introduce(s.others)
 	if err := s.peering.start(); err != nil {
 		return err
 	}
@@ -342,6 +346,9 @@ func (s *Store) Retire() error {
 
 // halt stops etcd, and reports whether nothing of it runs any more.
 func (s *Store) halt() bool {
+	if s.halted {
+		return true
+	}
 	s.peering.stop()
 	if s.client != nil {
 		s.client.Close() // its error only says that it is closed
@@ -360,7 +367,7 @@ func (s *Store) halt() bool {
 			return false // the lock stays: etcd may still write
 		}
 	}
-	s.client, s.etcd = nil, nil
+	s.halted = true // who still asks it finds a store that has stopped
 	return true
 }
 

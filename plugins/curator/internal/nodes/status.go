@@ -61,6 +61,7 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 		}
 		bounded(fmt.Sprintf("%s.missing[%d].reason", field, i), missing.GetReason())
 	}
+	bounded(field+".membership.reason", status.GetMembership().GetReason())
 	problems = append(problems, checkStorage(field+".storage", status.GetStorage())...)
 	if n := len(status.GetCaPins()); n > mostPins {
 		add(field+".ca_pins", "there are %d certificates of the CA, at most %d fit", n, mostPins)
