@@ -25,16 +25,16 @@ func TestLaunchWaitsForWriters(t *testing.T) {
 	if err := os.Chmod(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = writer.Close() }()
 	what := spec(digest, everything, plugintest.Configuration{Do: "ready"})
 	remit, err := node.launcher.Prepare(t.Context(), what)
 	if err != nil {
 		t.Fatal(err)
 	}
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Close() }()
 	var instance *plugin.Instance
 	launched := make(chan struct{})
 	go func() {

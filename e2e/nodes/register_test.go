@@ -85,5 +85,5 @@ func TestApproval(t *testing.T) {
 // startCore starts a reeved of the cluster's user.
 func startCore(t *testing.T, c *devcluster.Cluster, parameters string) *devcluster.Running {
 	t.Helper()
-	return c.StartProgram(t, c.Programs.Reeved(), "--parameters", parameters)
+	return c.StartNode(t, c.Programs.Reeved(), parameters)
 }

@@ -106,20 +106,29 @@ func (p *prover) present(ctx context.Context) (*tls.Certificate, *trust, error) 
 func (p *prover) run() {
 	ctx := p.host.ctx
 	trusts := p.trust.Watch()
-	trust, err := trusts.Next(ctx)
-	if err != nil {
+	if _, err := trusts.Next(ctx); err != nil {
 		return
 	}
 	retry := firstRetry
 	for ctx.Err() == nil {
 		now := time.Now()
-		current, _ := p.svid.Get()
+		// The newest: an SVID may have come from a CA that became known while it was issued.
+		trust, _ := trusts.Latest()
+		current, ok := p.svid.Get()
+		if ok {
+			current.resign(trust, now)
+		}
 		wait := lookAgain
 		if until := untilRenewal(current, trust, now); until > 0 {
 			wait = min(wait, until)
 		} else if err := p.renew(ctx, trust); err == nil {
-			retry = firstRetry
-			continue
+			// One whose CA is not known here yet is as good as none until it is: another one is not asked for again and again meanwhile.
+			made, _ := p.svid.Get()
+			if trust, _ = trusts.Latest(); untilRenewal(made, trust, time.Now()) > 0 {
+				retry = firstRetry
+				continue
+			}
+			wait, retry = retry, min(2*retry, maxRetryWithout)
 		} else if ctx.Err() == nil {
 			bound := maxRetry
 			if !current.good(now) {
@@ -134,10 +143,6 @@ func (p *prover) run() {
 		select {
 		case <-ctx.Done():
 		case <-trusts.Changed():
-			trust, _ = trusts.Latest()
-			if current, ok := p.svid.Get(); ok {
-				current.resign(trust, time.Now())
-			}
 		case <-timer.C:
 		}
 		timer.Stop()

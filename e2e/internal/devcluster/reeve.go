@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -149,10 +150,11 @@ func (c *Cluster) StartAlone(t testing.TB, arguments ...string) *Running {
 	return c.start(t, c.Programs.Reeve(), arguments...)
 }
 
-// StartProgram starts a program as the cluster's user.
-func (c *Cluster) StartProgram(t testing.TB, program string, arguments ...string) *Running {
+// StartNode starts a core for a node with parameters of its own, as whoever has set it up would: also with variables that a test needs. Its log is in a file beside the
+// parameters.
+func (c *Cluster) StartNode(t testing.TB, program, parameters string, environment ...string) *Running {
 	t.Helper()
-	return c.start(t, program, arguments...)
+	return c.startCore(t, program, parameters, filepath.Join(filepath.Dir(parameters), "reeved.log"), environment)
 }
 
 // Run runs a program as the cluster's user.

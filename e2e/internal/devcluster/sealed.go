@@ -94,12 +94,18 @@ func (c *Cluster) StartCore(t testing.TB, program string, environment ...string)
 	if program == "" {
 		program = c.Programs.Reeved()
 	}
-	log, err := os.OpenFile(c.Path("reeved.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return c.startCore(t, program, c.Path("reeved.yaml"), c.Path("reeved.log"), environment)
+}
+
+// startCore starts a core that writes its log to a file.
+func (c *Cluster) startCore(t testing.TB, program, parameters, logFile string, environment []string) *Running {
+	t.Helper()
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	command := exec.Command(program, "--parameters", c.Path("reeved.yaml"))
+	command := exec.Command(program, "--parameters", parameters)
 	command.Dir = c.Home
 	command.Env = append(c.environment(), environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: c.credential()}

@@ -1,0 +1,107 @@
+package nodes_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+)
+
+// machine sets a machine up that is to register with a ticket which approves it, and returns the file of its parameters.
+func machine(t *testing.T, c *devcluster.Cluster, number int) string {
+	t.Helper()
+	file := filepath.Join(c.Home, "ticket"+strconv.Itoa(number))
+	c.MustReeve(t, "ticket", "create", "--role", "hostsfile", "--auto-approve", "--output-file", file)
+	state := directoryOf(c, number)
+	parameters := filepath.Join(state, "reeved.yaml")
+	// The directory is where the command line looks for a node of a dev directory.
+	run := filepath.Join(c.Home, "r"+strconv.Itoa(number))
+	if result := c.StartAlone(t, "init", "--join", file, "--file", parameters, "--state", state, "--run", run, "--address", "127.0.0."+strconv.Itoa(number),
+		"--api-listen", "127.0.0."+strconv.Itoa(number)+":0", "--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, time.Minute); result.Code != 0 {
+		t.Fatal(result)
+	}
+	if err := os.Symlink(run, filepath.Join(state, "run")); err != nil {
+		t.Fatal(err)
+	}
+	return parameters
+}
+
+// killedAt starts a core that ends itself at a step, and waits for that.
+func killedAt(t *testing.T, c *devcluster.Cluster, failpoints, parameters, step string) {
+	t.Helper()
+	core := c.StartNode(t, failpoints, parameters, "REEVE_FAILPOINT="+step+":1")
+	select {
+	case <-core.Done():
+	case <-time.After(40 * time.Second):
+		t.Fatalf("the core has not come to the step %s; its log: %s", step, filepath.Join(filepath.Dir(parameters), "reeved.log"))
+	}
+	if result := core.Wait(t, time.Second); result.Code != -1 {
+		t.Fatalf("the core ended otherwise than at the step %s: %s", step, result)
+	}
+}
+
+// TestStepsOfNodesThatRegisterAndGo kills the core of a machine at every step that it keeps on its way into the cluster, and of others on their way out. Each goes on where
+// it was: one record, one registration; and what is removed stays removed.
+func TestStepsOfNodesThatRegisterAndGo(t *testing.T) {
+	c := shared.OrdinaryCluster(t)
+	failpoints, err := shared.Programs.Failpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.MustReeve(t, "dev", "up", "--detach")
+	in := func(nodes []node, count int) bool {
+		up := 0
+		for _, node := range nodes {
+			if node.State == "Up" && node.Healthy && node.Membership != nil && node.Membership.State == "Home" {
+				up++
+			}
+		}
+		return up == count && len(nodes) == count
+	}
+
+	// One machine is killed at every step of its way in.
+	parameters := machine(t, c, 2)
+	for _, step := range []string{"make-configuration", "mark-volume", "raise-incarnation", "enter-registered", "enter-committing", "keep-assignment", "enter-member"} {
+		killedAt(t, c, failpoints, parameters, step)
+	}
+	core := startCore(t, c, parameters)
+	await(t, c, 1, time.Minute, "the machine is a node", func(nodes []node) bool { return in(nodes, 2) })
+	second := idOf(t, c, 2)
+
+	// It is given a member of the store, and loses it again.
+	stop := func(core *devcluster.Running) {
+		t.Helper()
+		core.Signal(t, 15)
+		if result := core.Wait(t, time.Minute); result.Code != 0 {
+			t.Fatal(result)
+		}
+	}
+	stop(core)
+	c.MustReeve(t, "node", "role", "add", second, "consensus", "--wait=false", "--config", configuration(t, c, `{"peerListen":"`+freeAddress(t, "127.0.0.2")+`"}`))
+	killedAt(t, c, failpoints, parameters, "enter-store")
+	core = startCore(t, c, parameters)
+	await(t, c, 1, time.Minute, "the node has a member that votes", func(nodes []node) bool {
+		store := by(nodes, second).Store
+		return store != nil && store.MemberID != "" && !store.Learner && store.Step == ""
+	})
+	c.MustReeve(t, "node", "role", "remove", second, "consensus", "--wait=false")
+	await(t, c, 1, time.Minute, "the member is out", func(nodes []node) bool { return by(nodes, second).Store == nil && !by(nodes, second).has("consensus") })
+	stop(core)
+
+	// It is removed while it is off, and killed at every step of forgetting.
+	c.MustReeve(t, "node", "delete", second, "--force", "--yes")
+	for _, step := range []string{"disown", "erase-keys", "erase-data"} {
+		killedAt(t, c, failpoints, parameters, step)
+	}
+	core = startCore(t, c, parameters)
+	disowned(t, c, 2)
+	for _, name := range []string{"identity", "roles"} {
+		if entries, err := os.ReadDir(filepath.Join(directoryOf(c, 2), "data", name)); err == nil && len(entries) > 0 {
+			t.Errorf("the node that was removed still has %s: %v", name, entries)
+		}
+	}
+	stop(core)
+}
