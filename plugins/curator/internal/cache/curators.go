@@ -13,35 +13,55 @@ import (
 const MaxCurators = 32
 
 // Curators returns where the cluster's curators are reached, host:port, those of healthy nodes first. Only what a role publishes that provides the cluster API
-// counts, or any role could have machines that come turn to it.
+// counts, or any role could have machines that come turn to it; and one address of each, node by node, or one node could have them turn to nobody else.
 func (s *Snapshot) Curators() []string {
-	var healthy, others []string
+	var healthy, others [][]string
 	for _, node := range s.Directory.GetNodes() {
+		var addresses []string
 		for _, role := range node.GetRoles() {
 			if !s.Provides(role.GetRole(), rules.CapabilityCluster) {
 				continue
 			}
 			for _, endpoint := range role.GetEndpoints() {
-				if endpoint.GetName() != rules.CapabilityCluster || !reachable(endpoint.GetAddress()) {
-					continue
-				}
-				if node.GetHealthy() {
-					healthy = append(healthy, endpoint.GetAddress())
-				} else {
-					others = append(others, endpoint.GetAddress())
+				if endpoint.GetName() == rules.CapabilityCluster && reachable(endpoint.GetAddress()) {
+					addresses = append(addresses, endpoint.GetAddress())
+					break
 				}
 			}
 		}
+		if node.GetHealthy() {
+			healthy = append(healthy, addresses)
+		} else {
+			others = append(others, addresses)
+		}
 	}
-	slices.Sort(healthy)
-	slices.Sort(others)
-	all := slices.Compact(healthy)
-	for _, address := range slices.Compact(others) {
+	var all []string
+	for _, address := range append(inTurn(healthy), inTurn(others)...) {
 		if !slices.Contains(all, address) {
 			all = append(all, address)
 		}
+		if len(all) == MaxCurators {
+			break
+		}
 	}
-	return all[:min(len(all), MaxCurators)]
+	return all
+}
+
+// inTurn is the first of each list, sorted, then the second of each, and so on.
+func inTurn(lists [][]string) (all []string) {
+	for n := 0; ; n++ {
+		var round []string
+		for _, list := range lists {
+			if n < len(list) {
+				round = append(round, list[n])
+			}
+		}
+		if len(round) == 0 {
+			return all
+		}
+		slices.Sort(round)
+		all = append(all, round...)
+	}
 }
 
 // reachable reports whether an address is one that can be called.

@@ -9,7 +9,8 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// directoryOf makes the directory, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported.
+// directoryOf makes the directory, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported
+// of the roles that are assigned to them.
 func directoryOf(state *store.State) *hostv1.Directory {
 	directory := new(hostv1.Directory)
 	for _, id := range state.NodeIDs() {
@@ -27,6 +28,10 @@ func directoryOf(state *store.State) *hostv1.Directory {
 			Labels:    record.GetLabels(),
 		}
 		for _, instance := range status.GetInstances() {
+			// A node says what it likes of itself: it is shown with the roles that it was given only.
+			if !slices.ContainsFunc(record.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool { return assignment.GetRole() == instance.GetRole() }) {
+				continue
+			}
 			node.Roles = append(node.Roles, &hostv1.DirectoryRole{
 				Role:      instance.GetRole(),
 				State:     instance.GetState(),

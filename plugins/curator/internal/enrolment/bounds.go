@@ -17,6 +17,10 @@ const (
 	// switched on at once takes its turns, for turnWithin each.
 	atOnce     = 4
 	turnWithin = 5 * time.Second
+	// knownAtOnce and strangersAtOnce are how many other calls are looked up at a time, of those whose key is that of a node and of all others: a Join reads all nodes too,
+	// for anybody who has made a key, and nobody's node waits behind strangers.
+	knownAtOnce     = 16
+	strangersAtOnce = 8
 	// failuresBurst and failuresEvery bound how often strangers at one address may fail: so many at once, and then one in that time. A secret cannot be guessed
 	// in any number of tries; it is the store that is not to be asked for nothing.
 	failuresBurst = 30
@@ -25,15 +29,15 @@ const (
 	mostHosts = 4096
 )
 
-// turn waits until one more registration may be made, and returns what ends it.
-func (s *Service) turn(ctx context.Context) (done func(), err error) {
+// turn waits until one more call of a kind may be answered, and returns what ends it.
+func turn(ctx context.Context, turns chan struct{}, crowded string) (done func(), err error) {
 	waiting := time.NewTimer(turnWithin)
 	defer waiting.Stop()
 	select {
-	case s.registering <- struct{}{}:
-		return func() { <-s.registering }, nil
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
 	case <-waiting.C:
-		return nil, answer.Errorf(codes.ResourceExhausted, "too many machines register at once: try again in a moment")
+		return nil, answer.Errorf(codes.ResourceExhausted, "too many machines %s at once: try again in a moment", crowded)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -44,51 +48,95 @@ type failures struct {
 	now func() time.Time
 
 	mu sync.Mutex
-	by map[string]*rate.Limiter
+	by map[string]*tries
+}
+
+// tries is what a host has left.
+type tries struct {
+	limiter *rate.Limiter
+	pending int // calls that are under way, each of which may fail
 }
 
 func newFailures(now func() time.Time) *failures {
-	return &failures{now: now, by: make(map[string]*rate.Limiter)}
+	return &failures{now: now, by: make(map[string]*tries)}
 }
 
 // allow reports whether a host may try once more.
 func (f *failures) allow(host string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	limiter := f.by[host]
-	return limiter == nil || limiter.TokensAt(f.now()) >= 1
+	of := f.by[host]
+	return of == nil || of.left(f.now())
 }
 
-// note counts a failure of a host.
-func (f *failures) note(host string) {
+func (t *tries) left(now time.Time) bool { return t.limiter.TokensAt(now) >= float64(t.pending)+1 }
+
+// attempt is a call of a stranger that has begun, and counts as one that failed until it ends. A nil one is that of somebody known.
+type attempt struct {
+	of     *failures
+	tries  *tries
+	failed bool
+}
+
+// begin counts a call that a host may make; nil: it may make none.
+func (f *failures) begin(host string) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
-	limiter := f.by[host]
-	if limiter == nil {
-		f.room(now)
-		limiter = rate.NewLimiter(rate.Every(failuresEvery), failuresBurst)
-		f.by[host] = limiter
+	of := f.by[host]
+	if of == nil {
+		if !f.room(now) {
+			return nil
+		}
+		of = &tries{limiter: rate.NewLimiter(rate.Every(failuresEvery), failuresBurst)}
+		f.by[host] = of
 	}
-	limiter.AllowN(now, 1)
+	if !of.left(now) {
+		return nil
+	}
+	of.pending++
+	return &attempt{of: f, tries: of}
 }
 
-// room makes room for one more host.
-func (f *failures) room(now time.Time) {
-	if len(f.by) < mostHosts {
+// fail has a call stay one that failed.
+func (a *attempt) fail() {
+	if a != nil {
+		a.failed = true
+	}
+}
+
+// end gives back what a call was counted as, unless it has failed.
+func (a *attempt) end() {
+	if a == nil {
 		return
 	}
-	for host, limiter := range f.by {
-		if limiter.TokensAt(now) >= failuresBurst {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	a.tries.pending--
+	if a.failed {
+		a.tries.limiter.AllowN(a.of.now(), 1)
+	}
+}
+
+// room makes room for one more host, and reports whether there is any: calls that are under way are not forgotten.
+func (f *failures) room(now time.Time) bool {
+	if len(f.by) < mostHosts {
+		return true
+	}
+	for host, of := range f.by {
+		if of.pending == 0 && of.limiter.TokensAt(now) >= failuresBurst {
 			delete(f.by, host)
 		}
 	}
-	for host := range f.by {
+	for host, of := range f.by {
 		if len(f.by) < mostHosts {
-			return
+			break
 		}
-		delete(f.by, host)
+		if of.pending == 0 {
+			delete(f.by, host)
+		}
 	}
+	return len(f.by) < mostHosts
 }
 
 // host is the host of an address; an IPv6 one counts by its network, of which a machine has all addresses.

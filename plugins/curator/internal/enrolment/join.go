@@ -17,11 +17,16 @@ import (
 // Join implements clusterv1.EnrolmentServiceServer.
 func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
 	c, err := s.from(ctx, func(snapshot *cache.Snapshot, key ed25519.PublicKey) bool {
-		return rules.JoinKeyHolder(snapshot.State, key) != nil
+		return stands(rules.JoinKeyHolder(snapshot.State, key))
 	})
 	if err != nil {
 		return nil, err
 	}
+	done, err := s.lookUp(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	// All records: which node a join key is of is not told by the key, and the cache may not have heard of the node yet.
 	state, err := s.config.Store.ReadRecords(ctx)
 	if err != nil {
@@ -32,7 +37,10 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 		return nil, s.failed(c, answer.Errorf(codes.NotFound, "cluster %s has no node with this join key: check that the node is of this cluster",
 			state.Cluster.GetClusterId()))
 	}
-	s.known(ctx, node.GetId())
+	if !stands(node) {
+		return nil, s.failed(c, answer.Removed(node))
+	}
+	s.recognised(ctx, node.GetId())
 	if err := answer.Invalid(incarnation(request.GetIncarnation())); err != nil {
 		return nil, err
 	}
@@ -62,8 +70,6 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 func mayJoin(state *store.State, node *clusterv1.NodeRecord) error {
 	switch id := node.GetId(); node.GetState() {
 	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-	case clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
-		return answer.Removed(node)
 	default:
 		return answer.Errorf(codes.NotFound, "node %s is no member yet, and the cluster does not have its half of the key of its volume", id)
 	}

@@ -24,7 +24,7 @@ func (s *Service) Register(ctx context.Context, request *clusterv1.RegisterReque
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.turn(ctx)
+	done, err := s.enter(ctx, &c, s.registering, "register")
 	if err != nil {
 		return nil, err
 	}
@@ -35,13 +35,16 @@ func (s *Service) Register(ctx context.Context, request *clusterv1.RegisterReque
 		return nil, err
 	}
 	if node := recordOf(state, c.key); node != nil {
-		s.known(ctx, node.GetId())
+		if !stands(node) {
+			return nil, s.failed(c, answer.Removed(node))
+		}
+		s.recognised(ctx, node.GetId())
 		return registered(state, node)
 	}
 	if err := s.shows(state, request); err != nil {
 		return nil, s.failed(c, err)
 	}
-	s.known(ctx, c.id)
+	s.recognised(ctx, c.id)
 	if err := answer.Invalid(rules.Registration(request)); err != nil {
 		return nil, s.failed(c, err)
 	}

@@ -52,14 +52,18 @@ type Config struct {
 // Service serves reeve.cluster.v1.EnrolmentService.
 type Service struct {
 	clusterv1.UnimplementedEnrolmentServiceServer
-	config      Config
-	failures    *failures
-	registering chan struct{} // holds one for every registration that is under way
+	config   Config
+	failures *failures
+	// These hold one for every registration that is under way, and for every other call that is looked up, of those who are known and of strangers.
+	registering, known, strange chan struct{}
 }
 
 // NewService returns the service.
 func NewService(config Config) *Service {
-	return &Service{config: config, failures: newFailures(config.Now), registering: make(chan struct{}, atOnce)}
+	return &Service{
+		config: config, failures: newFailures(config.Now),
+		registering: make(chan struct{}, atOnce), known: make(chan struct{}, knownAtOnce), strange: make(chan struct{}, strangersAtOnce),
+	}
 }
 
 // caller is who has called: the key that it has proved, and the ID that a node with that key has.
@@ -67,6 +71,10 @@ type caller struct {
 	key  ed25519.PublicKey
 	id   string
 	host string
+	// known is whether the key is that of a node, by what this curator has heard.
+	known bool
+	// attempt is what a call counts as that has entered.
+	attempt *attempt
 }
 
 // from returns who has called, unless too many calls from there have failed. Those whose key is that of a node are always let through: a stranger at the same
@@ -81,17 +89,54 @@ func (s *Service) from(ctx context.Context, isKnown func(*cache.Snapshot, ed2551
 		c.host = host(from.Addr.String())
 	}
 	if snapshot, ok := s.config.Snapshots.Get(); ok && isKnown(snapshot, c.key) {
+		c.known = true
 		return c, nil
 	}
 	if !s.failures.allow(c.host) {
-		return caller{}, answer.Errorf(codes.ResourceExhausted, "too many calls from this machine's address have failed: try again in a minute")
+		return caller{}, tooMany()
 	}
 	return c, nil
 }
 
-// byNodeKey reports whether a key is the node key of a node that is known.
+func tooMany() error {
+	return answer.Errorf(codes.ResourceExhausted, "too many calls from this machine's address have failed: try again in a minute")
+}
+
+// enter waits for a caller's turn, and counts a stranger's call as one that failed until it ends: a read for each is made before anybody knows how they end.
+func (s *Service) enter(ctx context.Context, c *caller, turns chan struct{}, crowded string) (done func(), err error) {
+	left, err := turn(ctx, turns, crowded)
+	if err != nil {
+		return nil, err
+	}
+	if !c.known {
+		if c.attempt = s.failures.begin(c.host); c.attempt == nil {
+			left()
+			return nil, tooMany()
+		}
+	}
+	return func() {
+		c.attempt.end()
+		left()
+	}, nil
+}
+
+// lookUp is the turn of whoever does not register.
+func (s *Service) lookUp(ctx context.Context, c *caller) (done func(), err error) {
+	turns := s.strange
+	if c.known {
+		turns = s.known
+	}
+	return s.enter(ctx, c, turns, "ask for their place or their key")
+}
+
+// byNodeKey reports whether a key is the node key of a node that is known. One that was removed is a stranger.
 func byNodeKey(snapshot *cache.Snapshot, key ed25519.PublicKey) bool {
-	return recordOf(snapshot.State, key) != nil
+	return stands(recordOf(snapshot.State, key))
+}
+
+// stands reports whether there is a node that was not removed.
+func stands(node *clusterv1.NodeRecord) bool {
+	return node != nil && node.GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED
 }
 
 // recordOf returns the record that pins a key as its node's; nil: there is none.
@@ -106,13 +151,13 @@ func recordOf(state *store.State, key ed25519.PublicKey) *clusterv1.NodeRecord {
 func (s *Service) failed(c caller, err error) error {
 	switch status.Code(answer.Error(err)) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.NotFound, codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition:
-		s.failures.note(c.host)
+		c.attempt.fail()
 	}
 	return err
 }
 
-// known takes note of that a caller is no stranger: it is the node with an ID, or may become it. What it calls is kept under its name from here on.
-func (s *Service) known(ctx context.Context, id string) {
+// recognised takes note of that a caller is no stranger: it is the node with an ID, or may become it. What it calls is kept under its name from here on.
+func (s *Service) recognised(ctx context.Context, id string) {
 	audit.CallOf(ctx).By("machine "+id, clusterv1.Caller_CALLER_NEWCOMER)
 	if s.config.LetIn != nil {
 		s.config.LetIn(ctx)
@@ -121,6 +166,11 @@ func (s *Service) known(ctx context.Context, id string) {
 
 // record returns what the cluster has decided about the node whose node key the caller has proved, and no stranger's call comes further than this.
 func (s *Service) record(ctx context.Context, c caller) (*store.State, *clusterv1.NodeRecord, error) {
+	done, err := s.lookUp(ctx, &c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
 	state, err := s.config.Store.ReadNode(ctx, c.id)
 	if err != nil {
 		return nil, nil, err
@@ -130,10 +180,10 @@ func (s *Service) record(ctx context.Context, c caller) (*store.State, *clusterv
 		return nil, nil, s.failed(c, answer.Errorf(codes.NotFound, "cluster %s has no node with this key: register it first, with a ticket (`reeve ticket create`)",
 			state.Cluster.GetClusterId()))
 	}
-	s.known(ctx, node.GetId())
-	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return nil, nil, answer.Removed(node)
+	if !stands(node) {
+		return nil, nil, s.failed(c, answer.Removed(node))
 	}
+	s.recognised(ctx, node.GetId())
 	return state, node, nil
 }
 

@@ -17,7 +17,7 @@ import (
 
 // DeleteNode implements clusterv1.ManagementServiceServer.
 func (s *Service) DeleteNode(ctx context.Context, request *clusterv1.DeleteNodeRequest) (*clusterv1.DeleteNodeResponse, error) {
-	// Whether a node is alive is none of the records that decisions compare: it changes by itself all the time.
+	// Whether a node is alive, and what runs on the others, is none of the records that decisions compare: it changes by itself all the time.
 	stored, err := s.config.Store.ReadCluster(ctx)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (s *Service) DeleteNode(ctx context.Context, request *clusterv1.DeleteNodeR
 		after.Generation++
 		after.State, after.Roles = clusterv1.NodeState_NODE_STATE_DECOMMISSIONED, nil
 		s.removed(ctx, before, after, true)
-		against := objections(state, before, after, stored.Alive[before.GetId()])
+		against := objections(state, stored, before, after)
 		if refused := against.final; len(refused) > 0 {
 			return nil, answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(refused, "; "))
 		}
@@ -57,9 +57,10 @@ type objection struct {
 	others []string
 }
 
-// objections returns what speaks against deleting a node. Nothing does where it is no member yet.
-func objections(state *store.State, before, after *clusterv1.NodeRecord, alive bool) (against objection) {
+// objections returns what speaks against deleting a node, in a state and by what was seen of the nodes just before. Nothing does where it is no member yet.
+func objections(state, seen *store.State, before, after *clusterv1.NodeRecord) (against objection) {
 	id := before.GetId()
+	alive := seen.Alive[id]
 	switch before.GetState() {
 	case clusterv1.NodeState_NODE_STATE_NEW, clusterv1.NodeState_NODE_STATE_STANDBY:
 		return against
@@ -68,7 +69,9 @@ func objections(state *store.State, before, after *clusterv1.NodeRecord, alive b
 		against.others = append(against.others, fmt.Sprintf("node %s is alive: to have it end its roles and leave in order, `reeve node decommission %s`", id, id))
 	}
 	next := state.With(&store.Change{Nodes: []*clusterv1.NodeRecord{after}})
-	against.final = lastOf(state, next, id)
+	if against.final = lastOf(state, next, id); len(against.final) == 0 {
+		against.final = lastRunning(state, next, seen, id)
+	}
 	if len(against.final) > 0 {
 		return against
 	}

@@ -2,6 +2,7 @@ package management
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -56,7 +57,10 @@ func (s *Service) DecommissionNode(ctx context.Context, request *clusterv1.Decom
 		after.State = clusterv1.NodeState_NODE_STATE_DECOMMISSIONING
 		after.Roles = leavers(state, before, nil)
 		s.removed(ctx, before, after, false)
-		return after, s.mayGo(state, after)
+		if err := s.mayGo(state, after); err != nil {
+			return nil, err
+		}
+		return after, s.curatorStays(ctx, state, before, after)
 	})
 	if err != nil {
 		return nil, err
@@ -129,4 +133,45 @@ func lastOf(state, next *store.State, node string) (reasons []string) {
 			", without which the cluster cannot be managed: assign "+providers+" to another node first, and wait until it runs there")
 	}
 	return slices.Clip(reasons)
+}
+
+// curatorStays returns why a change may not take the curator from a node: no other one is known to run.
+func (s *Service) curatorStays(ctx context.Context, state *store.State, before, after *clusterv1.NodeRecord) error {
+	next := state.With(&store.Change{Nodes: []*clusterv1.NodeRecord{after}})
+	if !losesCurator(state, next, before.GetId()) {
+		return nil
+	}
+	// What runs is none of the records that decisions compare: it changes by itself all the time.
+	seen, err := s.config.Store.ReadCluster(ctx)
+	if err != nil {
+		return err
+	}
+	if reasons := lastRunning(state, next, seen, before.GetId()); len(reasons) > 0 {
+		return answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(reasons, "; "))
+	}
+	return nil
+}
+
+// losesCurator reports whether a change takes the curator from a node that is Up.
+func losesCurator(state, next *store.State, node string) bool {
+	before, after := state.Nodes[node], next.Nodes[node]
+	if before.GetState() != clusterv1.NodeState_NODE_STATE_UP || !rules.Provided(state, before, rules.CapabilityCluster) {
+		return false
+	}
+	return after.GetState() != clusterv1.NodeState_NODE_STATE_UP || !rules.Provided(next, after, rules.CapabilityCluster)
+}
+
+// lastRunning says so if no curator would be left that runs, by what nodes last reported, once a node has none any more: nobody could change anything in the cluster then.
+func lastRunning(state, next, seen *store.State, node string) []string {
+	if !losesCurator(state, next, node) || len(rules.Running(next, seen, rules.CapabilityCluster)) > 0 {
+		return nil
+	}
+	var assigned []string
+	for _, id := range next.NodeIDs() {
+		if next.Nodes[id].GetState() == clusterv1.NodeState_NODE_STATE_UP && rules.Provided(next, next.Nodes[id], rules.CapabilityCluster) {
+			assigned = append(assigned, id)
+		}
+	}
+	return []string{fmt.Sprintf("without the curator of node %s none would be left that is known to run: it is assigned to %s as well, which does not report that it is ready; "+
+		"wait until it does (`reeve node list`), or see why not (`reeve node status %s`)", node, few(assigned), assigned[0])}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -99,8 +100,33 @@ func (s *Service) changeRoles(
 		if err != nil || after == nil {
 			return nil, err
 		}
-		return after, check(state, before, after, field)
+		if err := mayAssign(ctx, state, before, after); err != nil {
+			return nil, err
+		}
+		if err := check(state, before, after, field); err != nil {
+			return nil, err
+		}
+		return after, s.curatorStays(ctx, state, before, after)
 	})
+}
+
+// mayAssign returns why who calls may not have a node have the roles that it did not have before: who runs a curator or a member of the consensus store has what the owner
+// has, so that an operator who could name the node for it would be one.
+func mayAssign(ctx context.Context, state *store.State, before, after *clusterv1.NodeRecord) error {
+	caller, _ := auth.CallerOf(ctx)
+	if caller.Kind == clusterv1.Caller_CALLER_OWNER {
+		return nil
+	}
+	for _, assignment := range after.GetRoles() {
+		if assigned(before.GetRoles(), assignment.GetRole()) != nil {
+			continue
+		}
+		if capability := rules.Guarded(state, assignment.GetRole()); capability != "" {
+			return answer.Errorf(codes.PermissionDenied, "the role %q provides %s, and a node that runs it can do in the cluster what an owner can: only an owner assigns it to a node, "+
+				"and not %s; have one do it (`reeve node role add %s %s`)", assignment.GetRole(), capability, caller, before.GetId(), assignment.GetRole())
+		}
+	}
+	return nil
 }
 
 // wiping is the roles whose data a request has the node remove.

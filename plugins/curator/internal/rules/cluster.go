@@ -7,6 +7,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -176,15 +177,47 @@ func Lacking(state *store.State) []string {
 	return slices.DeleteFunc(slices.Clone(guarded), func(capability string) bool { return provided(state, capability) })
 }
 
+// Guarded returns the capability of a role without which the cluster cannot be managed; "": it has none.
+func Guarded(state *store.State, role string) string {
+	for _, capability := range guarded {
+		if state.Provides(role, capability) {
+			return capability
+		}
+	}
+	return ""
+}
+
+// Provided reports whether a node has a role that provides a capability, and does not leave.
+func Provided(state *store.State, node *clusterv1.NodeRecord, capability string) bool {
+	return slices.ContainsFunc(node.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool {
+		return !assignment.GetLeaving() && state.Provides(assignment.GetRole(), capability)
+	})
+}
+
+// Running returns the IDs of the nodes that have a role that provides a capability and run it, sorted, by what they have last reported to a state that was seen: that a role is
+// assigned to a node does not mean that it ever came up there.
+func Running(state, seen *store.State, capability string) []string {
+	return slices.DeleteFunc(state.NodeIDs(), func(id string) bool {
+		node := state.Nodes[id]
+		if node.GetState() != clusterv1.NodeState_NODE_STATE_UP || !seen.Alive[id] {
+			return true
+		}
+		return !slices.ContainsFunc(seen.Statuses[id].GetInstances(), func(instance *clusterv1.InstanceStatus) bool {
+			ready := instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_READY || instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_DEGRADED
+			return ready && state.Provides(instance.GetRole(), capability) && slices.ContainsFunc(node.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool {
+				return assignment.GetRole() == instance.GetRole() && !assignment.GetLeaving()
+			})
+		})
+	})
+}
+
 func provided(state *store.State, capability string) bool {
 	for _, node := range state.Nodes {
 		if node.GetState() != clusterv1.NodeState_NODE_STATE_UP {
 			continue
 		}
-		for _, assignment := range node.GetRoles() {
-			if !assignment.GetLeaving() && state.Provides(assignment.GetRole(), capability) {
-				return true
-			}
+		if Provided(state, node, capability) {
+			return true
 		}
 	}
 	return false

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -68,24 +69,35 @@ func poll(state *store.State, stay []string) (p polled) {
 
 // Abrupt returns why the consensus store cannot do without the member of a node from one moment to the next, in sentences: the others must be able to decide that it
 // goes, so those of them that answer must be a majority of all. Whether it answers itself is told as well.
+//
+// What the store last told may be older than what was decided since. A node that was deleted wipes itself at once, while its member is one of all until the store has let it
+// go; and a learner that is to stay may have been promoted: it is missed if it does not answer, and is nothing to build on if it does.
 func Abrupt(state *store.State, node string) (reasons []string, answers bool) {
-	own := state.StoreMember(node)
-	if !votes(own) {
+	own, desired := state.StoreMember(node), state.StoreNodes()
+	mayVote := func(member *consensusv1.StoreStateMember) bool {
+		return votes(member) || member.GetMemberId() != "" && slices.Contains(desired, member.GetNodeId())
+	}
+	if !mayVote(own) {
 		return nil, false
 	}
 	voters, answering := 0, 0
-	var silent []string
+	var silent, removed []string
 	for _, member := range state.Store.GetMembers() {
-		if !votes(member) {
-			continue
-		}
-		voters++
+		id := member.GetNodeId()
+		here := runs(state.Nodes[id])
 		switch {
-		case member.GetNodeId() == node:
-		case member.GetHealthy():
+		case !mayVote(member):
+		case id == node:
+			voters++
+		case !here:
+			voters++
+			removed = append(removed, id)
+		case !member.GetHealthy():
+			voters++
+			silent = append(silent, id)
+		case votes(member):
+			voters++
 			answering++
-		default:
-			silent = append(silent, member.GetNodeId())
 		}
 	}
 	if 2*answering > voters {
@@ -96,7 +108,15 @@ func Abrupt(state *store.State, node string) (reasons []string, answers bool) {
 	if len(silent) > 0 {
 		reason += fmt.Sprintf("; those of %s do not answer", strings.Join(silent, ", "))
 	}
+	if len(removed) > 0 {
+		reason += fmt.Sprintf("; those of %s, which were removed, it has not let go yet: wait until it has (`reeve node list`)", strings.Join(removed, ", "))
+	}
 	return []string{reason}, own.GetHealthy()
+}
+
+// runs reports whether a node may still run what it has: one that was deleted ends it at once.
+func runs(node *clusterv1.NodeRecord) bool {
+	return node.GetState() == clusterv1.NodeState_NODE_STATE_UP || node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONING
 }
 
 func votes(member *consensusv1.StoreStateMember) bool {

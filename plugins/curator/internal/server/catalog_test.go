@@ -307,8 +307,7 @@ func TestPreviousIsWhatWorked(t *testing.T) {
 	}}}}); err != nil {
 		t.Fatal(err)
 	}
-	w := watch(t, c.asNode())
-	w.await("the report", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()[0].GetRoles()) == 1 })
+	c.await(c.id, "the report", func(node *clusterv1.Node) bool { return len(node.GetStatus().GetInstances()) == 1 })
 	if record := c.offer(plain("1.2.0"), digestOf("c")); record.GetPrevious().GetVersion() != "1.0.0" {
 		t.Errorf("the next one goes back to %s", spell(record))
 	}

@@ -113,3 +113,27 @@ func TestNewcomersSendLittle(t *testing.T) {
 		}
 	}
 }
+
+// A machine that was removed is a stranger: it may fail no oftener than any other.
+func TestRemovedMachinesAreStrangers(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	m := c.member("store")
+	c.setState(m.id, stateDecommissioned)
+	c.await(m.id, "its end", func(node *clusterv1.Node) bool { return node.GetRecord().GetState() == stateDecommissioned })
+	calls := []func() error{
+		func() error { _, err := m.commit(); return err },
+		func() error { _, err := m.joins(m.join, incarnation(3)); return err },
+		func() error { _, err := m.enrolment().Register(t.Context(), m.request(nil)); return err },
+	}
+	for range 40 {
+		for _, call := range calls {
+			err := call()
+			if status.Code(err) == codes.ResourceExhausted {
+				return
+			}
+			wantRemoved(t, err, m.id)
+		}
+	}
+	t.Error("it may fail as often as it likes")
+}

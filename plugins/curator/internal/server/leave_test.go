@@ -55,6 +55,7 @@ func TestDecommission(t *testing.T) {
 	c := newCluster(t)
 	key := c.secondNode("store", "api", "hostsfile")
 	second := identity.NodeID(public(key))
+	c.runs(c.id)
 	c.tell(c.id, second)
 	node := c.asOther(key)
 	report := func(roles ...string) {
@@ -174,6 +175,7 @@ func TestDelete(t *testing.T) {
 
 	key := c.secondNode("store", "api")
 	second, third := identity.NodeID(public(key)), c.nodeWith("store")
+	c.runs(c.id)
 	c.tell(c.id, second, third)
 	if _, err := c.asOther(key).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
 		t.Fatal(err)
@@ -215,4 +217,88 @@ func TestDelete(t *testing.T) {
 	if entry.GetRpc() != "DeleteNode" && entry.GetRpc() != "ListAudit" {
 		t.Errorf("%v", entry)
 	}
+}
+
+// Whoever was deleted is none that answers, although the store has not told so yet: of three, only one can be done without from one moment to the next.
+func TestDeleteTwiceKeepsTheQuorum(t *testing.T) {
+	c := newCluster(t)
+	second, third := c.nodeWith("store"), c.nodeWith("store")
+	remove := func(id string, force bool) error {
+		_, err := c.asOwner().DeleteNode(t.Context(), &clusterv1.DeleteNodeRequest{NodeId: id, Force: force})
+		return err
+	}
+	c.tell(c.id, second, third)
+	if err := remove(second, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, force := range []bool{false, true} {
+		wantCode(t, remove(third, force), codes.FailedPrecondition, "no majority of its 3", second, "were removed", "decommission "+third)
+	}
+	c.tell(c.id, third)
+	wantCode(t, remove(third, true), codes.FailedPrecondition, "no majority of its 2")
+	// What is a learner by what the store last told may vote by now, and may not do so yet.
+	c.tell(c.id, third+" learner")
+	wantCode(t, remove(third, true), codes.FailedPrecondition, "no majority of its 2")
+	fourth, fifth := c.nodeWith("store"), c.nodeWith("store")
+	c.tell(c.id, third, fourth+" learner")
+	wantCode(t, remove(third, true), codes.FailedPrecondition, "no majority of its 2")
+	c.tell(c.id, third, fifth, fourth+" silent")
+	wantCode(t, remove(third, true), codes.FailedPrecondition, "no majority of its 4", fourth+" do not answer")
+	c.tell(c.id, third, fifth, fourth+" learner")
+	if err := remove(third, false); err != nil {
+		t.Error(err)
+	}
+}
+
+// The last curator that runs stays: that another node has the role assigned is not enough.
+func TestTheLastRunningCuratorStays(t *testing.T) {
+	c := newCluster(t)
+	key := c.secondNode("store", "api")
+	second := identity.NodeID(public(key))
+	c.tell(c.id, second)
+	report := func(state hostv1.InstanceState) {
+		t.Helper()
+		_, err := c.asOther(key).ReportStatus(t.Context(), &clusterv1.ReportStatusRequest{Status: &clusterv1.NodeStatus{
+			Instances: []*clusterv1.InstanceStatus{{Role: "api", State: state}, {Role: "store", State: hostv1.InstanceState_INSTANCE_STATE_READY}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(when string) {
+		t.Helper()
+		_, byRole := c.removeRole(c.id, "api")
+		_, bySet := c.asOwner().SetRoles(t.Context(), &clusterv1.SetRolesRequest{NodeId: c.id, Roles: []*clusterv1.RoleAssignment{{Role: "store"}}})
+		_, byEnd := c.asOwner().DecommissionNode(t.Context(), &clusterv1.DecommissionNodeRequest{NodeId: c.id, DryRun: true})
+		_, byForce := c.asOwner().DeleteNode(t.Context(), &clusterv1.DeleteNodeRequest{NodeId: c.id, Force: true})
+		for _, err := range []error{byRole, bySet, byEnd, byForce} {
+			if status.Code(err) != codes.FailedPrecondition || !contains(err.Error(), "none would be left that is known to run") || !contains(err.Error(), second) {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+	}
+	refused("of the other nothing is known")
+	if _, err := c.asOther(key).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	refused("the other is alive and says nothing")
+	for _, state := range []hostv1.InstanceState{hostv1.InstanceState_INSTANCE_STATE_STARTING, hostv1.InstanceState_INSTANCE_STATE_BACKOFF} {
+		report(state)
+		refused(state.String())
+	}
+	report(hostv1.InstanceState_INSTANCE_STATE_READY)
+	c.await(second, "its silence", func(node *clusterv1.Node) bool { return !node.GetHealthy() })
+	refused("the other was ready and is silent")
+	c.runs(second)
+	report(hostv1.InstanceState_INSTANCE_STATE_DEGRADED)
+	// What has no running curator itself is in nobody's way, and nor does it stand in another's.
+	third := c.nodeWith("store", "api")
+	if _, err := c.removeRole(third, "api"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.removeRole(c.id, "api"); err != nil {
+		t.Error(err)
+	}
+	_, err := c.removeRole(second, "api")
+	wantCode(t, err, codes.FailedPrecondition, "the last of the cluster")
 }

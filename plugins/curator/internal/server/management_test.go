@@ -110,6 +110,7 @@ func TestRoleRefusals(t *testing.T) {
 func TestGuardsGoByCapability(t *testing.T) {
 	c := newCluster(t)
 	second := identity.NodeID(public(c.secondNode("store", "api")))
+	c.runs(c.id, second)
 	c.tell(c.id, second)
 	owner := c.asOwner()
 	if _, err := owner.SetRoles(t.Context(), &clusterv1.SetRolesRequest{NodeId: second}); err != nil {
@@ -162,6 +163,7 @@ func TestSetRoles(t *testing.T) {
 func TestWriteSkew(t *testing.T) {
 	c := newCluster(t)
 	second := identity.NodeID(public(c.secondNode("store", "api")))
+	c.runs(c.id, second)
 	other := start(t, etcd, c.prefix, nil).ready()
 	clients := []clusterv1.ManagementServiceClient{
 		c.asOwner(), clusterv1.NewManagementServiceClient(c.dial(other, selfSigned(t, c.owner))),

@@ -3,9 +3,11 @@ package server_test
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -15,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -61,6 +64,18 @@ func (c *cluster) nodeWith(roles ...string) string {
 	return identity.NodeID(public(c.secondNode(roles...)))
 }
 
+// runs has nodes report that they live and that their curator is ready, for longer than a test takes.
+func (c *cluster) runs(ids ...string) {
+	c.t.Helper()
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	for _, id := range ids {
+		status := &clusterv1.NodeStatus{NodeId: id, Instances: []*clusterv1.InstanceStatus{{Role: "api", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
+		if err := errors.Join(records.PutStatus(c.t.Context(), status), records.Beat(c.t.Context(), id, time.Hour)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // await waits until a node is as it should be.
 func (c *cluster) await(id, what string, accept func(*clusterv1.Node) bool) *clusterv1.Node {
 	c.t.Helper()
@@ -94,6 +109,7 @@ func (c *cluster) addRole(id, role string) (*clusterv1.NodeRecord, error) {
 func TestLeaving(t *testing.T) {
 	c := newCluster(t)
 	second := c.nodeWith("store", "api", "lighthouse")
+	c.runs(c.id)
 	c.tell(c.id, second)
 
 	_, err := c.removeRole(second, "store")
@@ -195,6 +211,7 @@ func TestQuorumIsKept(t *testing.T) {
 	if _, err := c.addRole(second, "api"); err != nil {
 		t.Fatal(err)
 	}
+	c.runs(c.id, second)
 	c.tell(c.id, second+" learner")
 	_, err = c.asOwner().SetRoles(t.Context(), &clusterv1.SetRolesRequest{NodeId: c.id})
 	wantCode(t, err, codes.FailedPrecondition, "no voting member", c.id, "wait until "+second)

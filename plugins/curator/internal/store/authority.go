@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -92,10 +93,18 @@ func issuedAt(key string) (issued Issued, ok bool) {
 func (s *Store) NoteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	if err := s.noteIssued(bounded, issued, lifetime); err != nil {
-		return s.failed(ctx, "take note of a certificate", err)
+	// Only a certificate that is issued to the same one at the same time can be in the way.
+	_, err := backoff.Retry(bounded, func() (struct{}, error) {
+		err := s.noteIssued(bounded, issued, lifetime)
+		if err != nil && !errors.Is(err, ErrConflict) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(20*time.Millisecond)), backoff.WithMaxTries(tries))
+	if err == nil || errors.Is(err, ErrConflict) {
+		return err
 	}
-	return nil
+	return s.failed(ctx, "take note of a certificate", err)
 }
 
 func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
@@ -104,26 +113,41 @@ func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Dur
 	if err != nil {
 		return err
 	}
-	got, err := s.client.Get(ctx, key, clientv3.WithKeysOnly())
+	got, err := s.client.Get(ctx, key) // with its value: of keys alone etcd does not say by which lease they go
 	if err != nil {
 		return err
 	}
+	var seen int64
 	var before clientv3.LeaseID
 	if len(got.Kvs) > 0 {
-		before = clientv3.LeaseID(got.Kvs[0].Lease)
+		seen, before = got.Kvs[0].ModRevision, clientv3.LeaseID(got.Kvs[0].Lease)
 	}
 	granted, err := s.client.Grant(ctx, max(1, int64(lifetime/time.Second)))
 	if err != nil {
 		return err
 	}
-	if _, err := s.client.Put(ctx, key, value, clientv3.WithLease(granted.ID)); err != nil {
-		return err
+	// Nobody else knows of the lease: it is used or taken back, also if who asked for the certificate has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.answerWithin)
+	defer cancel()
+	put, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", seen)).
+		Then(clientv3.OpPut(key, value, clientv3.WithLease(granted.ID))).Commit()
+	if err == nil && !put.Succeeded {
+		err = ErrConflict
 	}
-	if before == clientv3.NoLease {
+	if err != nil {
+		return errors.Join(err, s.revoke(ctx, granted.ID))
+	}
+	// The lease of the one before has no key any more.
+	return s.revoke(ctx, before)
+}
+
+// revoke takes a lease back. One that is gone by now is none to take back.
+func (s *Store) revoke(ctx context.Context, lease clientv3.LeaseID) error {
+	if lease == clientv3.NoLease {
 		return nil
 	}
-	// It has no key any more. One that is gone by now is none of ours to take back.
-	if _, err := s.client.Revoke(ctx, before); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if _, err := s.client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return err
 	}
 	return nil

@@ -62,6 +62,9 @@ func FuzzRegistration(f *testing.F) {
 		if tickets.Forbids(automatic, request.GetRoles(), request.GetLabels()) == "" && len(assigned) > 0 {
 			t.Fatalf("a ticket that names no roles allows %v by itself", assigned)
 		}
+		if tickets.Forbids(automatic, nil, request.GetLabels()) == "" && len(request.GetLabels()) > 0 {
+			t.Fatalf("a ticket that names no labels allows %v by itself", request.GetLabels())
+		}
 		if tickets.Forbids(bounded, request.GetRoles(), request.GetLabels()) != "" {
 			return
 		}

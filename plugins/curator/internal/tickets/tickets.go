@@ -109,6 +109,19 @@ func Forbids(kept *curatorv1.Ticket, roles []*clusterv1.RoleAssignment, labels m
 			return fmt.Sprintf("it says what the label %q is", key)
 		}
 	}
+	if !kept.GetAutoApprove() {
+		return ""
+	}
+	// What a label means others decide by, and nobody looks at this machine's.
+	for key := range labels {
+		if _, named := kept.GetLabels()[key]; !named {
+			allowed := "no labels, and the machine may choose none"
+			if len(kept.GetLabels()) > 0 {
+				allowed = "the labels " + strings.Join(slices.Sorted(maps.Keys(kept.GetLabels())), ", ") + ", and the machine may choose no others"
+			}
+			return "it approves by itself and names " + allowed
+		}
+	}
 	return ""
 }
 

@@ -1,0 +1,54 @@
+package server_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Who runs a curator or a member of the consensus store is as good as an owner, so that an operator cannot say which node does. Any other role can.
+func TestOperatorsDoNotAssignTheControlPlane(t *testing.T) {
+	c := newCluster(t)
+	c.runs(c.id)
+	otto, ctx := c.addOperator("otto", roleOperator).client(), t.Context()
+	olga := c.addOperator("olga", roleOwner).client()
+	second := c.nodeWith()
+	standby := c.nodeWith()
+	c.setState(standby, stateStandby)
+	before, _ := c.stored()
+	for _, node := range []string{second, standby} {
+		for _, dry := range []bool{true, false} {
+			for _, role := range []string{"store", "api"} {
+				_, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: node, Role: role, DryRun: dry})
+				wantCode(t, err, codes.PermissionDenied, `"`+role+`"`, "only an owner", "operator otto", "reeve node role add "+node)
+			}
+			_, err := otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: node, DryRun: dry, Roles: []*clusterv1.RoleAssignment{{Role: "hostsfile"}, {Role: "store"}}})
+			wantCode(t, err, codes.PermissionDenied, `"store"`, "only an owner")
+		}
+	}
+	if after, _ := c.stored(); !proto.Equal(before.Nodes[second], after.Nodes[second]) || !proto.Equal(before.Nodes[standby], after.Nodes[standby]) {
+		t.Error("something was assigned")
+	}
+	if _, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "hostsfile"}); err != nil {
+		t.Error(err)
+	}
+	for _, role := range []string{"store", "api"} {
+		if _, err := olga.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: role}); err != nil {
+			t.Error(err)
+		}
+	}
+	c.tell(c.id, second)
+	// What a node has may stay, be configured and be taken from it.
+	keep := []*clusterv1.RoleAssignment{{Role: "store"}, {Role: "api", Configuration: `{"listen": "127.0.0.1:0"}`}}
+	if _, err := otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil {
+		t.Error(err)
+	}
+	if _, err := otto.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: second, Role: "api"}); err != nil {
+		t.Error(err)
+	}
+	_, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api"})
+	wantCode(t, err, codes.PermissionDenied, "only an owner")
+}
