@@ -81,6 +81,8 @@ type State struct {
 	Member  string `json:"member"`
 	Leader  string `json:"leader"`
 	Applied uint64 `json:"applied"`
+	// Finished says that it starts from what it has stored, whether anybody answers it or not.
+	Finished bool `json:"finished"`
 }
 
 // ParseState reads one that was encoded as JSON.

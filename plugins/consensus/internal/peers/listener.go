@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ const (
 	readTimeout = 5 * time.Minute
 	// handshakeTimeout is how long a peer may take to prove itself.
 	handshakeTimeout = 10 * time.Second
-	// maxUnproven bounds connections whose peer has not proved itself yet.
+	// maxUnproven bounds connections whose peer has not proved itself yet. The oldest one goes for a new one, so that nobody shuts the others out by proving nothing.
 	maxUnproven = 64
 )
 
@@ -43,7 +44,7 @@ type Listener struct {
 
 	mu       sync.Mutex
 	open     map[*conn]struct{}
-	unproven int
+	unproven []*conn // the oldest one first
 }
 
 // Bind takes an address (host:port) for Serve. Its connections end when the peer does not take for some seconds what is sent to it.
@@ -160,33 +161,52 @@ type accepting struct{ *Listener }
 
 // Accept implements net.Listener.
 func (a accepting) Accept() (net.Conn, error) {
-	for {
-		raw, err := a.listen.Accept()
-		if err != nil {
-			return nil, err
-		}
-		c := &conn{Conn: raw, of: a.Listener}
-		a.mu.Lock()
-		full := a.unproven >= maxUnproven
-		if !full {
-			a.unproven++
-			a.open[c] = struct{}{}
-		}
-		a.mu.Unlock()
-		if full {
-			_ = raw.Close()
-			continue
-		}
-		time.AfterFunc(handshakeTimeout, func() {
-			a.mu.Lock()
-			unproven := c.name == nil
-			a.mu.Unlock()
-			if unproven {
-				_ = c.Close()
-			}
-		})
-		return c, nil
+	raw, err := a.listen.Accept()
+	if err != nil {
+		return nil, err
 	}
+	c := &conn{Conn: raw, of: a.Listener}
+	a.mu.Lock()
+	former := a.makeRoom(raw.RemoteAddr())
+	a.unproven = append(a.unproven, c)
+	a.open[c] = struct{}{}
+	a.mu.Unlock()
+	if former != nil {
+		a.log.Debug("closed a connection whose peer had not proved itself, for a new one", "from", former.RemoteAddr().String())
+		_ = former.Conn.Close()
+	}
+	time.AfterFunc(handshakeTimeout, func() {
+		a.mu.Lock()
+		unproven := c.name == nil
+		a.mu.Unlock()
+		if unproven {
+			_ = c.Close()
+		}
+	})
+	return c, nil
+}
+
+// makeRoom takes an unproven connection out if there is no room for another one: the oldest from the same host, or the oldest of all. The caller, who holds the lock,
+// closes it then.
+func (l *Listener) makeRoom(from net.Addr) *conn {
+	if len(l.unproven) < maxUnproven {
+		return nil
+	}
+	former := l.unproven[0]
+	if n := slices.IndexFunc(l.unproven, func(c *conn) bool { return hostOf(c.RemoteAddr()) == hostOf(from) }); n >= 0 {
+		former = l.unproven[n]
+	}
+	former.settle()
+	delete(l.open, former)
+	return former
+}
+
+func hostOf(address net.Addr) string {
+	host, _, err := net.SplitHostPort(address.String())
+	if err != nil {
+		return address.String()
+	}
+	return host
 }
 
 // Close implements net.Listener.
@@ -207,7 +227,7 @@ type conn struct {
 func (c *conn) settle() {
 	if !c.settled {
 		c.settled = true
-		c.of.unproven--
+		c.of.unproven = slices.DeleteFunc(c.of.unproven, func(other *conn) bool { return other == c })
 	}
 }
 
@@ -220,8 +240,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// Client speaks HTTP to the other members as etcd does, for what etcd does not tell by itself.
-func Client(credentials *Credentials, timeout time.Duration) *http.Client {
+// Client speaks HTTP to another member as etcd does, for what etcd does not tell by itself. It believes that member only.
+func Client(credentials *Credentials, member uint64, timeout time.Duration) *http.Client {
 	dialer := &net.Dialer{Timeout: timeout}
 	return &http.Client{
 		Timeout: timeout,
@@ -229,7 +249,16 @@ func Client(credentials *Credentials, timeout time.Duration) *http.Client {
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 				return dialer.DialContext(ctx, network, address)
 			},
-			TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{credentials.certificate}, RootCAs: credentials.roots, ServerName: ServerName},
+			TLSClientConfig: &tls.Config{
+				MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{credentials.certificate}, RootCAs: credentials.roots, ServerName: ServerName,
+				VerifyConnection: func(state tls.ConnectionState) error {
+					name, err := NameOf(state.PeerCertificates[0])
+					if err == nil && (name.Cluster != credentials.Name.Cluster || name.Member != member) {
+						err = fmt.Errorf("%s answers in place of member %s", name.URI(), FormatMember(member))
+					}
+					return err
+				},
+			},
 			DisableKeepAlives: true,
 		},
 	}

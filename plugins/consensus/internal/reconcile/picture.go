@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
@@ -15,6 +16,85 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
+
+// picture is what a round goes by.
+type picture struct {
+	desired  []string
+	revision int64 // of the document
+	own      store.Peer
+	peers    []store.Peer
+	answers  map[uint64]peers.State
+	// target is what a member that keeps up has applied, as far as that is known yet.
+	target    uint64
+	measured  bool
+	announced map[string]peers.Announcement
+	announcedAt,
+	givenUpAt map[string]int64
+	givenUp map[string]string
+	removed map[uint64]string // by ID: the node
+	absent  map[uint64][]uint64
+	// steps and stuck are what is told of each node.
+	steps map[string]string
+	stuck map[string]bool
+}
+
+func (p *picture) tell(node, step string, stuck bool) {
+	p.steps[node], p.stuck[node] = step, stuck
+}
+
+func (p *picture) wants(node string) bool { return slices.Contains(p.desired, node) }
+
+// follows reports whether a member answers and follows the leader, who is the local one.
+func (p *picture) follows(peer store.Peer) bool {
+	state, ok := p.answers[peer.ID]
+	return ok && state.Leader == peers.FormatMember(p.own.ID)
+}
+
+func (p *picture) of(node string) *store.Peer {
+	for n, peer := range p.peers {
+		if peer.Node == node {
+			return &p.peers[n]
+		}
+	}
+	return nil
+}
+
+// good reports whether a member follows the leader and keeps up with it. One that is far behind is of no use to a quorum until it has caught up.
+func (p *picture) good(peer store.Peer) bool {
+	return p.follows(peer) && p.answers[peer.ID].Applied >= p.target
+}
+
+// voters are the members that vote, without one; silent are the nodes of those among them that are not good.
+func (p *picture) voters(without uint64) (all []store.Peer, silent []string) {
+	for _, peer := range p.peers {
+		if peer.Learner || peer.ID == without {
+			continue
+		}
+		all = append(all, peer)
+		if !p.good(peer) {
+			silent = append(silent, peer.Node)
+		}
+	}
+	return all, silent
+}
+
+// markInterval is how far apart it is noted what the leader has applied. Between one and a few of them a member has to have applied the same.
+const markInterval = time.Second
+
+// marks are what the leader had applied at former looks.
+type marks struct{ older, newer mark }
+
+type mark struct {
+	applied uint64
+	at      time.Time
+}
+
+// take notes what the leader has applied now, if it is time.
+func (m *marks) take(applied uint64) {
+	if now := time.Now(); now.Sub(m.newer.at) >= markInterval {
+		m.older, m.newer = m.newer, mark{applied: applied, at: now}
+	}
+}
 
 // look reads what is wished, as a quorum has it, and how the members are.
 func (m *Members) look(ctx context.Context) (*picture, error) {
@@ -42,8 +122,23 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	for _, found := range answer.Responses[1].GetResponseRange().GetKvs() {
 		m.note(p, string(found.Key), found.Value, found.ModRevision)
 	}
+	m.see(p)
 	p.answers = m.Store.Ask(ctx)
 	return p, ctx.Err()
+}
+
+// see goes by what former looks have seen.
+func (m *Members) see(p *picture) {
+	m.marks.take(m.Store.Applied())
+	p.target, p.measured = m.marks.older.applied, !m.marks.older.at.IsZero()
+	before := m.noted
+	m.noted = make(map[uint64]time.Time, len(p.removed))
+	for id := range p.removed {
+		m.noted[id] = time.Now()
+		if since, ok := before[id]; ok {
+			m.noted[id] = since
+		}
+	}
 }
 
 // note takes in one of the keys that the members share. What is not understood is nobody's wish.

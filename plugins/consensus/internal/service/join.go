@@ -24,7 +24,7 @@ import (
 const (
 	// joinBound is how long a member keeps who asks for a place waiting for it.
 	joinBound = 20 * time.Second
-	// askBound is how long one member is waited for, before the next one is asked.
+	// askBound is how long a member is waited for.
 	askBound = joinBound + 5*time.Second
 	// joinInterval is how often it is looked whether the leader has added the member.
 	joinInterval = 50 * time.Millisecond
@@ -226,24 +226,44 @@ func joiner(config Config) func(context.Context, *consensusv1.JoinRequest) (*con
 		if len(nodes) == 0 {
 			return nil, fmt.Errorf("%w: the cluster's directory has no node yet whose member of the store could be asked", store.ErrWaiting)
 		}
-		var said []string
-		for _, node := range nodes {
-			answer, err := askMember(ctx, config.Network, node, request)
-			switch status.Code(err) {
-			case codes.OK:
-				return answer, nil
-			case codes.FailedPrecondition:
-				return nil, fmt.Errorf("%w: %s", store.ErrRemoved, status.Convert(err).Message())
-			case codes.AlreadyExists:
-				return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, status.Convert(err).Message())
-			}
-			said = append(said, fmt.Sprintf("node %s: %s", node, status.Convert(err).Message()))
-			if ctx.Err() != nil {
-				break
-			}
-		}
-		return nil, fmt.Errorf("%w: %s", store.ErrWaiting, strings.Join(said, "; "))
+		return askAll(ctx, config.Network, nodes, request)
 	}
+}
+
+// askAll asks all members at the same time, since one that cannot be reached may answer nothing at all. The first answer that settles it counts.
+func askAll(ctx context.Context, network Network, nodes []string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+	type reply struct {
+		node   string
+		answer *consensusv1.JoinResponse
+		err    error
+	}
+	ctx, stop := context.WithCancel(ctx)
+	replies := make(chan reply, len(nodes))
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer stop()
+	for _, node := range nodes {
+		asking.Go(func() {
+			answer, err := askMember(ctx, network, node, request)
+			replies <- reply{node: node, answer: answer, err: err}
+		})
+	}
+	var said []string
+	for range nodes {
+		reply := <-replies
+		message := status.Convert(reply.err).Message()
+		switch status.Code(reply.err) {
+		case codes.OK:
+			return reply.answer, nil
+		case codes.FailedPrecondition:
+			return nil, fmt.Errorf("%w: %s", store.ErrRemoved, message)
+		case codes.AlreadyExists:
+			return nil, fmt.Errorf("%w: %s", store.ErrElsewhere, message)
+		}
+		said = append(said, fmt.Sprintf("node %s: %s", reply.node, message))
+	}
+	slices.Sort(said)
+	return nil, fmt.Errorf("%w: %s", store.ErrWaiting, strings.Join(said, "; "))
 }
 
 func askMember(ctx context.Context, network Network, node string, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {

@@ -154,7 +154,8 @@ func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error
 	return s.adoptAuthority()
 }
 
-// ask asks for a place in the store, also for a member that has begun to take it over: its own data need not say yet who the others are.
+// ask asks for a place in the store, also for a member that has begun to take it over: its own data need not say yet who the others are. Without a plan, and an error, the
+// member goes by that all the same.
 func (s *Store) ask(ctx context.Context) (*joinPlan, error) {
 	if s.config.Join == nil || s.config.Place == nil {
 		return nil, fmt.Errorf("%w: this role has no way to reach the others", ErrWaiting)
@@ -173,12 +174,26 @@ func (s *Store) ask(ctx context.Context) (*joinPlan, error) {
 	}
 	answer, err := s.config.Join(ctx, request)
 	switch {
+	case errors.Is(err, ErrWaiting) && ctx.Err() == nil && s.canStart():
+		s.log.Warn("nobody gives this member its place in the store; it starts from what it has taken over", "reason", err)
+		return nil, nil
 	case errors.Is(err, ErrElsewhere):
 		return nil, missing("%v; put the role's data directory %s back from a backup of this node, or take the role from the node and assign it again: that removes the lost member", err, s.directory)
 	case err != nil:
 		return nil, err
 	}
 	return s.accept(answer)
+}
+
+// canStart reports whether a member that has not finished its join can start without an answer. It may vote already, and the others may have no quorum, without which
+// they do not answer, before it does.
+func (s *Store) canStart() bool {
+	member, err := peers.ParseMember(s.marker.MemberID)
+	if err != nil || !wal.Exist(datadir.ToWALDir(etcdDirectory(s.directory))) {
+		return false
+	}
+	credentials, err := s.files().Load()
+	return err == nil && credentials.Name == s.name(member)
 }
 
 func (s *Store) request() (*consensusv1.JoinRequest, error) {
@@ -234,10 +249,20 @@ func (s *Store) pauseToAsk(ctx context.Context) bool {
 			return false
 		case <-time.After(askInterval):
 		}
-		if s.config.Join != nil && s.etcd.Server.Leader() == 0 && s.peering.address() != "" {
+		if s.config.Join != nil && s.cutOff() && s.peering.address() != "" {
 			return true
 		}
 	}
+}
+
+// cutOff reports whether the member may have missed what the others have decided. A learner, which elects nobody, keeps taking the last leader that it has heard of for
+// the leader; so it is one that does not serve yet, or whose reads nobody answers.
+func (s *Store) cutOff() bool {
+	if s.etcd.Server.Leader() == 0 {
+		return true
+	}
+	status, serves := s.status.Get()
+	return serves && !status.Quorum() || !serves && s.Learner()
 }
 
 // isRemoved asks the others whether the member was removed. That nobody answers says nothing.

@@ -54,15 +54,19 @@ func (s *Store) NodeID() string { return s.plan.NodeID }
 // Removed reports whether a member was removed from the store.
 func (s *Store) Removed(member uint64) bool { return s.etcd.Server.IsIDRemoved(member) }
 
+// state is how the local member is.
+func (s *Store) state() peers.State {
+	server := s.etcd.Server
+	return peers.State{Member: server.MemberID().String(), Leader: memberName(server.Leader()), Applied: server.AppliedIndex(), Finished: s.finished.Load()}
+}
+
 // answerBound is how long a member may take to say how it is.
 const answerBound = time.Second
 
 // Ask asks the members how they are, and returns what those said that answered.
 func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 	own := uint64(s.etcd.Server.MemberID())
-	answers := map[uint64]peers.State{own: {
-		Member: peers.FormatMember(own), Leader: memberName(s.etcd.Server.Leader()), Applied: s.etcd.Server.AppliedIndex(),
-	}}
+	answers := map[uint64]peers.State{own: s.state()}
 	others := slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.ID == own })
 	if len(others) == 0 {
 		return answers
@@ -72,11 +76,11 @@ func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 		s.log.Error("cannot ask the other members of the store how they are", "error", err)
 		return answers
 	}
-	client := peers.Client(credentials, answerBound)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, peer := range others {
 		asking.Go(func() {
+			client := peers.Client(credentials, peer.ID, answerBound)
 			for _, url := range peer.URLs {
 				if state, err := askOne(ctx, client, url); err == nil && state.Member == peers.FormatMember(peer.ID) {
 					mu.Lock()
@@ -163,6 +167,9 @@ func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
 func (s *Store) MoveLeader(ctx context.Context, to uint64) error {
 	return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to)
 }
+
+// Leads reports whether the local member is the leader at this moment.
+func (s *Store) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
 // Applied is how far the local member has come.
 func (s *Store) Applied() uint64 { return s.etcd.Server.AppliedIndex() }

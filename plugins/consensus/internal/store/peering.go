@@ -260,9 +260,8 @@ func reachable(handler http.Handler) http.Handler {
 
 // state tells another member how this one is.
 func (p *peering) state(w http.ResponseWriter, _ *http.Request) {
-	server := p.store.etcd.Server
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(peers.State{Member: server.MemberID().String(), Leader: memberName(server.Leader()), Applied: server.AppliedIndex()})
+	_ = json.NewEncoder(w).Encode(p.store.state())
 }
 
 // Admit implements peers.Gate. A member of which the local one has never heard is let in only while that knows no better: it may have been away when the other came, and

@@ -96,7 +96,7 @@ func (s *Store) Run(ctx context.Context) error {
 // removalInterval is how often a member looks whether it has learned of its own removal.
 const removalInterval = 50 * time.Millisecond
 
-// awaitRemoval tells when the others say that the member was removed, which they are asked while there is no leader.
+// awaitRemoval tells when the others say that the member was removed, which they are asked while it may be cut off.
 func (s *Store) awaitRemoval(ctx context.Context) (removal <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	told := make(chan struct{})

@@ -73,6 +73,7 @@ type Store struct {
 	marker    *marker
 	peering   *peering
 	halted    bool
+	finished  atomic.Bool              // the marker's phase is complete
 	others    []*consensusv1.StorePeer // who were members when the local one joined; empty: it was one already
 
 	status     event.Value[Status]
@@ -146,6 +147,7 @@ func (s *Store) gone() error {
 func (s *Store) start(ctx context.Context) (err error) {
 	config, found := s.config, s.marker
 	s.client, s.etcd, s.halted = nil, nil, false
+	s.finished.Store(found.Phase == complete)
 	if s.space, err = newSpace(config); err != nil {
 		return err
 	}
@@ -185,13 +187,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if err := s.peering.start(); err != nil {
 		return err
 	}
-	if err := s.awaitReady(ctx); err != nil {
-		return err
-	}
-	if err := s.awaitUsers(ctx); err != nil {
-		return err
-	}
-	if err := s.awaitVersion(ctx); err != nil {
+	if err := s.awaitService(ctx); err != nil {
 		return err
 	}
 	if err := s.shareAuthority(ctx, authority); err != nil {
@@ -212,6 +208,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 		if s.marker, err = finish(config.Directory, found, member); err != nil {
 			return err
 		}
+		s.finished.Store(true)
 	}
 	s.refresh(ctx)
 	return nil
@@ -254,28 +251,38 @@ func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
 	return embed.StartEtcd(settings)
 }
 
-// askInterval is how often a member that finds no leader asks the others whether it is still one of them: who was away when it was removed is not let in to be told.
+// askInterval is how often a member that may be cut off asks the others whether it is still one of them: who was away when it was removed is not let in to be told.
 const askInterval = 3 * time.Second
 
-func (s *Store) awaitReady(ctx context.Context) error {
-	asking, stop := context.WithCancel(ctx)
-	removed := make(chan struct{})
+// awaitService waits until the member serves, or the others say that it was removed.
+func (s *Store) awaitService(ctx context.Context) error {
+	awaiting, stop := context.WithCancelCause(ctx)
 	var asked sync.WaitGroup
 	defer asked.Wait()
-	defer stop()
+	defer stop(nil)
 	asked.Go(func() {
-		for s.pauseToAsk(asking) {
-			if s.isRemoved(asking) {
-				close(removed)
+		for s.pauseToAsk(awaiting) {
+			if s.isRemoved(awaiting) {
+				stop(ErrRemoved)
 				return
 			}
 		}
 	})
+	for _, await := range []func(context.Context) error{s.awaitReady, s.awaitUsers, s.awaitVersion} {
+		if err := await(awaiting); err != nil {
+			if errors.Is(context.Cause(awaiting), ErrRemoved) {
+				return ErrRemoved
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) awaitReady(ctx context.Context) error {
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
-	case <-removed:
-		return ErrRemoved
 	case <-s.etcd.Server.StopNotify():
 		return errStopped
 	case err := <-s.etcd.Err():

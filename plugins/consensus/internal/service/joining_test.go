@@ -1,0 +1,70 @@
+package service_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// TestJoinerKilledAfterItsPromotion has a member vote that was killed before it could note that it had joined: without it nobody has a quorum to answer it.
+func TestJoinerKilledAfterItsPromotion(t *testing.T) {
+	c, _ := grown(t, "reeve-1", "reeve-2")
+	c.nodes["reeve-1"].stop()
+	c.nodes["reeve-2"].stop()
+	path := filepath.Join(c.root, "reeve-2", "data", "store.json")
+	marker, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := strings.Replace(string(marker), `"complete"`, `"joining"`, 1)
+	if before == string(marker) {
+		t.Fatalf("the marker of a member that has joined: %s", marker)
+	}
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var forming sync.WaitGroup
+	first := c.start("reeve-1")
+	forming.Go(func() {
+		if err := first.form("existing"); err != nil {
+			t.Errorf("the one that was there before: %v", err)
+		}
+	})
+	c.start("reeve-2").join()
+	forming.Wait()
+	c.await(first.client(), "both vote", settled("reeve-1", "reeve-2"))
+}
+
+// TestBlackHoleHoldsNobodyUp joins while the first node of the directory accepts connections and never says anything.
+func TestBlackHoleHoldsNobodyUp(t *testing.T) {
+	c := newCluster(t)
+	hole, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	c.directory.places["reeve-0"] = hole.Addr().String()
+	first := c.start("reeve-1")
+	if err := first.form("new"); err != nil {
+		t.Fatal(err)
+	}
+	client := first.client()
+	c.want(client, "reeve-1", "reeve-2")
+	second := c.start("reeve-2")
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second) // one member alone may be waited for longer
+	defer cancel()
+	request := &consensusv1.FormRequest{ClusterId: "cluster-a", NodeId: "reeve-2", ClusterUser: "curator", How: &consensusv1.FormRequest_Join{Join: &consensusv1.FormJoin{}}}
+	storetest.Eventually(t, "the first one serves", func() bool { return len(second.wire.Nodes()) == 2 })
+	if _, err := second.Form(ctx, request); err != nil {
+		t.Fatal(err)
+	}
+	c.await(client, "both vote", settled("reeve-1", "reeve-2"))
+}

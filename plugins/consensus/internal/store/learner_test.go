@@ -1,0 +1,104 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/event"
+)
+
+// free is an address at which nobody listens.
+func free(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// placed has a member listen at a free address.
+func placed(t *testing.T, config store.Config) (store.Config, *event.Value[store.Place]) {
+	t.Helper()
+	place := &event.Value[store.Place]{}
+	place.Set(store.Place{Listen: free(t), Host: "127.0.0.1"})
+	config.Place = place
+	return config, place
+}
+
+// TestCutOffLearnerLearnsOfItsRemoval has a learner, which goes on taking the leader for one that it does not hear of any more, ask the others.
+func TestCutOffLearnerLearnsOfItsRemoval(t *testing.T) {
+	config, _ := placed(t, storetest.Config(t, storetest.Directory(t)))
+	voter, stop := storetest.OpenWith(t, config, storetest.Plan)
+	var learner uint64
+	var removed atomic.Bool
+	joining, place := placed(t, storetest.Config(t, storetest.Directory(t)))
+	joining.Join = func(ctx context.Context, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+		switch {
+		case removed.Load():
+			return nil, store.ErrRemoved
+		case learner != 0:
+			return nil, fmt.Errorf("%w: nobody answers", store.ErrWaiting)
+		}
+		var err error
+		if learner, err = peers.ParseMember(request.Attempt); err != nil {
+			return nil, err
+		}
+		key, err := peers.ParseRequest(request.CertificateRequest)
+		if err != nil {
+			return nil, err
+		}
+		voter.Expect()
+		storetest.Eventually(t, "the voter listens", func() bool { return voter.Peers()[0].Listens() })
+		if err := voter.AddLearner(ctx, learner, "reeve-2", request.PeerAddress); err != nil {
+			return nil, err
+		}
+		authority, err := voter.Authority()
+		if err != nil {
+			return nil, err
+		}
+		certificate, err := authority.Issue(key, peers.Name{Cluster: "cluster-a", Node: "reeve-2", Member: learner})
+		if err != nil {
+			return nil, err
+		}
+		answer := &consensusv1.JoinResponse{MemberId: request.Attempt, Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()}}
+		for _, peer := range voter.Peers() {
+			answer.Members = append(answer.Members, &consensusv1.StorePeer{MemberId: peers.FormatMember(peer.ID), NodeId: peer.Node, PeerUrls: peer.URLs, Learner: peer.Learner})
+		}
+		return answer, nil
+	}
+	s, err := store.Open(storetest.Context(t), joining, store.Plan{ClusterID: "cluster-a", NodeID: "reeve-2", ClusterUser: "curator", Join: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if !s.Learner() {
+		t.Fatal("it votes")
+	}
+
+	// Neither finds the other any more: both listen elsewhere.
+	stop()
+	place.Set(store.Place{Listen: free(t), Host: "127.0.0.1"})
+	config, _ = placed(t, config)
+	plan := storetest.Plan
+	plan.New = false
+	voter, _ = storetest.OpenWith(t, config, plan)
+	if err := voter.RemoveMember(storetest.Context(t), learner); err != nil {
+		t.Fatal(err)
+	}
+	removed.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), storetest.Bound)
+	defer cancel()
+	if err := s.Run(ctx); !errors.Is(err, store.ErrRemoved) {
+		t.Errorf("the removed learner ran on: %v", err)
+	}
+}
