@@ -32,6 +32,7 @@ type choice struct {
 
 // rest is what became of a curator that did not answer.
 type rest struct {
+	// until is zero if the curator has worked since it was left.
 	left, until time.Time
 	length      time.Duration
 	// who and problem are for people.
@@ -88,10 +89,28 @@ func (ch *choice) worked(to target) {
 	ch.pauses.Reset()
 }
 
+// well ends the rest of a curator that works. How long it was is not forgotten: one that works for a moment now and then is left for longer every time.
+func (ch *choice) well(to target) {
+	if r, ok := ch.rests[to.key()]; ok {
+		r.until = time.Time{}
+		ch.rests[to.key()] = r
+	}
+}
+
+// ended takes note that a session with a curator has ended, which had worked for so long.
+func (ch *choice) ended(to target, worked time.Duration) {
+	if ch.rests[to.key()].until.IsZero() && worked > restMost {
+		delete(ch.rests, to.key())
+	}
+}
+
 // failed says what came of those that were tried, in the same words as long as nothing else comes of them.
 func (ch *choice) failed() string {
 	var list []string
 	for _, r := range ch.rests {
+		if r.until.IsZero() {
+			continue // it has worked since
+		}
 		list = append(list, r.who+": "+r.problem)
 	}
 	slices.Sort(list)

@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
@@ -51,6 +53,49 @@ func TestNodesSpreadOverTheCurators(t *testing.T) {
 		if n := first[address]; n < 75 || n > 125 {
 			t.Errorf("%d of 300 nodes go to %s", n, address)
 		}
+	}
+}
+
+// A curator that works for a moment now and then is left for longer every time, until it has worked for long.
+func TestTheRestOfACuratorThatWorksBrieflyGrows(t *testing.T) {
+	list := []target{{address: "a:1", instance: "a"}, {address: "b:1", instance: "b"}}
+	flaps, now := list[0], time.Unix(1e9, 0)
+	ch := newChoice()
+	leave := func(worked time.Duration) time.Duration {
+		t.Helper()
+		ch.worked(flaps)
+		ch.well(flaps)
+		if failed := ch.failed(); failed != "" {
+			t.Errorf("while it works: %s", failed)
+		}
+		if to, pause := ch.next(list, now); to != flaps || pause != 0 {
+			t.Errorf("while it works the next one is %+v, in %s", to, pause)
+		}
+		now = now.Add(worked)
+		ch.leave(flaps, list, "it hangs", worked, now)
+		ch.ended(flaps, worked)
+		if failed := ch.failed(); !strings.Contains(failed, "a at a:1: it hangs") {
+			t.Errorf("failed: %q", failed)
+		}
+		return ch.rests[flaps.key()].until.Sub(now)
+	}
+	for _, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute} {
+		if got := leave(5 * time.Second); got != want {
+			t.Fatalf("it rests %s, want %s", got, want)
+		}
+		if to, _ := ch.next(list, now); to != list[1] {
+			t.Fatalf("while it rests the next one is %+v", to)
+		}
+	}
+	if got := leave(2 * restMost); got != restFirst {
+		t.Errorf("after it has worked for long it rests %s", got)
+	}
+	leave(time.Second)
+	// A session that ended for another reason.
+	ch.well(flaps)
+	ch.ended(flaps, 2*restMost)
+	if got := leave(time.Second); got != restFirst {
+		t.Errorf("after a long session that ended by itself it rests %s", got)
 	}
 }
 

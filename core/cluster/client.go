@@ -179,6 +179,13 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 	began := time.Now()
 	conditions := s.condition.Watch()
 	var how condition
+	worked := func() time.Duration {
+		if how.healthy.IsZero() {
+			return 0
+		}
+		return time.Since(how.healthy)
+	}
+	defer func() { choice.ended(s.to, worked()) }()
 	for told := false; ctx.Err() == nil; {
 		refresh(ctx, conditions, &how)
 		list, missing := candidates(knowledge.now(ctx))
@@ -189,7 +196,7 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 			choice.worked(s.to)
 			if !told {
 				told = true
-				delete(choice.rests, s.to.key())
+				choice.well(s.to)
 				c.setWay(way{to: s.to, since: time.Now()})
 			}
 		}
@@ -210,16 +217,12 @@ func (c *Client) attend(ctx context.Context, s *session, knowledge *knowledge, c
 		if others {
 			leave, problem, again := how.givenUp(began, now, choice.patience)
 			if leave {
-				worked := time.Duration(0)
-				if !how.healthy.IsZero() {
-					worked = now.Sub(how.healthy)
-				}
 				level := hclog.Info
 				if choice.rests[s.to.key()].problem == problem {
 					level = hclog.Debug // the same of the same at every try would hide everything else
 				}
 				c.config.Log.Log(level, "going to another curator", "from", s.to.who(), "error", problem)
-				choice.leave(s.to, list, problem, worked, now)
+				choice.leave(s.to, list, problem, worked(), now)
 				return
 			}
 			if look.IsZero() || !again.IsZero() && again.Before(look) {

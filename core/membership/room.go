@@ -268,9 +268,17 @@ func (r *Room) come(ctx context.Context) error {
 
 // fail publishes a problem that does not pass by itself. It stands until the core starts again, which is when it is tried again.
 func (r *Room) fail(provider roles.Provider, store bool, message string) {
-	problem := &Problem{Role: provider.Role, Message: message + "; then start reeved again", store: store}
+	r.failed(&Problem{Role: provider.Role, Message: message + "; then start reeved again", store: store})
+}
+
+// failOr is fail for a problem of the store, of which there may be another way out.
+func (r *Room) failOr(provider roles.Provider, message, other string) {
+	r.failed(&Problem{Role: provider.Role, Message: message + "; then start reeved again" + other, store: true})
+}
+
+func (r *Room) failed(problem *Problem) {
 	if last, _ := r.problem.Get(); last == nil || *last != *problem {
-		r.config.Log.Error("the node cannot come to its cluster", "role", provider.Role, "problem", message)
+		r.config.Log.Error("the node cannot come to its cluster", "role", problem.Role, "problem", problem.Message)
 		r.problem.Set(problem)
 	}
 }

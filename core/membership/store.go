@@ -59,7 +59,7 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	if _, err := consensusv1.NewConsensusServiceClient(provider.Conn).Form(ctx, request); err != nil {
 		for _, detail := range status.Convert(err).Details() {
 			if problem, ok := detail.(*consensusv1.FormProblem); ok {
-				r.fail(provider, true, problem.GetMessage())
+				r.failOr(provider, problem.GetMessage(), r.wayOut(provider, problem.GetKind()))
 				return err
 			}
 		}
@@ -80,6 +80,15 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 	}
 	r.formed.Set(true)
 	return nil
+}
+
+// wayOut is what to do besides about a store that cannot be opened: a member that the others have removed, or that has lost its data, joins anew once it has left.
+func (r *Room) wayOut(provider roles.Provider, kind consensusv1.FormProblemKind) string {
+	if phase, _ := r.phase.Get(); phase != seal.Member || kind != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
+		return ""
+	}
+	return fmt.Sprintf("; or, where the store has other members, `reeve node role remove %[1]s %[2]s`, wait until the role is gone from the node, then `reeve node role add %[1]s %[2]s`: "+
+		"it joins the store anew", r.nodeID(), provider.Role)
 }
 
 // LeaveStore keeps that this node has no member of the consensus store any more, so that the next one joins. It is called when the cluster has taken the role that

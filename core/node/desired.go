@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,6 +57,8 @@ func (c chooser) run(ctx context.Context) error {
 	}
 	fulls, imports, commits := c.full.Watch(), c.imported.Watch(), c.committed.Watch()
 	kept := c.known
+	// adopted is what of committed was taken over.
+	var adopted *assignment
 	for {
 		var again <-chan time.Time
 		phase := latest(phases)
@@ -65,14 +68,22 @@ func (c chooser) run(ctx context.Context) error {
 		full, _ := fulls.Latest()
 		_, _ = imports.Latest()
 		contacted := view != nil
-		if committed := latest(commits); committed != nil && !contacted {
-			c.known, kept = committed, committed
+		if committed := latest(commits); committed != adopted {
+			adopted = committed
+			// It is on the disk by now, over what was there, so where the cluster has said more already, that is written once more.
+			if kept = nil; !contacted {
+				c.known, kept = committed, committed
+			}
 		}
 		if contacted {
 			assigned := &assignment{
-				Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy, Drained: view.Node.GetDrained(), ClusterUser: c.known.clusterUser(),
+				Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy, Drained: view.Node.GetDrained(),
+				// A view does not say it.
+				ClusterUser: cmp.Or(c.known.clusterUser(), adopted.clusterUser()),
 			}
-			if !assigned.equal(kept) {
+			// Before the node is a member, what the cluster said when it took it in is all that is kept.
+			enrols := !phase.Before(seal.Registering) && phase.Before(seal.Member)
+			if !enrols && (kept == nil || !assigned.equal(kept)) {
 				if err := writeAssignment(c.path, assigned); err != nil {
 					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
 					c.log.Error("the assigned roles cannot be kept; after a restart the node would begin with older ones", "error", err, "again", rewrite)

@@ -1,18 +1,23 @@
 package node
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // example is a node with every kind of role. None of them is named as the product's own.
@@ -151,6 +156,62 @@ func TestAssignmentIsKept(t *testing.T) {
 	got.Roles[0].Configuration = "{}"
 	if got.equal(want) {
 		t.Error("a changed configuration is no change")
+	}
+}
+
+// A core that is stopped between what the cluster assigned and the node's being a member hears of its roles first, and is told the user of the cluster API later: what
+// is kept has it all the same.
+func TestTheClusterUserIsKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cache", "assignment.json")
+	var views event.Value[*cluster.View]
+	var committed event.Value[*assignment]
+	var phase event.Value[seal.Phase]
+	phase.Set(seal.Committing)
+	c := chooser{
+		log: hclog.NewNullLogger(), path: path, known: &assignment{}, committed: &committed, phase: &phase, membership: new(event.Value[membership.Status]),
+		problem: new(event.Value[*membership.Problem]), view: &views, desired: new(event.Value[roles.Desired]),
+	}
+	views.Set(&cluster.View{Node: &clusterv1.NodeRecord{Roles: example().Roles[1:]}, Plugins: example().Plugins})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- c.run(ctx) }()
+	chosen := c.desired.Watch()
+	// until waits for what is kept.
+	until := func(user string, roles int) {
+		t.Helper()
+		for {
+			if kept, err := readAssignment(path); err == nil && kept.ClusterUser == user && len(kept.Roles) == roles {
+				return
+			}
+			if _, err := chosen.Next(ctx); err != nil {
+				kept, problem := readAssignment(path)
+				t.Fatalf("kept is %+v, %v", kept, problem)
+			}
+		}
+	}
+	if _, err := c.desired.Wait(ctx, func(d roles.Desired) bool { return len(d.Roles) == 5 }); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := readAssignment(path); err == nil {
+		t.Errorf("kept before the node is a member: %+v", kept)
+	}
+	// As the commit does it.
+	assigned := &assignment{Roles: example().Roles[2:], Plugins: example().Plugins, ClusterUser: "keeper"}
+	if err := writeAssignment(path, assigned); err != nil {
+		t.Fatal(err)
+	}
+	committed.Set(assigned)
+	phase.Set(seal.Member)
+	until("keeper", 5)
+	views.Set(&cluster.View{Node: &clusterv1.NodeRecord{Roles: example().Roles[3:]}, Plugins: example().Plugins})
+	until("keeper", 3)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if user := (*assignment)(nil).clusterUser(); user != "" {
+		t.Errorf("the user of no assignment: %q", user)
 	}
 }
 

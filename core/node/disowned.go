@@ -51,11 +51,16 @@ func (n *node) wipe(ctx context.Context, removed *unseal.Disowned) error {
 	}
 	if left {
 		of := storage.Volume{Kind: storage.VolumeKind(storageOf(n.room).GetKind()), ClusterID: removed.ClusterID, NodeID: removed.NodeID}
-		// Roles run only where the volume is open.
-		if err := n.storage.OpenVolume(of, false); err == nil {
-			if err := stopRecorded(ctx, n.storage, removed.NodeID, n.config.Parameters, n.log); err != nil {
-				return err
-			}
+		err := n.storage.OpenVolume(of, false)
+		switch {
+		case err == nil:
+			err = stopRecorded(ctx, n.storage, removed.NodeID, n.config.Parameters, n.log)
+		case of.Kind != storage.Plain:
+			// It is closed, and roles run only where it is open.
+			err = nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

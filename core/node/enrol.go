@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -20,29 +21,36 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// renewTicket has a node that is not registered yet do so with the ticket that its parameters have now: the one with which it began may have ended. Where there
-// is none any more, it goes on with the one that it has.
+// renewTicket has a node that is no member yet go by the ticket that its parameters have now: the one with which it began may have ended, and the cluster's CA may
+// have changed while the machine waited. Where there is none any more, it goes on with the one that it has.
 func (w *whole) renewTicket(ctx context.Context) error {
 	register, kept := w.node.config.Parameters.GetRegister(), w.opened.Configuration
-	if register == nil || kept.Phase != seal.Registering || kept.Registration == nil {
+	if register == nil || !kept.Phase.Before(seal.Member) || kept.Registration == nil {
 		return nil
 	}
+	// Only who is not registered yet needs the ticket itself; who waits for approval, the CA and the curators that it names.
+	registers := kept.Phase == seal.Registering
 	ticket, err := params.Ticket(register)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		w.log.Warn("the node registers with the ticket that it has, since the one of its parameters cannot be used", "error", err)
+		w.log.Warn("the node goes on with the ticket that it has, since the one of its parameters cannot be used", "error", err)
+		return nil
+	case ticket.GetClusterId() != kept.ClusterID && !registers:
+		w.log.Warn("the node goes on with the ticket that it has, since the one of its parameters is for another cluster", "cluster", kept.ClusterID, "other", ticket.GetClusterId())
 		return nil
 	case ticket.GetClusterId() != kept.ClusterID:
 		return fmt.Errorf("node: this node was made to come into cluster %s, and the ticket of its parameters is for cluster %s: put a ticket for the former there, or start with empty directories",
 			kept.ClusterID, ticket.GetClusterId())
-	case ticket.GetTicketId() == kept.Registration.TicketID && w.node.room.UseTicket(func([]byte) error { return nil }) == nil:
+	case ticket.GetTicketId() == kept.Registration.TicketID && (!registers || w.node.room.UseTicket(func([]byte) error { return nil }) == nil):
 		return nil
 	}
-	secret, err := keys.SecretOf(ticket.GetSecret())
-	if err != nil {
-		return err
+	var secret *keys.Secret
+	if registers {
+		if secret, err = keys.SecretOf(ticket.GetSecret()); err != nil {
+			return err
+		}
 	}
 	clear(ticket.Secret)
 	next := &seal.Registration{TicketID: ticket.GetTicketId(), CAPins: ticket.GetCaPins(), Curators: ticket.GetCurators()}
@@ -51,7 +59,7 @@ func (w *whole) renewTicket(ctx context.Context) error {
 		return err
 	}
 	kept.Registration = next
-	w.log.Info("the node registers with another ticket", "ticket", next.TicketID)
+	w.log.Info("the node finds its cluster by another ticket", "ticket", next.TicketID, "phase", kept.Phase)
 	return nil
 }
 
@@ -144,7 +152,7 @@ func askedFor(asked []*nodev1.BootstrapRole) (wanted []*clusterv1.RoleAssignment
 func (w *whole) keepCommitted(answer *clusterv1.CommitResponse) error {
 	assigned := &assignment{
 		Roles: answer.GetNode().GetRoles(), Plugins: answer.GetPlugins(), Policy: answer.GetPolicy(), Drained: answer.GetNode().GetDrained(),
-		ClusterUser: answer.GetClusterUser(),
+		ClusterUser: cmp.Or(answer.GetClusterUser(), w.clusterUser()),
 	}
 	if err := writeAssignment(w.base.storage.Assignment(), assigned); err != nil {
 		return err
@@ -155,10 +163,8 @@ func (w *whole) keepCommitted(answer *clusterv1.CommitResponse) error {
 
 // clusterUser is the ConsensusUser of the cluster API, as far as the node knows it by now.
 func (w *whole) clusterUser() string {
-	if committed, _ := w.committed.Get(); committed != nil {
-		return committed.clusterUser()
-	}
-	return w.known.clusterUser()
+	committed, _ := w.committed.Get()
+	return cmp.Or(committed.clusterUser(), w.known.clusterUser())
 }
 
 // catalog is what the node knew of the catalog when it started.

@@ -20,6 +20,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/ticket"
 )
 
 // A node comes into a cluster that there is: it registers, waits for its approval, commits, and runs what it was assigned, of the executables that it has
@@ -115,6 +116,54 @@ func TestAnotherTicket(t *testing.T) {
 	}
 }
 
+// A node that waits for its approval while the cluster gets another CA finds it again by a new ticket, which it needs for nothing else.
+func TestAnotherTicketWhileTheNodeWaits(t *testing.T) {
+	e := newElsewhere(t)
+	a, file := newNewcomer(t, e)
+	a.start()
+	id := a.until("approval", isIn(membership.Foreign, "reeve node approve")).GetNodeId()
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	// The same cluster, by another CA, at another address.
+	later := newElsewhere(t)
+	later.registered, later.plugins = e.registered, e.plugins
+	later.state.Set(clusterv1.NodeState_NODE_STATE_STANDBY)
+	if err := os.WriteFile(file, []byte(later.ticket("00000000000000bb")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	if s := a.until("the role", ready); s.GetNodeId() != id {
+		t.Errorf("node %s has become %s", id, s.GetNodeId())
+	}
+	a.until("the cluster", isIn(membership.Home, ""))
+	if len(later.registered) != 1 {
+		t.Errorf("registered %d times", len(later.registered))
+	}
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that waits is not kept from it by the ticket of another cluster that has been put there since.
+func TestTheTicketOfAnotherClusterWhileTheNodeWaits(t *testing.T) {
+	e := newElsewhere(t)
+	a, file := newNewcomer(t, e)
+	a.start()
+	a.until("approval", isIn(membership.Foreign, "reeve node approve"))
+	text, err := ticket.Encode(&clusterv1.TicketText{
+		TicketId: "00000000000000cc", Secret: e.secret, ClusterId: strings.Repeat("f", 32), CaPins: [][]byte{make([]byte, 32)}, Curators: []string{"127.0.0.1:1"},
+	})
+	if err := errors.Join(a.end(), err, os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.until("approval again", isIn(membership.Foreign, "reeve node approve"))
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A node that the cluster removes says so, and nothing else, for ever.
 func TestIsDisowned(t *testing.T) {
 	e := newElsewhere(t)
@@ -171,6 +220,26 @@ func TestDisownedRolesAreEnded(t *testing.T) {
 		Since     any `json:"since"`
 	}
 	if err := storage.WriteDocument(a.layout().Disowned(), 1, ordered{marker["node_id"], marker["cluster_id"], marker["reason"], marker["since"]}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Where the volume of another node is in the place of its own, nothing is erased, and it is tried again.
+	own, err := os.ReadFile(a.layout().Volume())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := storage.WriteJSON(a.layout().Volume(), storage.Volume{Version: 1, Kind: storage.Plain, ClusterID: foreignCluster, NodeID: "another"}, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.until("that it was removed", isIn(membership.Disowning, "gone"))
+	var other *storage.VolumeError
+	if err := a.end(); !errors.As(err, &other) {
+		t.Fatalf("on the volume of another node: %v", err)
+	}
+	if _, err := os.Lstat(a.layout().Assignment()); err != nil {
+		t.Error(err)
+	}
+	if err := storage.WriteFile(a.layout().Volume(), own, 0o400); err != nil {
 		t.Fatal(err)
 	}
 	a.start()

@@ -220,8 +220,11 @@ func (a *assignment) provider(capability string) *rolev1.RoleManifest {
 	return nil
 }
 
-// clusterUser is the ConsensusUser of the cluster API.
+// clusterUser is the ConsensusUser of the cluster API; empty: it is not known, or there is no assignment.
 func (a *assignment) clusterUser() string {
+	if a == nil {
+		return ""
+	}
 	return cmp.Or(a.provider(roles.CapabilityCluster).GetConsensusUser(), a.ClusterUser)
 }
 

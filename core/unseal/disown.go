@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
@@ -44,7 +45,7 @@ func (r *Room) Disown(reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.disowned != nil:
+	case r.disowned.Load() != nil:
 		return nil
 	case r.configuration == nil:
 		return errLocked
@@ -54,25 +55,21 @@ func (r *Room) Disown(reason string) error {
 		return storage.WriteDocument(r.config.Storage.Disowned(), disownedVersion, next, 0o600)
 	})
 	if err == nil {
-		r.disowned = next
+		r.disowned.Store(next)
 	}
 	return err
 }
 
-// Disowned says that the node was removed from its cluster; nil: it was not.
-func (r *Room) Disowned() *Disowned {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.disowned
-}
+// Disowned says that the node was removed from its cluster; nil: it was not. It never waits for a step that is taken.
+func (r *Room) Disowned() *Disowned { return r.disowned.Load() }
 
 // Wipe erases all that opens the volume of a node that was removed, and all by which it could prove itself, then closes the volume; one that is not encrypted
 // loses what the cluster and the roles have left on it. No role may run. It may be called again after an error, and by a later core: *volume.BusyError if the
-// volume is in use.
+// volume is in use, *storage.VolumeError if what is there instead of one that is not encrypted is not this node's, of which nothing is erased.
 func (r *Room) Wipe(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.disowned == nil {
+	if r.disowned.Load() == nil {
 		return errors.New("unseal: the keys of a node that was not removed from its cluster are not erased")
 	}
 	r.board.state(closing, "")
@@ -102,11 +99,26 @@ func (r *Room) wipe(ctx context.Context) error {
 	if r.encrypted() {
 		return r.take(checkpoint.CloseVolume, func() error { return r.closeKind(ctx) })
 	}
+	left := slices.DeleteFunc([]string{files.Identity(), filepath.Dir(files.Assignment()), files.Roles(), files.Failures(), filepath.Dir(files.Log("any"))}, func(path string) bool {
+		return !there(path)
+	})
+	if len(left) == 0 {
+		return nil
+	}
+	// By now somebody may have put another volume there.
+	if err := r.config.Storage.OpenVolume(r.disowned.Load().volume(r.kind.Describe().Kind), false); err != nil {
+		return fmt.Errorf("unseal: what is on the volume of the node that was removed is not erased, since this may be another one: %w", err)
+	}
 	return r.take(checkpoint.EraseData, func() error {
 		var problems []error
-		for _, path := range []string{files.Identity(), filepath.Dir(files.Assignment()), files.Roles(), files.Failures()} {
+		for _, path := range left {
 			problems = append(problems, rmtree.Remove(ctx, path))
 		}
 		return errors.Join(problems...)
 	})
+}
+
+// volume is what the node's volume says of itself.
+func (d *Disowned) volume(kind storage.VolumeKind) storage.Volume {
+	return storage.Volume{Kind: kind, ClusterID: d.ClusterID, NodeID: d.NodeID}
 }

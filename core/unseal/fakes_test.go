@@ -87,6 +87,8 @@ type fakeDisk struct {
 	formats int
 	busy    error
 	broken  error
+	// late is why it cannot be opened yet.
+	late error
 }
 
 func (d *fakeDisk) Describe() volume.Description {
@@ -122,6 +124,9 @@ func (d *fakeDisk) Open(_ context.Context, key *keys.Secret) error {
 	defer d.mu.Unlock()
 	if d.open {
 		return nil
+	}
+	if d.late != nil {
+		return d.late
 	}
 	if !d.isKey(key) {
 		return volume.ErrWrongKey

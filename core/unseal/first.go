@@ -227,10 +227,15 @@ func (r *Room) forgetMade(ctx context.Context) error {
 
 // writeRecovery writes the recovery file. It verifies that what it has written is there, since nothing else may be.
 func (r *Room) writeRecovery(nuk, cuk, data *keys.Secret) error {
-	c, path := r.configuration, r.config.Storage.Recovery()
+	return r.writeRecoveryOf(r.configuration, nuk, cuk, data)
+}
+
+// writeRecoveryOf is writeRecovery for a configuration that is about to be kept.
+func (r *Room) writeRecoveryOf(c *seal.Configuration, nuk, cuk, data *keys.Secret) error {
+	path := r.config.Storage.Recovery()
 	recovered := &recovery.Recovered{
-		ClusterID: c.ClusterID, NodeKey: c.NodeKey, JoinKey: c.JoinKey, Owner: c.Owner, Kind: c.VolumeKind, Location: r.kind.Describe().Location, Sealer: r.parts.sealer.Name(),
-		NUK: nuk, CUK: cuk, Data: data,
+		ClusterID: c.ClusterID, NodeKey: c.NodeKey, JoinKey: c.JoinKey, Owner: c.Owner, Registration: c.Registration, Kind: c.VolumeKind,
+		Location: r.kind.Describe().Location, Sealer: r.parts.sealer.Name(), NUK: nuk, CUK: cuk, Data: data,
 	}
 	if err := recovery.Write(path, c.RecoveryRecipient, recovered); err != nil {
 		return err

@@ -92,6 +92,9 @@ func (r *Room) restart(ctx context.Context) error {
 			if err != nil || !needed {
 				return err
 			}
+			if reading.result.err == nil && r.configuration.CUK != nil && !r.isSealed() {
+				ask(keptSource{r})
+			}
 			if reading.result.err == nil && r.configuration.Registration != nil {
 				r.board.withCluster()
 				ask(clusterSource{room: r, configuration: *r.configuration})
@@ -307,7 +310,7 @@ func (r *Room) proceed(ctx context.Context, l loaded) (again bool, err error) {
 }
 
 // openRegistering opens the volume of a node whose half of the key the cluster does not have yet: until then it is in the sealed configuration. It says whether
-// another key is needed all the same.
+// that does not work, now at least: keptSource goes on with it while the other sources are asked.
 func (r *Room) openRegistering(ctx context.Context) (needed bool, _ error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

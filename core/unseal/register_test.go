@@ -226,7 +226,7 @@ func TestDisowned(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.committed(t)
-				for _, path := range []string{filepath.Join(b.layout.Identity(), "ca.pem"), b.layout.Assignment(), filepath.Join(b.layout.Roles(), "store", "db")} {
+				for _, path := range []string{filepath.Join(b.layout.Identity(), "ca.pem"), b.layout.Assignment(), filepath.Join(b.layout.Roles(), "store", "db"), b.layout.Log("store")} {
 					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("secret"), 0o600)); err != nil {
 						t.Fatal(err)
 					}
@@ -331,7 +331,7 @@ func (b *bench) nothingLeft(t *testing.T) {
 		}
 		return
 	}
-	for _, path := range []string{b.layout.Identity(), b.layout.Assignment(), b.layout.Roles()} {
+	for _, path := range []string{b.layout.Identity(), b.layout.Assignment(), b.layout.Roles(), filepath.Dir(b.layout.Log("store"))} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}

@@ -1,11 +1,13 @@
 package unseal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -67,8 +69,8 @@ type Room struct {
 	unkept bool
 	// incarnation is this start of the core, once its number is kept.
 	incarnation *clusterv1.Incarnation
-	// disowned says that the node was removed from its cluster; nil: it was not.
-	disowned *Disowned
+	// disowned says that the node was removed from its cluster; nil: it was not. It is told while a step is taken, too.
+	disowned atomic.Pointer[Disowned]
 	// stale says that cuk.json does not give the CUK back in the present state of the machine.
 	stale bool
 }
@@ -99,14 +101,15 @@ func newRoom(config Config, parts parts) (*Room, error) {
 	if err := storage.RemoveDrafts(written...); err != nil {
 		return nil, err
 	}
-	var err error
-	if r.disowned, err = readDisowned(files.Disowned()); err != nil {
+	removed, err := readDisowned(files.Disowned())
+	if err != nil {
 		return nil, err
 	}
-	if r.disowned != nil {
+	if removed != nil {
 		// There may be anything left of its keys, or nothing.
-		r.id.Store(&r.disowned.NodeID)
-		r.kind = parts.kind(r.disowned.NodeID)
+		r.disowned.Store(removed)
+		r.id.Store(&removed.NodeID)
+		r.kind = parts.kind(removed.NodeID)
 	} else if err := r.look(); err != nil {
 		return nil, err
 	}
@@ -241,8 +244,19 @@ func (r *Room) Update(ctx context.Context, change func(*seal.Configuration)) err
 	if !r.open {
 		return errLocked
 	}
-	before := *r.configuration
-	if err := r.save(ctx, change); err != nil {
+	if err := r.keep(ctx); err != nil {
+		return err
+	}
+	before, next := *r.configuration, *r.configuration
+	change(&next)
+	joins := r.encrypted() && len(before.Owner) == 0 && len(next.Owner) > 0
+	if joins {
+		// First: a recovery file that names no owner says that the volume holds nothing of the cluster yet. A core that is stopped here is taken in once more.
+		if err := r.rewriteRecovery(&next); err != nil {
+			return fmt.Errorf("the recovery file cannot say yet that the node is a member, and the node is none before it does: %w", err)
+		}
+	}
+	if err := r.save(ctx, func(c *seal.Configuration) { *c = next }); err != nil {
 		return err
 	}
 	for _, secret := range []struct{ before, now *keys.Secret }{{before.CUK, r.configuration.CUK}, {before.Ticket, r.configuration.Ticket}} {
@@ -250,26 +264,43 @@ func (r *Room) Update(ctx context.Context, change func(*seal.Configuration)) err
 			secret.before.Destroy()
 		}
 	}
-	if r.encrypted() && len(before.Owner) == 0 && len(r.configuration.Owner) > 0 {
-		if err := r.rewriteRecovery(); err != nil {
-			r.config.Log.Error("the recovery file does not name the cluster's owner yet: `reeve node keys rotate` writes it anew", "error", err)
+	switch {
+	case joins:
+		r.refresh()
+	case r.encrypted() && !sameCluster(before.Registration, next.Registration):
+		// What the file says is enough to open the volume, on which a member has all that is newer.
+		if err := r.rewriteRecovery(r.configuration); err != nil {
+			r.config.Log.Warn("the recovery file still says by what the node found its cluster before: `reeve node keys rotate` writes it anew", "error", err)
 		}
 		r.refresh()
 	}
 	return nil
 }
 
-// rewriteRecovery writes the recovery file with what the node knows by now.
-func (r *Room) rewriteRecovery() error {
-	if r.cuk == nil {
-		return errors.New("the cluster's half of the volume's key is not known")
+// sameCluster says whether two registrations find the cluster by the same means.
+func sameCluster(a, b *seal.Registration) bool {
+	if a == nil || b == nil {
+		return a == b
 	}
-	data, err := r.wrapped.Open(r.volume(), keys.Halves{NUK: r.configuration.NUK, CUK: r.cuk})
+	return slices.EqualFunc(a.CAPins, b.CAPins, bytes.Equal) && slices.Equal(a.Curators, b.Curators)
+}
+
+// rewriteRecovery writes the recovery file with what a configuration says.
+func (r *Room) rewriteRecovery(c *seal.Configuration) error {
+	cuk := r.cuk
+	if cuk == nil {
+		// The volume was open when the core started. A node that is not a member yet has it all the same.
+		cuk = r.configuration.CUK
+	}
+	if cuk == nil {
+		return errors.New("the cluster's half of the volume's key is not known, since the volume was open already when reeved was started")
+	}
+	data, err := r.wrapped.Open(r.volume(), keys.Halves{NUK: r.configuration.NUK, CUK: cuk})
 	if err != nil {
 		return err
 	}
 	defer data.Destroy()
-	return r.take(checkpoint.WriteRecovery, func() error { return r.writeRecovery(r.configuration.NUK, r.cuk, data) })
+	return r.take(checkpoint.WriteRecovery, func() error { return r.writeRecoveryOf(c, r.configuration.NUK, cuk, data) })
 }
 
 // UseCUK calls a function with the cluster's half of the key of the volume of a node that the cluster is about to take in; with nothing, if the volume is not

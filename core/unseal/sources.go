@@ -84,6 +84,32 @@ func (s tpmSource) seek(ctx context.Context, tell tell, try func(*found) error) 
 	}
 }
 
+// keptSource tries the half of the key that is in the sealed configuration, as long as the cluster does not have it: what keeps the volume from being opened, a
+// device that comes late say, may pass. It is no source that people know of.
+type keptSource struct{ room *Room }
+
+func (keptSource) name() string { return "" }
+
+func (s keptSource) seek(ctx context.Context, _ tell, try func(*found) error) {
+	again := func(err error) { s.room.board.problem(fmt.Errorf("tried again: %w", err)) }
+	err := patiently(ctx, again, func() error {
+		cuk, err := s.room.keptCUK()
+		if err != nil {
+			return err
+		}
+		return try(&found{cuk: cuk})
+	})
+	if err != nil && ctx.Err() == nil {
+		s.room.board.problem(fmt.Errorf("%w: `reeve node unlock` with the owner's recovery key opens the volume", err))
+	}
+}
+
+func (r *Room) keptCUK() (*keys.Secret, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.configuration.CUK.Clone()
+}
+
 // recoverySource waits for the owner.
 type recoverySource struct{ offers <-chan *offer }
 

@@ -209,28 +209,46 @@ func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration
 		CUKSources: []string{sourceRecovery},
 	}
 	// Whether there is a member of the store is not known either. That there is none of which the data is here is an error by name then, and never a new one.
-	c.StoreFormed = true
+	c.StoreFormed, c.Registration = true, recovered.Registration
 	head, err := r.store.Head()
-	if err != nil || head == nil {
-		return c, nil
+	if err != nil {
+		head = nil
 	}
-	if head.NodeID != c.NodeID() || head.ClusterID != c.ClusterID {
+	if head != nil && (head.NodeID != c.NodeID() || head.ClusterID != c.ClusterID) {
 		c.Destroy()
 		return nil, errOtherNode
 	}
-	c.StoreFormed, c.Registration = head.StoreFormed, head.Registration
-	if len(c.Owner) == 0 {
-		c.Owner = head.Owner
+	if len(c.Owner) > 0 {
+		// A member's volume. Whoever has the disk can write whatever they like into the head, so nothing that it says is acted on.
+		return c, nil
 	}
-	if head.Registration != nil && !head.Phase.Before(seal.Registering) && head.Phase.Before(seal.Member) {
-		// The cluster does not have its half yet.
-		if c.CUK, err = recovered.CUK.Clone(); err != nil {
-			c.Destroy()
-			return nil, err
-		}
-		c.Phase = head.Phase
+	if err := unfinished(c, recovered, head); err != nil {
+		c.Destroy()
+		return nil, err
 	}
 	return c, nil
+}
+
+// unfinished makes a configuration that of a node which was not a member yet when its recovery file was written, so that its volume holds nothing: it goes on
+// where the head (nil: it cannot be read) says that it was. Which cluster that is in, the recovery file says, unless it is an old one.
+func unfinished(c *seal.Configuration, recovered *recovery.Recovered, head *seal.Head) (err error) {
+	phase := seal.Registering
+	if head != nil {
+		phase, c.Owner = head.Phase, head.Owner
+		if c.Registration == nil {
+			c.Registration = head.Registration
+		}
+	}
+	if c.Registration == nil || phase == seal.Member {
+		return nil
+	}
+	if phase.Before(seal.Registering) {
+		phase = seal.Registering
+	}
+	// The cluster does not have its half yet, and the node no member of the store.
+	c.Phase, c.StoreFormed = phase, false
+	c.CUK, err = recovered.CUK.Clone()
+	return err
 }
 
 // recipient is for whom the next recovery file is, where the configuration does not say it.

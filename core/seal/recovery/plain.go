@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 )
 
@@ -23,6 +24,8 @@ type known struct {
 	Kind      storage.VolumeKind `json:"volume_kind"`
 	Location  string             `json:"volume_location"`
 	Sealer    string             `json:"sealer"`
+	// Registration is left out where there is none: readers that do not know it find nothing else missing.
+	Registration *seal.Registration `json:"registration,omitempty"`
 }
 
 // content is all that is in the file.
@@ -52,7 +55,9 @@ func encode(r *Recovered) (*keys.Secret, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	head, err := json.Marshal(known{Version: version, ClusterID: r.ClusterID, Owner: r.Owner, Kind: r.Kind, Location: r.Location, Sealer: r.Sealer})
+	head, err := json.Marshal(known{
+		Version: version, ClusterID: r.ClusterID, Owner: r.Owner, Kind: r.Kind, Location: r.Location, Sealer: r.Sealer, Registration: r.Registration,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +128,7 @@ func Parse(recovered []byte) (*Recovered, error) {
 		return nil, ErrNotRecovered
 	}
 	r := &Recovered{
-		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location, Sealer: c.Sealer,
+		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location, Sealer: c.Sealer, Registration: c.Registration,
 		NodeKey: ed25519.NewKeyFromSeed(c.NodeKey), JoinKey: ed25519.NewKeyFromSeed(c.JoinKey),
 	}
 	for _, f := range []struct {
@@ -154,6 +159,8 @@ func (r *Recovered) check() error {
 		return errors.New("the cluster or the kind of the volume is missing")
 	case len(r.NodeKey) != ed25519.PrivateKeySize || len(r.JoinKey) != ed25519.PrivateKeySize || len(r.Owner) != 0 && len(r.Owner) != ed25519.PublicKeySize:
 		return errors.New("the node key, the join key or the owner's key is missing")
+	case r.Registration != nil && len(r.Registration.CAPins) == 0:
+		return errors.New("the CA of the cluster that the node has come into is missing")
 	case r.NUK.Len() != keys.Size || r.CUK.Len() != keys.Size || r.Data.Len() == 0:
 		return errors.New("a key of the volume is missing")
 	}

@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 )
 
@@ -23,6 +24,9 @@ type Recovered struct {
 	JoinKey   ed25519.PrivateKey
 	Owner     ed25519.PublicKey
 	Kind      storage.VolumeKind
+	// Registration is by what the node finds the cluster that it has come into, as of when the file was written; nil for a node that has made its cluster, and in
+	// the files of older nodes.
+	Registration *seal.Registration
 	// Location is where the volume was, Sealer what sealed the node's secrets.
 	Location, Sealer string
 	NUK, CUK, Data   *keys.Secret

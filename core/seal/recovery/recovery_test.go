@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
 	"github.com/reeveproject/reeve/core/storage"
 )
@@ -60,7 +61,7 @@ func recovered(t testing.TB) *recovery.Recovered {
 	must(t, err)
 	return &recovery.Recovered{
 		ClusterID: "c1", NodeKey: node, JoinKey: join, Owner: owner, Kind: "luks", Location: `/dev/disk/by-id/"a" <&`, Sealer: "tpm2", NUK: random(t, keys.Size), CUK: random(t, keys.Size),
-		Data: random(t, 64),
+		Data: random(t, 64), Registration: &seal.Registration{TicketID: "t1", CAPins: [][]byte{{1, 2}, {3}}, Curators: []string{"a:1", "b:2"}},
 	}
 }
 
@@ -258,8 +259,14 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatalf("the test refuses by changing nothing: %v", err)
 	}
 	got.Destroy()
+	old, err := recovery.Parse(encode("registration", nil))
+	if err != nil || old.Registration != nil {
+		t.Fatalf("the file of an older node: %v", err)
+	}
+	old.Destroy()
 	for name, value := range map[string]any{
-		"cluster_id": "", "owner_public_key": "AAAA", "volume_kind": "", "node_key": "AAAA", "join_key": nil, "nuk": "AAAA", "cuk": "not base64", "data_key": "",
+		"registration": map[string]any{"curators": []string{"a:1"}},
+		"cluster_id":   "", "owner_public_key": "AAAA", "volume_kind": "", "node_key": "AAAA", "join_key": nil, "nuk": "AAAA", "cuk": "not base64", "data_key": "",
 	} {
 		content := encode(name, value)
 		if got, err := recovery.Parse(content); got != nil || !errors.Is(err, recovery.ErrNotRecovered) {
