@@ -309,7 +309,7 @@ func TestMemberNeverFormsAnew(t *testing.T) {
 				t.Fatalf("problem: %+v", got)
 			}
 			// A member of a cluster may come back by the others; who makes one has none.
-			out := regexp.MustCompile("`reeve role remove n1 store`.* wait .*`reeve role add n1 store`")
+			out := regexp.MustCompile("`reeve node role remove n1 store`.* wait .*`reeve node role add n1 store`")
 			if out.MatchString(got.Message) != (phase == seal.Member) {
 				t.Errorf("the way out: %q", got.Message)
 			}
