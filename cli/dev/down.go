@@ -31,11 +31,7 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	defer cancel()
 	node, err := holdNode(ctx, path)
 	// A reeved that has just been started holds its lock and does not listen yet.
-	for errors.Is(err, target.ErrNotRunning) && locked(path) && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(lookAgain):
-		}
+	for errors.Is(err, target.ErrNotRunning) && target.Held(path) && ctx.Err() == nil {
 		node, err = holdNode(ctx, path)
 	}
 	switch {
@@ -69,28 +65,6 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 		}
 	}
 	return down, nil
-}
-
-// lookAgain is how often a node that does not listen yet is looked at.
-const lookAgain = 50 * time.Millisecond
-
-// locked reports whether a reeved holds the lock of a dev directory. The kernel's list of locks is asked: to try the lock would be in the way of one that starts.
-func locked(path string) bool {
-	var lock unix.Stat_t
-	if err := unix.Stat(filepath.Join(path, "system", "lock"), &lock); err != nil {
-		return false
-	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return false
-	}
-	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(lock.Dev), unix.Minor(lock.Dev), lock.Ino)
-	for line := range strings.Lines(string(locks)) {
-		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == file {
-			return true
-		}
-	}
-	return false
 }
 
 // WouldDown says what Down would stop, or that it would be refused, and stops nothing.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,9 +24,50 @@ import (
 var ErrNotRunning = errors.New("no node runs there")
 
 // DialLocal connects to the socket of the node's own API in a dev directory and returns the process that listens there. The process is root's,
-// the caller's or that of the directory's owner: another one could only be there to deceive. If nobody listens the error is ErrNotRunning.
+// the caller's or that of the directory's owner: another one could only be there to deceive. If nobody listens the error is ErrNotRunning. A reeved that holds the directory
+// and does not listen at this moment, since it has just been started, or sealed, or unlocked, is waited for.
 func DialLocal(ctx context.Context, dir string) (net.Conn, int, error) {
-	return dialSocket(ctx, filepath.Join(dir, "run", "node.sock"), dir)
+	return dialHeld(ctx, filepath.Join(dir, "run", "node.sock"), dir)
+}
+
+func dialHeld(ctx context.Context, path, dir string) (net.Conn, int, error) {
+	for deadline := time.Now().Add(listenPatience); ; {
+		conn, pid, err := dialSocket(ctx, path, dir)
+		if !errors.Is(err, ErrNotRunning) || !Held(dir) || time.Now().After(deadline) {
+			return conn, pid, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, 0, err
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+const (
+	// listenPatience is how long a reeved that holds its directory may take to listen: it answers without its volume after a second.
+	listenPatience = 5 * time.Second
+	// listenAgain is how often it is looked whether it does.
+	listenAgain = 20 * time.Millisecond
+)
+
+// Held reports whether a reeved holds a dev directory. The kernel's list of locks is asked: to try the lock would be in the way of one that starts.
+func Held(dir string) bool {
+	var lock unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "system", "lock"), &lock); err != nil {
+		return false
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return false
+	}
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(lock.Dev), unix.Minor(lock.Dev), lock.Ino)
+	for line := range strings.Lines(string(locks)) {
+		if fields := strings.Fields(line); len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == file {
+			return true
+		}
+	}
+	return false
 }
 
 // dialSocket connects to the socket of a node's own API. The process that listens is root's, the caller's or that of the owner of trusted, which
@@ -85,7 +127,11 @@ func checkListener(conn net.Conn, dir string) (int, error) {
 
 // connectLocal makes the connection to the local node of a way, and tries it once so that the reason of a failure is known.
 func connectLocal(ctx context.Context, w way) (*grpc.ClientConn, error) {
-	probe, _, err := dialSocket(ctx, w.local(), w.dir)
+	dial := dialSocket
+	if w.dir != "" {
+		dial = dialHeld
+	}
+	probe, _, err := dial(ctx, w.local(), w.dir)
 	if err != nil {
 		return nil, localFault(err, w)
 	}
