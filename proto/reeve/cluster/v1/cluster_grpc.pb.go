@@ -472,7 +472,7 @@ const (
 type EnrolmentServiceClient interface {
 	// Register makes a record of the node: New, or Standby if its ticket approves. Again with the same key it returns the record as it is, and its ticket is
 	// not asked for nor spent. Unauthenticated if the ticket is none, was revoked, has expired or is spent, without saying which to who does not have its secret;
-	// PermissionDenied if the ticket does not allow what is asked for; FailedPrecondition if the node was removed; ResourceExhausted if too many nodes wait for
+	// PermissionDenied if the ticket does not allow what is asked for; PermissionDenied with a NodeRemoved detail if the node was removed; ResourceExhausted if too many nodes wait for
 	// approval, or register at once.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// Await streams the state of the caller's own record: the present one at once, then every change. NotFound if there is none.
@@ -481,7 +481,7 @@ type EnrolmentServiceClient interface {
 	// same CUK it answers the same. FailedPrecondition if the node is not approved; AlreadyExists if another CUK is known.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Join returns the CUK of the node whose join key the caller has proved. NotFound if there is no such node, or the cluster does not have its CUK;
-	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if the node was removed, or its incarnation is refused.
+	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if its incarnation is refused; PermissionDenied with a NodeRemoved detail if it was removed.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
 }
 
@@ -551,7 +551,7 @@ func (c *enrolmentServiceClient) Join(ctx context.Context, in *JoinRequest, opts
 type EnrolmentServiceServer interface {
 	// Register makes a record of the node: New, or Standby if its ticket approves. Again with the same key it returns the record as it is, and its ticket is
 	// not asked for nor spent. Unauthenticated if the ticket is none, was revoked, has expired or is spent, without saying which to who does not have its secret;
-	// PermissionDenied if the ticket does not allow what is asked for; FailedPrecondition if the node was removed; ResourceExhausted if too many nodes wait for
+	// PermissionDenied if the ticket does not allow what is asked for; PermissionDenied with a NodeRemoved detail if the node was removed; ResourceExhausted if too many nodes wait for
 	// approval, or register at once.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// Await streams the state of the caller's own record: the present one at once, then every change. NotFound if there is none.
@@ -560,7 +560,7 @@ type EnrolmentServiceServer interface {
 	// same CUK it answers the same. FailedPrecondition if the node is not approved; AlreadyExists if another CUK is known.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Join returns the CUK of the node whose join key the caller has proved. NotFound if there is no such node, or the cluster does not have its CUK;
-	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if the node was removed, or its incarnation is refused.
+	// PermissionDenied if the policy does not allow the source "cluster"; FailedPrecondition if its incarnation is refused; PermissionDenied with a NodeRemoved detail if it was removed.
 	Join(context.Context, *JoinRequest) (*JoinResponse, error)
 	mustEmbedUnimplementedEnrolmentServiceServer()
 }
