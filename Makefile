@@ -12,7 +12,10 @@ STATICCHECK_VERSION := v0.8.2
 BUF_VERSION := v1.70.0
 PROTOC_GEN_GO_VERSION := v1.36.12
 PROTOC_GEN_GO_GRPC_VERSION := v1.6.2
-TOOLS := $(CURDIR)/.tools
+GOTESTSUM_VERSION := v1.13.0
+# Every checkout of this user shares them.
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/reeve/tools
+GOTESTSUM := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)/gotestsum
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)/staticcheck
 BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
@@ -35,7 +38,7 @@ EXAMPLES := lighthouse
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 # go build looks by itself at what has changed, and links only that.
 .PHONY: build
@@ -50,21 +53,88 @@ build: ## build everything into bin/
 run: build ## run a cluster of one node in var/dev, until Ctrl-C
 	@exec $(BIN)/reeve dev up --dir ./var/dev
 
-# The runner builds and vets every module outside the workspace too, runs all tests, and counts them on its last line.
-.PHONY: test
-test: build lint $(NFPM) ## run every test of every module
-	@go run ./e2e/cmd/testall
+# The tests: docs/contributing.md tells of their tiers. Results of earlier runs are not used: they prove nothing about a test that fails now and then. Linking
+# without DWARF takes half the time; panics name their functions all the same. The time limits only end what hangs.
+UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=3 -timeout=20m
+SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=3 -parallel=4 -timeout=40m
+SOAK_FLAGS := -tags=soak -race -count=1 -vet=off -p=2 -timeout=0
+# What random tests begin with. `make soak` takes a new one unless it is given.
+SEED ?= 1
+# The packages of a tier. What lies below these directories of e2e tests the tests themselves.
+# The modules whose tests take longest come first.
+ALL_PACKAGES := go list $(patsubst %,./%/...,$(filter plugins/%,$(MODULES)) $(filter-out plugins/%,$(MODULES)))
+SYSTEM_PACKAGES := go list ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|vm)(/|$$)'
+UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(hostile|install|nodes|vm)(/|$$)|$$)'
+SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)'
 
-# A part of `make test`. It says what a machine lacks that cannot run it: qemu, swtpm, cryptsetup, or apt-get and a way to Debian's kernel.
+# Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test. What became of it is for testall to judge. As root every test program
+# runs in network, mount and PID namespaces of its own. A program with the race detector sleeps for a second when it ends, unless GORACE says otherwise.
+define run-tier
+@mkdir -p var/test && rm -rf var/test/$(1).* var/test/tables
+@echo "tier $(1), seed $(SEED)"; GORACE=atexit_sleep_ms=10 REEVE_TEST_SEED=$(SEED) REEVE_TEST_PROGRAMS=$(CURDIR)/bin $(GOTESTSUM) \
+	--format=pkgname-and-test-fails --format-hide-empty-pkg --hide-summary=all --jsonfile=var/test/$(1).json --junitfile=var/test/$(1).xml $(2) \
+	--packages="$$($(3))" -- -exec=$(CURDIR)/bin/test/isolate $(4) || touch var/test/$(1).failed
+endef
+JUDGE = @go run ./e2e/cmd/testall -seed $(SEED)
+
+.PHONY: test
+test: lint check-modules run-unit run-system ## run what decides whether a change lands: lint, unit and system tests
+	$(JUDGE) -modules "$$(go list -m)" unit system
+
+.PHONY: test-unit
+test-unit: run-unit ## run the unit tests of every module, with the race detector
+	$(JUDGE) -modules "$$(go list -m)" unit
+
+.PHONY: test-system
+test-system: run-system ## run the tests of the whole system with the built programs
+	$(JUDGE) system
+
+.PHONY: run-unit
+run-unit: test-programs $(GOTESTSUM)
+	$(call run-tier,unit,,$(UNIT_PACKAGES),$(UNIT_FLAGS))
+
+# A failed test is run once more, alone, after all others: if it passes then, it is flaky.
+.PHONY: run-system
+run-system: build test-programs $(GOTESTSUM)
+	$(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
+
+# What tests need beside the programs of `make build`.
+.PHONY: test-programs
+test-programs:
+	@mkdir -p bin/test bin/failpoints
+	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate
+	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
+
+# The acceptance test of the gate: two copies of it at the same time, beside a node on the default ports and a busy loop on each processor.
+.PHONY: test-twice
+test-twice: build ## run two copies of `make test` at the same time, on a busy machine
+	@.ci/twice
+
+.PHONY: check-modules
+check-modules: ## build every module outside the workspace, and compare the versions that it selects there
+	@.ci/check-modules $(MODULES)
+
+# The tests of soak are all of `make test` and those with the build tag soak. Its e2e/vm gets a kernel from Debian's mirror, and so is not cut off from the network.
+.PHONY: soak
+soak: SEED := $(if $(filter command line environment,$(origin SEED)),$(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every test, for hours, with a new seed
+	$(call run-tier,soak,,$(SOAK_PACKAGES),$(SOAK_FLAGS))
+	@$(MAKE) --no-print-directory vm-test || touch var/test/soak.failed
+	@$(MAKE) --no-print-directory fuzz || touch var/test/soak.failed
+	$(JUDGE) -modules "$$(go list -m)" soak
+
+# A part of `make soak`. It says what a machine lacks that cannot run it: qemu, swtpm, cryptsetup, or apt-get and a way to Debian's kernel.
 .PHONY: vm-test
 vm-test: ## run the tests on real machines, which qemu emulates: LUKS2, a TPM, wrong clocks
-	go test -race -count=1 -timeout=40m -v ./e2e/vm/...
+	go test -tags=soak -race -count=1 -timeout=40m -v ./e2e/vm/...
 
+# staticcheck sees the files of soak too. What only they use would be unused without them.
 .PHONY: lint
 lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it is installed)
 	@files=$$(gofmt -l $(MODULES)); if [ -n "$$files" ]; then echo "gofmt -w is needed for:"; echo "$$files"; exit 1; fi
 	go vet $(MODULES:%=./%/...)
-	$(STATICCHECK) $(MODULES:%=./%/...)
+	go vet -tags=soak $(MODULES:%=./%/...)
+	$(STATICCHECK) -tags=soak $(MODULES:%=./%/...)
 	@if command -v golangci-lint >/dev/null; then for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
 	else echo "golangci-lint is not installed: the imports between the rooms were not checked by it"; fi
 
@@ -72,12 +142,6 @@ lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it
 generate: $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC) ## generate the Go code of the protocol
 	cd proto && PATH="$(dir $(BUF)):$(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$$PATH" \
 		bash -c '$(BUF) lint && $(BUF) generate && cd ../plugins/curator/internal && $(BUF) generate'
-
-# How often the tests of the whole system are run one after another.
-SOAK ?= 20
-.PHONY: soak
-soak: build ## run the tests of the whole system SOAK times (20)
-	go test -race -count=$(SOAK) -timeout=0 -failfast ./e2e/...
 
 # How long each fuzz target runs. What one finds is kept in testdata/fuzz of its package, as a seed of every later test.
 FUZZTIME ?= 10s
@@ -167,6 +231,9 @@ $(PROTOC_GEN_GO):
 
 $(PROTOC_GEN_GO_GRPC):
 	GOBIN=$(dir $@) GOWORK=off GOFLAGS= go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC_VERSION)
+
+$(GOTESTSUM):
+	GOBIN=$(dir $@) GOWORK=off GOFLAGS= go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
 
 $(NFPM):
 	GOBIN=$(dir $@) GOWORK=off GOFLAGS= go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)

@@ -8,13 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
-	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 )
 
@@ -51,86 +49,6 @@ func loadSealed(t *testing.T, c *devcluster.Cluster) *seal.Configuration {
 		}
 		t.Fatalf("the sealed configuration, which is replaced as a whole, is torn: %v", err)
 	}
-}
-
-// inPhase says that the node has come to a phase on its way to the cluster.
-func inPhase(want string) func(*testing.T, *devcluster.Cluster) bool {
-	return func(t *testing.T, c *devcluster.Cluster) bool {
-		s, ok := readSealed(t, c)
-		return ok && s.Phase == want
-	}
-}
-
-// TestKilledWhileBootstrapping kills the node at every step on the way to its cluster. The next start finishes what was begun, with the same
-// cluster ID.
-func TestKilledWhileBootstrapping(t *testing.T) {
-	t.Parallel()
-	etcdBegun := func(t *testing.T, c *devcluster.Cluster) bool {
-		_, err := os.Stat(c.Path("data", "roles", "consensus", "etcd"))
-		return err == nil
-	}
-	for _, moment := range []struct {
-		name string
-		// reached says that it is time to kill.
-		reached func(*testing.T, *devcluster.Cluster) bool
-		// phase is what must be on disk after the kill; otherwise the kill came at another moment, and is tried again.
-		phase string
-	}{
-		{"before the store is made", inPhase("forming"), "forming"},
-		{"while the store is made", etcdBegun, "forming"},
-		{"between the store and the transaction", inPhase("formed"), "formed"},
-		{"after the transaction", inPhase("member"), "member"},
-	} {
-		for _, all := range []bool{false, true} {
-			name := moment.name + ", reeved"
-			if all {
-				name = moment.name + ", everything"
-			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				c := killAt(t, moment.reached, moment.phase, all)
-				finishes(t, c)
-			})
-		}
-	}
-}
-
-// killAt starts a new cluster and kills it at a moment, again with another cluster until the moment was met.
-func killAt(t *testing.T, reached func(*testing.T, *devcluster.Cluster) bool, phase string, all bool) *devcluster.Cluster {
-	t.Helper()
-	const attempts = 10
-	for range attempts {
-		c := newCluster(t)
-		up := c.Start(t, "dev", "up", "--detach")
-		var core procfs.Process
-		_, ok := eventually.Try(t.Context(), patience, time.Millisecond, func() (bool, string) {
-			if core.PID == 0 {
-				core, _ = c.FindCore(t)
-				return false, ""
-			}
-			return reached(t, c), ""
-		})
-		if !ok {
-			t.Fatal("the moment never came")
-		}
-		// At once, with nothing in between.
-		if err := unix.Kill(core.PID, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if all {
-			c.KillAll(t)
-		}
-		awaitEnd(t, core)
-		if result := up.Wait(t, patience); result.Code == 0 && phase != "member" {
-			t.Errorf("reeved was killed, and dev up says that all is well: %s", result)
-		}
-		if s, ok := readSealed(t, c); ok && s.Phase == phase {
-			return c
-		}
-		c.KillAll(t)
-	}
-	t.Fatalf("the phase %s was not met in %d attempts", phase, attempts)
-	return nil
 }
 
 func awaitEnd(t *testing.T, process procfs.Process) {
@@ -170,14 +88,14 @@ func finishes(t *testing.T, c *devcluster.Cluster) {
 // TestBootstrapAnswerLost takes back the last step of the bootstrap: the transaction is in the store, and the node does not know it.
 func TestBootstrapAnswerLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, c *devcluster.Cluster){
+	for name, lose := range inOrder(map[string]func(t *testing.T, c *devcluster.Cluster){
 		"with the certificates": func(*testing.T, *devcluster.Cluster) {},
 		"without the certificates": func(t *testing.T, c *devcluster.Cluster) {
 			if err := os.RemoveAll(c.Path("data", "identity")); err != nil {
 				t.Fatal(err)
 			}
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
@@ -211,14 +129,6 @@ func TestStoreDeleted(t *testing.T) {
 		storeDeleted(t, c, filepath.Join(role, "etcd"), filepath.Join(role, "etcd"))
 		storeDeleted(t, c, role, filepath.Join(role, "etcd"))
 	})
-}
-
-// TestStoreDeletedBeforeTransaction does it to a node that has a store and nothing in it yet: that is no reason either.
-func TestStoreDeletedBeforeTransaction(t *testing.T) {
-	t.Parallel()
-	c := killAt(t, inPhase("formed"), "formed", true)
-	store := c.Path("data", "roles", "consensus", "etcd")
-	storeDeleted(t, c, store, store)
 }
 
 func storeDeleted(t *testing.T, c *devcluster.Cluster, remove, store string) {

@@ -85,8 +85,12 @@ func TestFileNotGranted(t *testing.T) {
 	if err := os.WriteFile(other, []byte("127.0.0.1\tlocalhost\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refusedCommand(t, c, []string{"hostsfile", other},
-		"node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(other)+`}`), "--timeout", "5s")
+	add := []string{"node", "role", "add", node, "hostsfile", "--config", configuration(t, c, `{"path":`+quote(other)+`}`)}
+	c.MustReeve(t, append(add, "--wait=none")...)
+	c.Await(t, patience, "hostsfile with a reason that names "+other, func(s devcluster.Status) bool {
+		return s.Role("hostsfile").State != "Ready" && strings.Contains(s.Role("hostsfile").Reason, other)
+	})
+	refusedCommand(t, c, []string{"hostsfile", other}, append(add, "--timeout", "5s")...)
 	if content, err := os.ReadFile(other); err != nil || string(content) != "127.0.0.1\tlocalhost\n" {
 		t.Errorf("the file was changed: %q, %v", content, err)
 	}
@@ -144,7 +148,7 @@ func TestNodeAPIForFewOnly(t *testing.T) {
 		}
 		return []tls.Certificate{one}
 	}
-	for name, test := range map[string]struct {
+	for name, test := range inOrder(map[string]struct {
 		certificates []tls.Certificate
 		ok           bool
 	}{
@@ -152,7 +156,7 @@ func TestNodeAPIForFewOnly(t *testing.T) {
 		"another key":    {certificate(other), false},
 		"the owner":      {certificate(c.Path("owner.key")), true},
 		"a longer chain": {[]tls.Certificate{chain(certificate(other)[0], certificate(c.Path("owner.key"))[0])}, false},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			// Who the server is does not matter here.
 			transport := credentials.NewTLS(&tls.Config{InsecureSkipVerify: true, Certificates: test.certificates})
@@ -178,7 +182,7 @@ func TestNodeAPIForFewOnly(t *testing.T) {
 		command := exec.Command("/proc/self/exe")
 		command.Env = []string{connectVariable + "=" + filepath.Join(run, "node.sock")}
 		command.Dir = "/"
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61777, Gid: 61777}}
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Errorf("not refused: %v: %s", err, output)
 		}

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -86,10 +88,15 @@ func readKeyFile(t *testing.T, file string) ed25519.PrivateKey {
 	return key.(ed25519.PrivateKey)
 }
 
+// listeners is how many times listen was called.
+var listeners atomic.Int32
+
 // listen takes a free port of the loopback interface until the test ends or close is called.
 func listen(t *testing.T) (address string, close func()) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	// No other test uses that loopback address, so that the port stays free between the listener's end and the start of who is to have it.
+	n := listeners.Add(1)
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.9.%d.%d:0", n/250, 1+n%250))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/reeveproject/reeve/core/usertest"
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // suite is what all tests share. It is set before the first of them.
@@ -22,8 +25,8 @@ var suite struct {
 	programs *build.Programs
 }
 
-// ordinary is a user whom nobody else is, for the tests that run as root.
-var ordinary = &devcluster.User{UID: 61001, GID: 61001}
+// ordinary is a user whom nobody else is, for the tests that run as root; nil if they do not.
+var ordinary *devcluster.User
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(connectVariable); socket != "" {
@@ -34,7 +37,7 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(suite.base)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaktest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if code == 0 || os.Getenv("REEVE_E2E_KEEP") == "" {
 			_ = os.RemoveAll(suite.base)
 		}
@@ -47,13 +50,20 @@ func setUp() error {
 	if err != nil {
 		return err
 	}
+	if isRoot() {
+		id, err := usertest.Take()
+		if err != nil {
+			return err
+		}
+		ordinary = &devcluster.User{UID: id, GID: id}
+	}
 	if suite.base, err = os.MkdirTemp("", "re"); err != nil {
 		return err
 	}
 	if err := os.Chmod(suite.base, 0o755); err != nil {
 		return err
 	}
-	suite.programs, err = build.All(context.Background(), workspace, filepath.Join(suite.base, "bin"))
+	suite.programs, err = build.ForTests(context.Background(), workspace, filepath.Join(suite.base, "bin"))
 	return err
 }
 
@@ -65,8 +75,17 @@ func newCluster(t *testing.T) *devcluster.Cluster {
 	return devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
 }
 
-// asEveryUser runs a test as root and as an ordinary user, as far as the test's own user can.
+// asEveryUser runs a test as the test's own user, and in soak also as an ordinary user if that is root.
 func asEveryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+	if soak.Enabled {
+		asBothUsers(t, test)
+		return
+	}
+	test(t, newCluster(t))
+}
+
+// asBothUsers runs a test as root and as an ordinary user, as far as the test's own user can. In the gate one test of each kind that differs between users does.
+func asBothUsers(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
 	if !isRoot() {
 		test(t, newCluster(t))
 		return

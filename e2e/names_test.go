@@ -14,8 +14,8 @@ func TestNoRoleNameCompiledIn(t *testing.T) {
 	ledger := filepath.Join(suite.base, "ledger")
 	arguments := append([]string{"build"}, build.Flags...)
 	arguments = append(arguments, "-o", ledger, "-ldflags", "-X main.pluginName=ledger -X main.roleName=store", ".")
-	consensus := filepath.Join(suite.programs.Workspace, "plugins", "consensus")
-	if err := build.Go(t.Context(), consensus, []string{"GOWORK=off"}, arguments...); err != nil {
+	workspace := suite.programs.Workspace
+	if err := build.Go(t.Context(), filepath.Join(workspace, "plugins", "consensus"), []string{"GOWORK=" + filepath.Join(workspace, "go.work")}, arguments...); err != nil {
 		t.Fatal(err)
 	}
 	c := newCluster(t)

@@ -16,11 +16,11 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
 )
 
-// patience is how long something may take that takes a second or two on a machine that has nothing else to do.
-const patience = 40 * time.Second
+// patience only turns a hang into a failure: what is waited for takes a second or two on a machine that has nothing else to do.
+const patience = 2 * time.Minute
 
 // client makes a connection for every request, so that none is left when a test ends.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 
 // request makes a request and returns the answer's body.
 func request(method, url string) (string, error) {
@@ -78,7 +78,7 @@ func addLighthouse(t *testing.T, c *devcluster.Cluster) devcluster.Status {
 // TestNewcomersPath is what README.md tells a newcomer to do.
 func TestNewcomersPath(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, newcomersPath)
+	asBothUsers(t, newcomersPath)
 }
 
 func newcomersPath(t *testing.T, c *devcluster.Cluster) {

@@ -90,7 +90,7 @@ func TestOperatorsPermissions(t *testing.T) {
 			{[]string{"operator", "add", "bob", "--role", "viewer", "--public-key", key, "--dry-run"}, no, no, yes},
 			{[]string{"operator", "revoke", "victor", "--dry-run"}, no, no, yes},
 		} {
-			for who, code := range map[string]int{"victor": test.viewer, "alice": test.operator, "olivia": test.owner, "owner": test.owner} {
+			for who, code := range inOrder(map[string]int{"victor": test.viewer, "alice": test.operator, "olivia": test.owner, "owner": test.owner}) {
 				result := reeve(t, c, code, append(slices.Clone(test.command), "--context", who)...)
 				if code != exitOK && !strings.Contains(result.Stderr, "operator "+who) {
 					t.Errorf("it does not say who was refused: %s", result)

@@ -14,7 +14,7 @@ import (
 func TestParametersRefused(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	for name, test := range map[string]struct {
+	for name, test := range inOrder(map[string]struct {
 		// content of the file; nil: there is none.
 		content *string
 		want    []string
@@ -41,7 +41,7 @@ log: {level: loud}
 			"bootstrap.owner_public_key", "bootstrap.roles[0].role", "log.level",
 		}},
 		"nothing that is needed": {pointer("{}"), []string{"version", "directories", "volume", "cluster"}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(c.Home, "parameters.yaml")
 			_ = os.Remove(file)
@@ -77,7 +77,7 @@ func TestGenesisRefused(t *testing.T) {
 	if err := os.WriteFile(notAPlugin, []byte("I am a text.\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
+	for name, test := range inOrder(map[string]struct {
 		edit func(*nodev1.Parameters)
 		want []string
 	}{
@@ -93,7 +93,7 @@ func TestGenesisRefused(t *testing.T) {
 		"no store": {func(p *nodev1.Parameters) {
 			p.GetBootstrap().Roles = p.GetBootstrap().Roles[1:]
 		}, []string{"reeve.consensus.v1"}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)

@@ -159,16 +159,20 @@ func TestFailingRoles(t *testing.T) {
 	}
 	c.MustReeve(t, "node", "role", "add", node, "beacon", "--config", configuration(t, c, `{"greeting":"hello"}`))
 
-	for role, reason := range map[string]string{
+	for role, reason := range inOrder(map[string]string{
 		"crasher": "the lamp is broken", "panicker": "the lamp has burst", "quitter": "",
-	} {
-		refusedCommand(t, c, []string{role, reason}, "node", "role", "add", node, role, "--timeout", "4s")
+	}) {
+		c.MustReeve(t, "node", "role", "add", node, role, "--wait=false")
 		c.Await(t, patience, role+" in Backoff with its reason", func(s devcluster.Status) bool {
 			r := s.Role(role)
 			return r.State == "Backoff" && r.Reason != "" && strings.Contains(r.Reason, reason) && r.Restarts > 0
 		})
+		// Who waits for it now is told so, too.
+		refusedCommand(t, c, []string{role, reason}, "node", "role", "add", node, role, "--timeout", "4s")
 	}
-	refusedCommand(t, c, []string{"needy", "Blocked", "crasher"}, "node", "role", "add", node, "needy")
+	c.MustReeve(t, "node", "role", "add", node, "needy", "--wait=false")
+	c.Await(t, patience, "needy Blocked", func(s devcluster.Status) bool { return s.Role("needy").State == "Blocked" })
+	refusedCommand(t, c, []string{"needy", "Blocked", "crasher"}, "node", "role", "add", node, "needy", "--timeout", "4s")
 	if needy := c.Status(t).Role("needy"); needy.State != "Blocked" || !strings.Contains(needy.Reason, "crasher") || needy.PID != 0 {
 		t.Errorf("needy is %+v, want it Blocked on the crasher", needy)
 	}

@@ -167,7 +167,7 @@ func TestRemitStoredBytes(t *testing.T) {
 		}
 		changeByte(t, stored, info)
 		number := strings.TrimPrefix(digest, "sha256:")
-		refused(t, c.Reeve(t, "role", "add", "self", "tenant", "--timeout", "20s"), "Failed", number)
+		refused(t, c.Reeve(t, "role", "add", "self", "tenant", "--timeout", "2m"), "Failed", number)
 		shown := showRole(t, c, "tenant")
 		if shown.Instance.State != "Failed" || shown.Instance.PID != 0 || !strings.Contains(shown.Instance.Reason, number) {
 			t.Errorf("the role is %s, want it Failed, without a process, with a reason that names %s", shown, digest)

@@ -3,18 +3,9 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
-
-// upgradeParameters find out in seconds what hangs.
-func upgradeParameters(p *nodev1.Parameters) {
-	p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{Interval: durationpb.New(time.Second), Timeout: durationpb.New(8 * time.Second)}}
-}
 
 // upgrade is a tenant that is brought from version to version.
 type upgrade struct {
@@ -91,7 +82,6 @@ func (u *upgrade) wentBack(t *testing.T, version string, events int, reasons ...
 func TestRemitUpgrade(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
-		c.WriteParameters(t, upgradeParameters)
 		c.Up(t)
 		addTenant(t, c, "tenant", "version=0.1.0")
 		u := &upgrade{c, "0.1.0"}
@@ -121,7 +111,6 @@ func TestRemitUpgrade(t *testing.T) {
 func TestRemitUpgradeKilled(t *testing.T) {
 	t.Parallel()
 	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
-		c.WriteParameters(t, upgradeParameters)
 		c.Up(t)
 		addTenant(t, c, "tenant", "version=0.1.0")
 		u := &upgrade{c, "0.1.0"}
@@ -154,7 +143,6 @@ func TestRemitUpgradeKilled(t *testing.T) {
 func TestRemitUpgradeTwiceBad(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.WriteParameters(t, upgradeParameters)
 	c.Up(t)
 	addTenant(t, c, "tenant", "version=0.1.0")
 	u := &upgrade{c, "0.1.0"}

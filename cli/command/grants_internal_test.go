@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestGrantsFor(t *testing.T) {
 		},
 	}
 	usual := []string{"known:replace-file=/d/hosts", "known:read-path=/a", "known:read-path=/b", "new!new", "new:replace-file=/etc/motd"}
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		record         *clusterv1.PluginRecord
 		grant, without []string
 		want           []string
@@ -48,7 +49,9 @@ func TestGrantsFor(t *testing.T) {
 		"one of two of a name": {record, nil, []string{"known:read-path:path=/b"},
 			[]string{"known:replace-file=/d/hosts", "known:read-path=/a", "new!new", "new:replace-file=/etc/motd"}},
 		"all of a name, and a user": {record, nil, []string{"known:read-path", "new:consensus-user", "known:replace-file:path=/d/hosts"}, []string{"new:replace-file=/etc/motd"}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			granted, err := parsePowers("--grant ", test.grant)
 			if err != nil {

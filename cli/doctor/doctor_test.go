@@ -3,8 +3,10 @@ package doctor_test
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,7 +134,7 @@ func TestJudge(t *testing.T) {
 // TestIsolation holds that every part of the sandbox that a machine cannot enforce is named as a node's status names it.
 func TestIsolation(t *testing.T) {
 	broken := errors.New("function not implemented")
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		change func(*doctor.Facts)
 		want   string
 	}{
@@ -149,7 +151,9 @@ func TestIsolation(t *testing.T) {
 			f.Cgroups = doctor.Cgroups{Mode: "hybrid", V1: []string{"cpu", "memory", "pids"}}
 		}, "every part of the sandbox of roles"},
 		"v2 without a cpu": {func(f *doctor.Facts) { f.Cgroups.Controllers = []string{"memory", "pids"} }, "not cgroup-cpu"},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			facts := sound()
 			test.change(&facts)

@@ -12,19 +12,6 @@ import (
 // Whatever a file of a key holds, it is a key or an error, which does not repeat what may be a private key.
 func FuzzKeys(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "key")
-	if _, err := keyfile.Create(path); err != nil {
-		f.Fatal(err)
-	}
-	private, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, seed := range [][]byte{
-		private, bytes.ReplaceAll(private, []byte("PRIVATE"), []byte("PUBLIC")), private[:len(private)/2], nil,
-		[]byte("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"), []byte("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"), []byte("\x00\xff"),
-	} {
-		f.Add(seed)
-	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)

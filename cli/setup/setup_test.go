@@ -229,7 +229,7 @@ func TestOwnerPublicKey(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		edit func(root string, plan *setup.Plan)
 		code fault.Code
 	}{
@@ -244,7 +244,9 @@ func TestRefusals(t *testing.T) {
 		"no port":             {func(_ string, p *setup.Plan) { p.MetricsListen = "127.0.0.1" }, fault.Usage},
 		"too long":            {func(root string, p *setup.Plan) { p.Run = filepath.Join(root, strings.Repeat("r", 48)) }, fault.Usage},
 		"a file in the way":   {func(root string, p *setup.Plan) { p.State = filepath.Join(root, "plugins", "curator") }, fault.Failed},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			root, plan := newPlan(t)
 			test.edit(root, &plan)

@@ -3,7 +3,9 @@ package setup_test
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -89,7 +91,7 @@ func TestMakeEncrypted(t *testing.T) {
 
 // A volume that nothing would open once the machine is broken is not set up.
 func TestNoRecoveryKey(t *testing.T) {
-	for name, edit := range map[string]func(*setup.Plan){
+	tests := map[string]func(*setup.Plan){
 		"none for an image": func(p *setup.Plan) { p.Volume = image(nil) },
 		"none for a device": func(p *setup.Plan) {
 			p.Volume = &nodev1.Volume{Kind: &nodev1.Volume_Luks{Luks: &nodev1.LuksVolume{Device: "/dev/sdb"}}}
@@ -98,7 +100,9 @@ func TestNoRecoveryKey(t *testing.T) {
 		"the key, not its recipient": func(p *setup.Plan) {
 			p.Volume, p.RecoveryRecipient = image(nil), "AGE-SECRET-KEY-1QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ"
 		},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		edit := tests[name]
 		t.Run(name, func(t *testing.T) {
 			_, plan := newPlan(t)
 			edit(&plan)

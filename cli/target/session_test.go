@@ -217,11 +217,11 @@ func TestRenewalFails(t *testing.T) {
 // TestLongWatch watches a node for longer than the certificate lasts with which it began. Time passes in this test.
 func TestLongWatch(t *testing.T) {
 	r := newRig(t)
-	r.SetLifetime(24)
+	r.SetLifetime(80)
 	r.login(r.bySocket(), target.LoginPlan{Name: "lab", KeyFile: r.alice()})
 	r.SetLifetime(3600)
 	// Half of the certificate's life is over in a moment.
-	const shortly = 11900 * time.Millisecond
+	const shortly = 39900 * time.Millisecond
 	r.SetClock(fakecluster.Began.Add(shortly))
 	began := time.Now()
 	options := r.options()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
@@ -34,7 +35,7 @@ func TestSetByMembership(t *testing.T) {
 	without := instance("without.1", &rolev1.RoleManifest{}, "plain")
 	members := []roles.Instance{plain, stops, curator, cached, continues}
 
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		status *membership.Status
 		open   []roles.Instance
 		reason string // of the granted ones that are not open
@@ -47,7 +48,7 @@ func TestSetByMembership(t *testing.T) {
 		"Home":          {&membership.Status{State: membership.Home}, members, "NOT_MEMBER"},
 		"Split":         {&membership.Status{State: membership.Split, Reason: "no contact"}, []roles.Instance{cached, continues}, "NOT_MEMBER"},
 		"Disowning":     {&membership.Status{State: membership.Disowning}, nil, "NOT_MEMBER"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n, s := newNode(t), newStore(t, nil)
 			provider := n.provide("consensus.1", uint32(os.Geteuid()), s.conn)

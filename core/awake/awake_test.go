@@ -13,9 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/core/awake"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // childVariable makes the test program a process that a test stops.
@@ -25,7 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(child())
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 func TestTimePasses(t *testing.T) {

@@ -15,12 +15,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/usertest"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 var built struct {
@@ -30,7 +31,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaktest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)
 		}
@@ -287,9 +288,10 @@ func TestOrdinaryUser(t *testing.T) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		command := exec.CommandContext(t.Context(), tests, "-test.run=TestOrdinaryUser", "-test.v", "-test.timeout="+time.Minute.String())
+		command := exec.CommandContext(t.Context(), tests, "-test.run=TestOrdinaryUser", "-test.v", "-test.timeout=5m")
 		command.Dir = "/"
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61234, Gid: 61234, Groups: []uint32{}}}
+		user := uint32(usertest.New(t))
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{}}}
 		if output, err := command.CombinedOutput(); err != nil || !strings.Contains(string(output), "--- PASS: TestOrdinaryUser") {
 			t.Fatalf("%v: %s", err, output)
 		}

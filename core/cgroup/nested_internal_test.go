@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/inorder"
 )
 
 // TestNestedGroups: a privileged role may make groups below its own. They and their processes go with it, by the kernel's means and without them.
@@ -26,10 +28,10 @@ func TestNestedGroups(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, which := range map[string]func(base) bool{
+	for name, which := range inorder.Of(map[string]func(base) bool{
 		"as it is": func(base) bool { return true },
 		"v1 alone": func(b base) bool { return !b.unified },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			some := &Tree{make: tree.make, lacks: tree.lacks}
 			for _, b := range tree.bases {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/inorder"
 )
 
 // build builds the program that takes the steps of its arguments.
@@ -64,7 +65,7 @@ func TestFailpoints(t *testing.T) {
 		"no such number":       {point: "get-cuk:0", steps: []string{"get-cuk"}, wrong: true},
 		"no file":              {point: "write:", steps: []string{"get-cuk"}, wrong: true},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
 			output, signal, exit := walk(t, program, []string{"REEVE_FAILPOINT=" + test.point, "REEVE_FAILPOINT_LOG=" + log}, append([]string{""}, test.steps...)...)

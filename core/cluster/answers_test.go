@@ -16,6 +16,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/inorder"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -68,7 +69,7 @@ func TestEveryCallCarriesTheIncarnation(t *testing.T) {
 }
 
 func TestOnlyTheTombstoneThatNamesTheNodeIsTaken(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		code    codes.Code
 		names   func(m *many) string
 		removed bool
@@ -77,7 +78,7 @@ func TestOnlyTheTombstoneThatNamesTheNodeIsTaken(t *testing.T) {
 		"of another node":  {codes.PermissionDenied, func(*many) string { return "reeve-other" }, false},
 		"of nobody":        {codes.PermissionDenied, func(*many) string { return "" }, false},
 		"by another error": {codes.NotFound, func(m *many) string { return nodeID(m.key) }, false},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			withCurators(t, 1, func(t *testing.T, m *many) {
 				refusal := refusalOf(t, test.code, &clusterv1.NodeRemoved{NodeId: test.names(m), Reason: "by the owner"})
@@ -110,13 +111,13 @@ func TestOnlyTheTombstoneThatNamesTheNodeIsTaken(t *testing.T) {
 }
 
 func TestARefusedIncarnationIsNoContactAndSaysWhatToDo(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		detail *clusterv1.IncarnationRefused
 		says   string
 	}{
 		"an older copy": {&clusterv1.IncarnationRefused{Known: 9}, "knows start 9"},
 		"a twin":        {&clusterv1.IncarnationRefused{Known: 7, Twin: true}, "another machine runs with the key"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			withCurators(t, 2, func(t *testing.T, m *many) {
 				m.again(func(c *cluster.Config) {
@@ -203,6 +204,10 @@ func TestTheCAIsReplacedUnderTheNode(t *testing.T) {
 		both.CaCertificates = append(both.CaCertificates, next.certificate.Raw)
 		for _, c := range m.curators {
 			c.view.Set(both)
+			// The node asks for an SVID of the new one within some seconds, at a moment of its own choice.
+			c.set(func(r *rules) {
+				r.issue = func() [][]byte { return next.svid(m.key, time.Hour, 500*time.Hour).Certificate }
+			})
 		}
 		await(t, m.client.Credentials(), func(c identity.Credentials) bool { return len(c.CA) == 2 && bytes.Equal(c.CA[1], next.certificate.Raw) })
 		now, _ := m.identity.Get()

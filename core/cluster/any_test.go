@@ -182,12 +182,7 @@ func TestTheNodeGoesToItsOwnCuratorWhenThatIsReady(t *testing.T) {
 		own.view.Set(m.directory(7, m.addresses...))
 		m.curators["own:1"] = own
 		m.up("own:1")
-		m.curatorAt("i1", "own:1")
-		m.capabilities.Update(func(c roles.Capabilities) roles.Capabilities {
-			provider := c[roles.CapabilityCluster]
-			provider.State = hostv1.InstanceState_INSTANCE_STATE_STARTING
-			return roles.Capabilities{roles.CapabilityCluster: provider}
-		})
+		m.curatorIn(hostv1.InstanceState_INSTANCE_STATE_STARTING, "i1", "own:1")
 		time.Sleep(time.Minute)
 		if own.count("Watch") > 0 {
 			t.Error("the node's own curator was called before it was ready")
@@ -209,10 +204,10 @@ func TestTheNodeGoesToItsOwnCuratorWhenThatIsReady(t *testing.T) {
 
 func TestAnOlderRecordOfAnotherCuratorIsNotBelieved(t *testing.T) {
 	withCurators(t, 3, func(t *testing.T, m *many) {
-		defer m.run()()
 		first, behind, last := m.addresses[0], m.addresses[1], m.addresses[2]
 		m.curators[first].view.Set(m.directory(9, m.addresses...))
 		m.curators[last].view.Set(m.directory(9, m.addresses...))
+		defer m.run()() // after them: it is not to see what they had before
 		m.at(first, "1")
 		views := m.client.View().Watch()
 		_, _ = views.Latest()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/roles"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -149,7 +150,7 @@ func TestOnlyChangesAreReportedOneAtATime(t *testing.T) {
 }
 
 func TestTheNodeTalksOnlyToItsCurators(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		certificate func(n *node) *tls.Certificate
 		says        string
 	}{
@@ -173,7 +174,7 @@ func TestTheNodeTalksOnlyToItsCurators(t *testing.T) {
 			},
 			"certificate has expired",
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, nil)
 			n.status.Set(reported("secret"))
@@ -192,7 +193,7 @@ func TestTheNodeTalksOnlyToItsCurators(t *testing.T) {
 }
 
 func TestWordsForAnotherNodeAreRefused(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		spoil func(*clusterv1.WatchResponse)
 		says  string
 	}{
@@ -200,7 +201,7 @@ func TestWordsForAnotherNodeAreRefused(t *testing.T) {
 		"no record":             {func(r *clusterv1.WatchResponse) { r.Node = nil }, `sent the record of node ""`},
 		"a damaged CA":          {func(r *clusterv1.WatchResponse) { r.CaCertificates = [][]byte{{1}} }, "damaged CA certificate"},
 		"a short owner key":     {func(r *clusterv1.WatchResponse) { r.OwnerPublicKey = []byte{1} }, "owner key of 1 bytes"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, nil)
 			c := newCurator(n.ca.curatorCertificate())

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/membership"
 	names "github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -63,7 +64,7 @@ func (o *off) settled() membership.Contact {
 }
 
 func TestAWrongClockIsTheReason(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		// clock is what the machine's clock shows, from what it should.
 		clock func(now time.Time) time.Time
 		// curator is the certificate with which the curator serves; nil: one that is valid from an hour ago.
@@ -108,7 +109,7 @@ func TestAWrongClockIsTheReason(t *testing.T) {
 			},
 			says: []string{"after the certificate of i1 at a:1 ended"},
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			onAnotherClock(t, func(t *testing.T, o *off, c *curator) {
 				if test.curator != nil {

@@ -68,9 +68,9 @@ func TestContactIsKeptWhileTheCuratorRestarts(t *testing.T) {
 			down()
 			s.capabilities.Set(nil)
 			time.Sleep(ttl/3*2 - time.Second) // on the fake clock
+			before := s.curator.count("Heartbeat")
 			down = s.up("a:2")
 			s.curatorAt("i"+string(rune('2'+restart)), "a:2")
-			before := s.curator.count("Heartbeat")
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 			if s.curator.count("Heartbeat") == before {

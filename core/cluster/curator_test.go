@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -54,7 +56,7 @@ type rules struct {
 	slow time.Duration
 	// oneView ends a Watch stream after its first message.
 	oneView bool
-	// issue makes an SVID.
+	// issue makes an SVID; nil: none is issued.
 	issue func() [][]byte
 }
 
@@ -190,7 +192,11 @@ func (c *curator) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) 
 	if err := c.came(ctx, "IssueSVID"); err != nil {
 		return nil, err
 	}
-	return &clusterv1.IssueSVIDResponse{Svid: c.now().issue()}, nil
+	issue := c.now().issue
+	if issue == nil {
+		return nil, status.Error(codes.Unavailable, "this test issues no SVIDs")
+	}
+	return &clusterv1.IssueSVIDResponse{Svid: issue()}, nil
 }
 
 func (c *curator) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {

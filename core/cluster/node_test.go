@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a test waits for what must come; a fake clock makes it short.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // node is the part of a node around the client: the values that it watches.
 type node struct {
@@ -74,10 +74,15 @@ func (n *node) run() (stop func()) {
 
 // curatorAt publishes a curator's endpoint.
 func (n *node) curatorAt(instance, address string) {
+	n.curatorIn(hostv1.InstanceState_INSTANCE_STATE_READY, instance, address)
+}
+
+// curatorIn is curatorAt for a curator that is in a state. Not by an update of what curatorAt set: the node may see both.
+func (n *node) curatorIn(state hostv1.InstanceState, instance, address string) {
 	n.capabilities.Set(roles.Capabilities{roles.CapabilityCluster: roles.Provider{
 		InstanceID: instance,
 		Role:       "curator",
-		State:      hostv1.InstanceState_INSTANCE_STATE_READY,
+		State:      state,
 		Endpoints: []*rolev1.Endpoint{
 			{Name: "metrics", Address: "127.0.0.1:1"},
 			{Name: roles.CapabilityCluster, Address: address},

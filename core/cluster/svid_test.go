@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/core/identity"
+	"github.com/reeveproject/reeve/core/inorder"
 	names "github.com/reeveproject/reeve/proto/identity"
 )
 
@@ -38,11 +39,11 @@ func (n *node) follow() (stop func()) {
 }
 
 func TestTheNodeProvesItselfByItsKeyUntilItHasAnSVID(t *testing.T) {
-	for name, svid := range map[string]func(n *node) *tls.Certificate{
+	for name, svid := range inorder.Of(map[string]func(n *node) *tls.Certificate{
 		"no SVID":              func(*node) *tls.Certificate { return nil },
 		"an expired SVID":      func(n *node) *tls.Certificate { return n.ca.svid(n.key, 100*time.Hour, -time.Second) },
 		"an SVID of to-morrow": func(n *node) *tls.Certificate { return n.ca.svid(n.key, -24*time.Hour, 25*time.Hour) },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, nil)
 			n.identity.Set(n.ca.node(n.key, svid(n)))
@@ -139,13 +140,13 @@ func TestARenewalThatTheIdentityDoesNotTakeIsNotRepeated(t *testing.T) {
 }
 
 func TestAnSVIDThatTheNodeCannotUseIsNotPublished(t *testing.T) {
-	for name, test := range map[string]func(n *node) [][]byte{
+	for name, test := range inorder.Of(map[string]func(n *node) [][]byte{
 		"none":              func(*node) [][]byte { return nil },
 		"damaged":           func(*node) [][]byte { return [][]byte{{1, 2, 3}} },
 		"for another key":   func(n *node) [][]byte { return n.ca.svid(newKey(n.t), 0, time.Hour).Certificate },
 		"expired":           func(n *node) [][]byte { return n.ca.svid(n.key, 2*time.Hour, -time.Hour).Certificate },
 		"past half of life": func(n *node) [][]byte { return n.ca.svid(n.key, 2*time.Hour, time.Hour).Certificate },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				network := newPipes()

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/diskguard"
@@ -23,9 +22,13 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// patience only bounds a test that fails.
+const patience = 5 * time.Minute
+
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // size of the volumes of the tests. A hundredth of it is reserved; ample is eight hundredths.
 const size = 64 << 20
@@ -118,7 +121,7 @@ func (v *volume) take(path string, bytes int) {
 // await waits until which roles must not run is as accept wants.
 func (v *volume) await(what string, accept func(full map[string]string) bool) map[string]string {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(v.t.Context(), patience)
 	defer cancel()
 	full, err := v.guard.Full().Wait(ctx, accept)
 	if err != nil {
@@ -142,7 +145,7 @@ func stopped(names ...string) func(map[string]string) bool {
 // reserved waits until the reserve is there, or is not.
 func (v *volume) reserved(want bool) {
 	v.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		info, err := os.Stat(filepath.Join(v.path, "reserve"))
 		if (err == nil && info.Size() > 0) == want {
 			return
@@ -165,7 +168,7 @@ func TestARoleFillsTheDisk(t *testing.T) {
 		t.Errorf("reason %q", full["hog"])
 	}
 	// It is stopped first, and written down then.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	events, err := v.events.Wait(ctx, func(events []*nodev1.Event) bool { return len(events) > 0 })
 	if err != nil || len(events) != 1 || events[0].GetType() != "RoleFilledDisk" || events[0].GetRole() != "hog" {
@@ -202,7 +205,7 @@ func TestWhoGrowsIsBlamed(t *testing.T) {
 	v.take(v.of("large", "data"), 40<<20)
 	v.reserved(true)
 	// Slowly: the guard looks once a second, and ten times as often when room is short.
-	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(40 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(40 * time.Millisecond) {
 		if full, _ := v.guard.Full().Get(); len(full) > 0 {
 			break
 		}
@@ -236,7 +239,7 @@ func TestNobodyIsBlamed(t *testing.T) {
 // reservedFiles waits until so many files are reserved.
 func (v *volume) reservedFiles(want int) {
 	v.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		found, err := os.ReadDir(filepath.Join(v.path, "reserve.d"))
 		if len(found) == want {
 			return
@@ -272,7 +275,7 @@ func TestRoomForAfterwards(t *testing.T) {
 	v.take(v.of("hog", "data"), size)
 	v.await("the hog is stopped", stopped("hog"))
 	// It does not stop at once, and takes what it finds: the half that is given free.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		info, err := os.Stat(filepath.Join(v.path, "reserve"))
 		if err != nil {
 			t.Fatalf("the whole reserve is free while the hog runs: %v", err)

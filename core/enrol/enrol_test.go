@@ -12,17 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/enrol"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/spread"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // client is a client of the curators for the CA.
 func client(t *testing.T, ca *authority, key ed25519.PrivateKey, curators ...*curator) *enrol.Client {
@@ -75,7 +76,7 @@ func TestTheCallsProveTheKeyAndBringTheAnswer(t *testing.T) {
 func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	hours := func(n int) time.Time { return time.Now().Add(time.Duration(n) * time.Hour) }
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		certificate *tls.Certificate
 		says        string
 		pin         bool
@@ -90,7 +91,7 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 		"a node's certificate of the CA":  {ca.issue("", hours(-1), hours(1), x509.ExtKeyUsageServerAuth), "not valid for any names", false},
 		"the root itself as the curator":  {ca.itself(), "shows none", true},
 		"a key that was pinned, not a CA": {ca.noCA(), "shows none", true},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			c := serve(t, test.certificate)
 			key := newKey(t)
@@ -207,7 +208,7 @@ func TestOnlyTheTombstoneThatNamesTheNodeIsBelieved(t *testing.T) {
 	ca, key := newAuthority(t), newKey(t)
 	c := serve(t, ca.curator())
 	e := client(t, ca, key, c)
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		code    codes.Code
 		node    string
 		removed bool
@@ -216,7 +217,7 @@ func TestOnlyTheTombstoneThatNamesTheNodeIsBelieved(t *testing.T) {
 		"of another node":  {codes.PermissionDenied, nodeID(newKey(t)), false},
 		"of nobody":        {codes.PermissionDenied, "", false},
 		"by another error": {codes.NotFound, nodeID(key), false},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			answer, err := status.New(test.code, "no").WithDetails(&clusterv1.NodeRemoved{NodeId: test.node, Reason: "by the owner"})
 			if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/core/events"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/proto/limits"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -143,14 +144,14 @@ func TestNumbersAreNotUsedAgainAfterACrash(t *testing.T) {
 		j.note("Before")
 	}
 	j.sync()
-	for name, change := range map[string]func([]byte) []byte{
+	for name, change := range inorder.Of(map[string]func([]byte) []byte{
 		"all is there":             same,
 		"the last line is torn":    func(c []byte) []byte { return c[:len(c)-20] },
 		"the last line has no end": func(c []byte) []byte { return c[:len(c)-1] },
 		"garbage at the end":       func(c []byte) []byte { return append(c, "\x00\x00{\"sequence\":\"5"...) },
 		"zeros at the end":         func(c []byte) []byte { return append(c, make([]byte, 300<<10)...) },
 		"only the first line":      func(c []byte) []byte { return c[:bytes.IndexByte(c, '\n')+1] },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			j.t = t
 			after := j.crash(change)

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/core/events"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // journal is a journal under test.
 type journal struct {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +17,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			{Name: "plain", Run: run},
 		}})
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 func digest(letter string) string { return "sha256:" + strings.Repeat(letter, 64) }

@@ -2,6 +2,8 @@ package hostapi
 
 import (
 	"os"
+	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -48,3 +50,24 @@ var (
 
 // KeyOf reads a certificate request.
 var KeyOf = keyOf
+
+// LetBeSilent makes a socket that is opened then let connections be silent for ever: if it waits for the end of that, the test hangs.
+func LetBeSilent(t *testing.T) {
+	before := firstBytesWithin
+	firstBytesWithin = 24 * time.Hour
+	t.Cleanup(func() { firstBytesWithin = before })
+}
+
+// SetClock gives what renews SVIDs a clock, at which it looks all the time.
+func SetClock(t *testing.T, now func() time.Time) {
+	before, every := clock, lookAgain
+	clock, lookAgain = now, 10*time.Millisecond
+	t.Cleanup(func() { clock, lookAgain = before, every })
+}
+
+// KeepSVIDs has an SVID kept as long as the CA that signed it is there.
+func KeepSVIDs(t *testing.T) {
+	before := resignWithin
+	resignWithin = 24 * time.Hour
+	t.Cleanup(func() { resignWithin = before })
+}

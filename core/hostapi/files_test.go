@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/inorder"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -109,7 +110,7 @@ func TestReplaceFile(t *testing.T) {
 
 // TestFilesThatAreRefused: a role reaches nothing but a regular file with one name.
 func TestFilesThatAreRefused(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		prepare func(dir, path string) error
 		read    codes.Code
 		replace codes.Code
@@ -155,7 +156,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"a directory that may not be written": {func(dir, path string) error {
 			return errors.Join(os.WriteFile(path, []byte("content"), 0o644), readOnly(dir))
 		}, codes.OK, codes.PermissionDenied, "root", false},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			root := os.Geteuid() == 0
 			if test.root && !root || test.says == "root" && root {
@@ -311,8 +312,8 @@ func TestNoUpdateIsLost(t *testing.T) {
 // The other is never read and never written.
 func TestRaces(t *testing.T) {
 	// As many calls as it takes to get past the swapping a good few times, and never more than these.
-	const rounds, enough = 5000, 40
-	for name, swap := range map[string]func(dir, victims string) error{
+	const rounds = 5000
+	for name, swap := range inorder.Of(map[string]func(dir, victims string) error{
 		"the file": func(dir, victims string) error {
 			sub := filepath.Join(dir, "sub")
 			file, bad, good := filepath.Join(sub, "file"), filepath.Join(sub, "bad"), filepath.Join(sub, "good")
@@ -330,7 +331,7 @@ func TestRaces(t *testing.T) {
 			}
 			return errors.Join(exchange(), exchange())
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, nil)
 			dir, victims := sharedDir(t), sharedDir(t)

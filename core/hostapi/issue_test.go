@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/inorder"
 	spiffe "github.com/reeveproject/reeve/proto/identity"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
@@ -63,10 +64,10 @@ func TestCertificateRequestsThatAreNone(t *testing.T) {
 	good := csrOf(t, newKey(t))
 	tampered := bytes.Clone(good)
 	tampered[len(tampered)-1] ^= 1
-	for name, csr := range map[string][]byte{
+	for name, csr := range inorder.Of(map[string][]byte{
 		"none": nil, "nonsense": []byte("nonsense"), "RSA": csrOf(t, rsaKey), "P-384": csrOf(t, p384), "of another's signature": tampered,
 		"too long": append(bytes.Clone(good), make([]byte, 8<<10)...), "half": good[:len(good)/2],
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			_, err := client.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr})
 			mustRefuse(t, err, codes.InvalidArgument, "certificate request")

@@ -22,19 +22,19 @@ const trustDomain = "test.reeve"
 
 // issuer stands in for the cluster's curators.
 type issuer struct {
-	mu       sync.Mutex
-	key      *ecdsa.PrivateKey
-	ca       []*x509.Certificate // the last one signs
-	lifetime time.Duration
-	calls    int
-	// refuse is what a call ends with; nil: with an SVID. change changes what is signed.
-	refuse error
-	change func(*x509.Certificate)
+	mu    sync.Mutex
+	key   *ecdsa.PrivateKey
+	ca    []*x509.Certificate // the last one signs
+	calls int
+	// refuse is what a call ends with, and refused is told then; nil: with an SVID. change changes what is signed.
+	refuse  error
+	refused func()
+	change  func(*x509.Certificate)
 }
 
 func newIssuer(t testing.TB) *issuer {
 	t.Helper()
-	i := &issuer{lifetime: time.Hour}
+	i := &issuer{}
 	i.rotate(t)
 	return i
 }
@@ -85,6 +85,9 @@ func (i *issuer) IssueRoleSVID(ctx context.Context, role string, csr []byte) (sv
 	defer i.mu.Unlock()
 	i.calls++
 	if i.refuse != nil {
+		if i.refused != nil {
+			i.refused()
+		}
 		return nil, nil, i.refuse
 	}
 	request, err := x509.ParseCertificateRequest(csr)
@@ -93,7 +96,7 @@ func (i *issuer) IssueRoleSVID(ctx context.Context, role string, csr []byte) (sv
 	}
 	// As the cluster does: an hour ago, since clocks differ.
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(int64(i.calls) + 1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(i.lifetime),
+		SerialNumber: big.NewInt(int64(i.calls) + 1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 		URIs: []*url.URL{spiffe.RoleURI(trustDomain, nodeID, role)}, PublicKey: request.PublicKey,

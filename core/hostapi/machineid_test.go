@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/inorder"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -23,7 +24,7 @@ const (
 )
 
 func TestSetMachineID(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		before  string // "-": no file
 		want    codes.Code
 		says    string
@@ -41,7 +42,7 @@ func TestSetMachineID(t *testing.T) {
 		"another":                     {before: otherID + "\n", want: codes.FailedPrecondition, says: "has the ID " + otherID, after: otherID + "\n", other: true},
 		"garbage":                     {before: "\xff" + otherID, want: codes.FailedPrecondition, says: "neither", after: "\xff" + otherID},
 		"two IDs":                     {before: machineID + "\n" + otherID, want: codes.FailedPrecondition, says: "neither", after: machineID + "\n" + otherID},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			dir := sharedDir(t)
 			path := filepath.Join(dir, "machine-id")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/inorder"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -38,7 +39,7 @@ func namespaced(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.timeout=2m", "-test.run=^"+t.Name()+"$")
+	command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.timeout=20m", "-test.run=^"+t.Name()+"$")
 	command.Env = append(os.Environ(), namespaceVariable+"="+own)
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS}
 	output, err := command.CombinedOutput()
@@ -127,7 +128,7 @@ func TestMountedFilesOfContainers(t *testing.T) {
 	if !namespaced(t) {
 		return
 	}
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		prepare func(t *testing.T, dir, path, above string)
 		want    codes.Code
 		says    string
@@ -157,7 +158,7 @@ func TestMountedFilesOfContainers(t *testing.T) {
 			}
 			mount(t, above, path, 0)
 		}, codes.FailedPrecondition, "chmod"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, nil)
 			dir, other := sharedDir(t), sharedDir(t)

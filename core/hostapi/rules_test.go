@@ -15,6 +15,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/hostapi"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/membership"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -44,7 +45,7 @@ func TestEveryRPC(t *testing.T) {
 		// Where the call does not name the file, the grant alone does.
 		namesFile := method.Input().Fields().ByName("path") != nil
 		right := &rolev1.Grant{Name: grant, Parameters: map[string]string{"path": path}}
-		for name, test := range map[string]struct {
+		for name, test := range inorder.Of(map[string]struct {
 			grants []*rolev1.Grant
 			fits   bool
 		}{
@@ -59,7 +60,7 @@ func TestEveryRPC(t *testing.T) {
 			"another case":     {[]*rolev1.Grant{{Name: strings.ToUpper(grant), Parameters: map[string]string{"path": path}}}, false},
 			"right grant":      {[]*rolev1.Grant{right}, true},
 			"one of two":       {[]*rolev1.Grant{replaceFileGrant("/somewhere/else"), right}, true},
-		} {
+		}) {
 			for _, user := range []string{"", "user"} {
 				t.Run(string(method.Name())+"/"+name+"/"+user, func(t *testing.T) {
 					remit := remitOf("role.1", test.grants...)

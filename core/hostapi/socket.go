@@ -36,9 +36,10 @@ const (
 	// The content of a file, its path and the digest that is expected.
 	maxRequest = maxFileSize + 16<<10
 	maxHeaders = 16 << 10
-	// A peer on the same machine sends its first bytes at once, or never.
-	firstBytesWithin = 5 * time.Second
 )
+
+// firstBytesWithin is how long a connection may be silent: a peer on the same machine sends its first bytes at once, or never. Tests lengthen it.
+var firstBytesWithin = 5 * time.Second
 
 // maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
 const maxSocketPath = 107

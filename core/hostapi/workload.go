@@ -26,10 +26,17 @@ const (
 	// workloadHeader is what every call of the SPIFFE Workload API carries, so that whoever can only make a workload send requests of the attacker's choice
 	// (server-side request forgery) is not given its key.
 	workloadHeader = "workload.spiffe.io"
-	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
-	lookAgain = time.Minute
 	// firstIssueRetry is the wait before another attempt to renew an SVID; each further one is twice as long, up to lookAgain.
 	firstIssueRetry = time.Second
+)
+
+// Tests have a clock and times of their own.
+var (
+	clock = time.Now
+	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
+	lookAgain = time.Minute
+	// resignWithin is the time over which SVIDs of a new CA are asked for.
+	resignWithin = 10 * time.Second
 )
 
 // workloads answers the calls of the SPIFFE Workload API of one instance: its X.509-SVID, with a key that the core makes for it, and the certificates of the
@@ -71,7 +78,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 	for {
 		node, _ := identities.Latest()
 		wait := lookAgain
-		if now := time.Now(); current.due(node, now) {
+		if now := clock(); current.due(node, now) {
 			switch made, err := w.make(ctx); {
 			case err == nil:
 				current, retry = made, firstIssueRetry
@@ -94,7 +101,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 			}
 			sent = response
 		}
-		if until := time.Until(current.renew); until > 0 {
+		if until := current.renew.Sub(clock()); until > 0 {
 			wait = min(wait, until)
 		}
 		timer := time.NewTimer(wait)
@@ -102,7 +109,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 		case <-ctx.Done():
 		case <-identities.Changed():
 			if node, _ := identities.Latest(); len(node.CA) > 0 {
-				current.resign(node.CA[0], time.Now())
+				current.resign(node.CA[0], clock())
 			}
 		case <-timer.C:
 		}
@@ -125,9 +132,6 @@ func (d *document) due(node *identity.Identity, now time.Time) bool {
 	_, err := d.leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err != nil
 }
-
-// resignWithin is the time over which SVIDs of a new CA are asked for.
-const resignWithin = 10 * time.Second
 
 // resign has an SVID replaced soon that another CA has signed than the one that signs now: that is retired when nobody has a certificate of it any more.
 func (d *document) resign(signs *x509.Certificate, now time.Time) {
@@ -157,7 +161,7 @@ func (w *workloads) make(ctx context.Context) (*document, error) {
 	if err != nil {
 		return nil, status.Error(codes.Internal, "a key cannot be written on this node") // what is wrong with a key is not told
 	}
-	now := time.Now()
+	now := clock()
 	left := leaf.NotAfter.Sub(now)
 	if left <= 0 {
 		return nil, status.Errorf(codes.Unavailable, "the SVID that was issued expired at %s, and this node's clock says %s: compare the clocks",

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,19 +74,27 @@ func TestWorkloadAPI(t *testing.T) {
 
 // TestWorkloadRenews: a new SVID comes before the old one is over, also while no curator answers for a time.
 func TestWorkloadRenews(t *testing.T) {
+	var ahead atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	hostapi.SetClock(t, now)
 	n := newNode(t, nil)
 	n.identity.Set(n.issuer.identity())
-	n.issuer.set(func(i *issuer) { i.lifetime = 5 * time.Second })
 	source := source(t, n.open(remitOf("role.1")))
 	first, err := source.GetX509SVID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.issuer.set(func(i *issuer) { i.refuse = errors.New("no curator answers") })
-	for n.issuer.called() < 2 {
-		waitForUpdate(t, 10*time.Millisecond)
+	refused := make(chan struct{})
+	n.issuer.set(func(i *issuer) {
+		i.refuse, i.refused = errors.New("no curator answers"), sync.OnceFunc(func() { close(refused) })
+	})
+	ahead.Store(int64(40 * time.Minute)) // of an hour: a third is left
+	select {
+	case <-refused:
+	case <-within(t).Done():
+		t.Fatal("no new SVID is asked for")
 	}
-	n.issuer.set(func(i *issuer) { i.refuse, i.lifetime = nil, time.Hour })
+	n.issuer.set(func(i *issuer) { i.refuse = nil })
 	select {
 	case <-source.Updated():
 	case <-within(t).Done():
@@ -97,22 +107,11 @@ func TestWorkloadRenews(t *testing.T) {
 	if second.Certificates[0].Equal(first.Certificates[0]) || second.PrivateKey.Public() == first.PrivateKey.Public() {
 		t.Error("the SVID is the former one")
 	}
-	if now := time.Now(); now.After(first.Certificates[0].NotAfter) {
-		t.Errorf("the new SVID came %s late", now.Sub(first.Certificates[0].NotAfter))
-	}
-}
-
-func waitForUpdate(t *testing.T, wait time.Duration) {
-	t.Helper()
-	select {
-	case <-time.After(wait):
-	case <-t.Context().Done():
-		t.Fatal("the test was ended")
-	}
 }
 
 // TestWorkloadRotation: a CA that is added is told, and one that is gone takes the SVIDs with it that it signed.
 func TestWorkloadRotation(t *testing.T) {
+	hostapi.KeepSVIDs(t)
 	n := newNode(t, nil)
 	old := n.issuer.identity().CA[0]
 	n.identity.Set(n.issuer.identity())
@@ -121,6 +120,12 @@ func TestWorkloadRotation(t *testing.T) {
 	await := func(what string, ok func(authorities []*x509.Certificate, leaf *x509.Certificate) bool) {
 		t.Helper()
 		for {
+			// It is looked at only once it was told: go-spiffe reads the bundles without the lock under which it replaces them.
+			select {
+			case <-source.Updated():
+			case <-within(t).Done():
+				t.Fatalf("it does not come to %s", what)
+			}
 			bundle, err := source.GetX509BundleForTrustDomain(domain)
 			if err != nil {
 				t.Fatal(err)
@@ -131,11 +136,6 @@ func TestWorkloadRotation(t *testing.T) {
 			}
 			if ok(bundle.X509Authorities(), svid.Certificates[0]) {
 				return
-			}
-			select {
-			case <-source.Updated():
-			case <-within(t).Done():
-				t.Fatalf("it does not come to %s", what)
 			}
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 func key(t *testing.T) ed25519.PrivateKey {
 	t.Helper()

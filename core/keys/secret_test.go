@@ -235,7 +235,7 @@ func TestDestroyWhileInUse(t *testing.T) {
 		s.Destroy()
 		close(destroyed)
 	})
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	for s.Use(func([]byte) error { return nil }) == nil {
 		select {
 		case <-deadline:

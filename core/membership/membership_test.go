@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,9 +26,10 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // TestTransitions tries every pair of states.
 func TestTransitions(t *testing.T) {

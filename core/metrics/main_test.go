@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,6 +25,7 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // asProcesses has the test's executable be the processes of a role in place of a test.
@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 	case "child":
 		wait()
 	default:
-		goleak.VerifyTestMain(m)
+		leaktest.VerifyTestMain(m)
 	}
 }
 
 // leader starts a child, says so, and ends with its standard input.
 func leader() {
 	child := exec.Command("/proc/self/exe")
-	child.Env = []string{asProcesses + "=child"}
+	child.Env = append(os.Environ(), asProcesses+"=child")
 	child.Stdin = os.Stdin
 	child.Stdout = os.Stdout
 	if err := child.Start(); err != nil {
@@ -61,7 +61,7 @@ func wait() {
 }
 
 // bound is how long a test waits for what should happen at once.
-const bound = 30 * time.Second
+const bound = 5 * time.Minute
 
 func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)

@@ -152,7 +152,7 @@ func TestTold(t *testing.T) {
 // TestProcesses counts the processes of a role: those of its process group, and never those of another process that has its PID by now.
 func TestProcesses(t *testing.T) {
 	command := exec.Command("/proc/self/exe")
-	command.Env = []string{asProcesses + "=leader"}
+	command.Env = append(os.Environ(), asProcesses+"=leader")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := command.StdinPipe()
 	if err != nil {

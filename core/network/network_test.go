@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 func TestPreferred(t *testing.T) {
 	a := func(address string, link int, toWorld bool) candidate {

@@ -25,6 +25,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/storage/volume"
 	"github.com/reeveproject/reeve/core/unseal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -40,6 +41,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	volume.Patience = time.Minute // for the other tests of a busy machine
 	code := m.Run()
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)
@@ -77,9 +79,7 @@ func newAlive(t *testing.T, kind *nodev1.Volume) *alive {
 	variant := plugintest.Variant{Name: "band", Roles: []plugintest.Role{
 		{Name: "store", Provides: []string{roles.CapabilityConsensus}}, {Name: "api", Provides: []string{roles.CapabilityCluster}},
 	}}
-	if err := os.WriteFile(executable, built.executable.Bytes(t, variant), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	built.executable.Write(t, executable, variant)
 	owner, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -103,16 +103,18 @@ func newAlive(t *testing.T, kind *nodev1.Volume) *alive {
 func (a *alive) start() {
 	a.t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
-	a.ended = make(chan error, 1)
+	ended, over := make(chan error, 1), make(chan struct{})
+	a.ended = ended
 	log := hclog.New(&hclog.LoggerOptions{Output: a.t.Output(), Level: hclog.Info})
 	go func() {
+		defer close(over)
 		if a.wrap == nil {
-			a.ended <- Run(ctx, Config{Log: log, Parameters: a.parameters, Version: "1.2.3"})
+			ended <- Run(ctx, Config{Log: log, Parameters: a.parameters, Version: "1.2.3"})
 			return
 		}
 		held, err := storage.Open(storage.NewLayout(a.parameters.GetDirectories()))
 		if err != nil {
-			a.ended <- err
+			ended <- err
 			return
 		}
 		room, err := unseal.New(unseal.Config{Log: log, Storage: held, Parameters: a.parameters})
@@ -120,10 +122,14 @@ func (a *alive) start() {
 			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), events: &relay{now: time.Now}}
 			err = n.run(ctx)
 		}
-		a.ended <- errors.Join(err, held.Close())
+		ended <- errors.Join(err, held.Close())
 	}()
 	a.stop = cancel
-	a.t.Cleanup(func() { cancel(nil) })
+	// It writes its log into the test's, and its files below a directory that is removed then.
+	a.t.Cleanup(func() {
+		cancel(nil)
+		<-over
+	})
 }
 
 // end stops the node and returns what it ended with.
@@ -247,6 +253,24 @@ func uses(t *testing.T, below ...string) (found []string) {
 		}
 	}
 	return found
+}
+
+// lasting is uses without what passes by itself: a process of another test that is just being given mounts of its own has a copy of all of this machine's for a moment.
+func lasting(t *testing.T, below ...string) (found []string) {
+	t.Helper()
+	own := filepath.Join("/proc", strconv.Itoa(os.Getpid()))
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		found = uses(t, below...)
+		passing := len(found) > 0
+		for _, use := range found {
+			if !strings.Contains(use, " has mounted ") || strings.HasPrefix(use, own+" ") {
+				passing = false
+			}
+		}
+		if !passing || time.Now().After(deadline) {
+			return found
+		}
+	}
 }
 
 // watchedFiles is what this process watches by inotify below the directories: such a watch is open to nobody's eyes, and keeps its file in use.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -61,7 +62,7 @@ func TestChoose(t *testing.T) {
 		"removed":                    {seal.Member, membership.Disowning, true, ""},
 		"removed while it was alone": {seal.Member, membership.Disowning, false, ""},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			var runs []string
 			for _, role := range choose(example(), test.phase, membership.Status{State: test.state}, test.contacted, nil).Roles {
@@ -172,7 +173,7 @@ func TestTheClusterUserIsKept(t *testing.T) {
 		problem: new(event.Value[*membership.Problem]), view: &views, desired: new(event.Value[roles.Desired]),
 	}
 	views.Set(&cluster.View{Node: &clusterv1.NodeRecord{Roles: example().Roles[1:]}, Plugins: example().Plugins})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	done := make(chan error)
 	go func() { done <- c.run(ctx) }()

@@ -275,9 +275,7 @@ func newNewcomer(t *testing.T, e *elsewhere) (a *alive, ticketFile string) {
 	variant := plugintest.Variant{Name: "band", Roles: []plugintest.Role{
 		{Name: "store", Provides: []string{roles.CapabilityConsensus}}, {Name: "api", Provides: []string{roles.CapabilityCluster}},
 	}}
-	if err := os.WriteFile(a.parameters.GetPlugins()[0].GetPath(), built.executable.Bytes(t, variant), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	built.executable.Write(t, a.parameters.GetPlugins()[0].GetPath(), variant)
 	content, err := os.ReadFile(a.parameters.GetPlugins()[0].GetPath())
 	if err != nil {
 		t.Fatal(err)

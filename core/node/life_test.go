@@ -132,7 +132,7 @@ func TestLifeOfAnEncryptedNode(t *testing.T) {
 	closed := func() {
 		t.Helper()
 		// The lock on the directory that is there without the volume is the core's.
-		found := slices.DeleteFunc(uses(t, a.layout().Data, a.layout().ImageMount()), func(use string) bool { return strings.HasSuffix(use, " → "+a.layout().Data) })
+		found := slices.DeleteFunc(lasting(t, a.layout().Data, a.layout().ImageMount()), func(use string) bool { return strings.HasSuffix(use, " → "+a.layout().Data) })
 		if len(found) > 0 {
 			t.Errorf("the volume is closed, and in use: %q", found)
 		}

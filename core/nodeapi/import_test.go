@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -49,7 +50,7 @@ func TestABigPluginIsImported(t *testing.T) {
 			t.Fatal(err)
 		}
 		hash := sha256.New()
-		for i := range 64 {
+		for i := range 24 {
 			data := part[:len(part)-i] // messages need not be of one size
 			hash.Write(data)
 			if err := stream.Send(&nodev1.ImportPluginRequest{Data: data}); err != nil {
@@ -105,7 +106,7 @@ func TestACancelledImportEnds(t *testing.T) {
 }
 
 func TestWhyAnImportFailed(t *testing.T) {
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		fails error
 		code  codes.Code
 	}{
@@ -114,7 +115,7 @@ func TestWhyAnImportFailed(t *testing.T) {
 		"another version": {&plugin.VersionError{Plugin: "x", Protocol: "reeve.role", Theirs: "v9", Ours: "v1"}, codes.InvalidArgument},
 		"a full disk":     {errors.New("no space left on device"), codes.Internal},
 		"a status":        {status.Error(codes.ResourceExhausted, "too many"), codes.ResourceExhausted},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t)
 			a.imports(func(_ context.Context, r io.Reader) (string, *rolev1.Manifest, error) {

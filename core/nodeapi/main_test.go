@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // visitor, as the first argument, makes the test binary a visitor of a socket: it connects and says what became of it. It is run under
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		visit(os.Args[2])
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 // visit prints "refused" if the socket cannot be connected to, "closed" if the server closes the connection before it has said a word, and

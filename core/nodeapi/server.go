@@ -25,12 +25,16 @@ import (
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
-const (
+// Tests lengthen these, so that nothing ends because of them on a busy machine.
+var (
 	// stopGrace is how long calls may go on when the core stops. Watches end at once; what may take longer is an import, which can be
 	// begun again.
 	stopGrace = 2 * time.Second
 	// handshakeTimeout is how long a connection may take to prove who it is.
 	handshakeTimeout = 10 * time.Second
+)
+
+const (
 	// maxStreams bounds the calls on one connection.
 	maxStreams = 64
 	// maxHeaders bounds the metadata of a call, of which the API uses none.

@@ -45,7 +45,7 @@ func TestAnotherUserCannotUseTheSocket(t *testing.T) {
 		t.Helper()
 		command := exec.Command(binary, visitor, a.socket)
 		command.Dir = "/"
-		command.Env = []string{"PATH=/usr/bin"}
+		command.Env = []string{"PATH=/usr/bin", "GORACE=" + os.Getenv("GORACE")}
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		output, err := command.CombinedOutput()
 		if err != nil {

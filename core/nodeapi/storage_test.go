@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -168,10 +169,10 @@ func TestLocked(t *testing.T) {
 // Who has the node sealed hears of it when everything else has ended: other calls, also those that do not end by themselves, their connections, and what the
 // node does after that.
 func TestSealIsAnsweredLast(t *testing.T) {
-	for name, connect := range map[string]func(*api) *grpc.ClientConn{
+	for name, connect := range inorder.Of(map[string]func(*api) *grpc.ClientConn{
 		"socket": (*api).local,
 		"tcp":    func(a *api) *grpc.ClientConn { return a.remote(selfSigned(a.t, a.owner)) },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t)
 			a.storage.sealing = make(chan chan error)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 )
 
@@ -23,7 +24,7 @@ func withVolume(volume, recovery string) string {
 }
 
 func TestVolumesAndSealers(t *testing.T) {
-	for name, document := range map[string]string{
+	for name, document := range inorder.Of(map[string]string{
 		"fscrypt":            withVolume("{fscrypt: {}}", recipient),
 		"fscrypt, image":     withVolume("{fscrypt: {image: {}}}", recipient),
 		"image elsewhere":    withVolume("{fscrypt: {image: {path: /srv/reeve, size_bytes: 268435456}}}", recipient),
@@ -35,7 +36,7 @@ func TestVolumesAndSealers(t *testing.T) {
 		"tpm2":               good + "seal: {tpm2: {}}\n",
 		"tpm2, all":          good + "seal: {tpm2: {device: /run/swtpm.sock, pcrs: [0, 7, 23], timeout: 2s}}\n",
 		"log on a plain one": good + "log: {file: /d/data/log}\n",
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) { parsed(t, document) })
 	}
 }
@@ -46,7 +47,7 @@ func TestVolumeProblems(t *testing.T) {
 		needed = "bootstrap.recovery_recipient: is needed for a volume that is encrypted"
 	)
 	at := func(path string) string { return withVolume("{fscrypt: {image: {path: "+path+"}}}", recipient) }
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		document string
 		want     []string
 	}{
@@ -80,7 +81,7 @@ func TestVolumeProblems(t *testing.T) {
 			withVolume("{fscrypt: {image: {path: /d/data/x}}}", "") + "seal: {tpm2: {device: here, timeout: 1ms}}\nlog: {file: /d/data/log, level: loud}\n",
 			[]string{"p.yaml:5:34 " + image, "p.yaml:11:3 " + needed, "seal.tpm2.device:", "seal.tpm2.timeout:", "log.file:", "log.level:"},
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			_, err := params.Parse("p.yaml", []byte(test.document))
 			if err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 )
 
@@ -72,14 +73,14 @@ func TestFindTakesTheFirst(t *testing.T) {
 
 // What is there and of no use is an error by its name, though later sources are good.
 func TestFindPassesNothingOver(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, path string){
+	for name, spoil := range inorder.Of(map[string]func(t *testing.T, path string){
 		"nonsense":   func(t *testing.T, path string) { put(t, path, []byte("nonsense")) },
 		"empty":      func(t *testing.T, path string) { put(t, path, nil) },
 		"cut off":    func(t *testing.T, path string) { put(t, path, binary(t, parsed(t, good))[:99]) },
 		"directory":  func(t *testing.T, path string) { put(t, filepath.Join(path, "x"), nil) },
 		"dead link":  func(t *testing.T, path string) { link(t, filepath.Join(filepath.Dir(path), "nowhere"), path) },
 		"round link": func(t *testing.T, path string) { link(t, path, path) },
-	} {
+	}) {
 		for i := range len(places(t).Sources()) - 1 {
 			t.Run(name, func(t *testing.T) {
 				p := places(t)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -79,7 +80,7 @@ func TestProtobufProblems(t *testing.T) {
 		return binary(t, parameters)
 	}
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		document []byte
 		want     []string
 	}{
@@ -106,7 +107,7 @@ func TestProtobufProblems(t *testing.T) {
 			}),
 			[]string{"directories.run: lies within directories.data", "network.api_listen:", "bootstrap.roles[0].configuration: is not a JSON document"},
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			_, err := params.Parse("p.pb", test.document)
 			if err == nil {

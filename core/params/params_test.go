@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 )
 
@@ -85,7 +86,7 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 			strings.Replace(good, "data: /d/data", "data: /d/system/", 1), []string{"directories.data: is the same as directories.system"},
 		},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			_, err := params.Parse("p.yaml", []byte(test.document))
 			if err == nil {

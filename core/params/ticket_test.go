@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -62,7 +63,7 @@ func TestRegister(t *testing.T) {
 func TestRegisterProblems(t *testing.T) {
 	text := ticketText(t)
 	encrypted := strings.Replace(registering("  ticket: "+text+"\n"), "{plain: {}}", "{fscrypt: {}}", 1)
-	for name, test := range map[string]struct{ document, want string }{
+	for name, test := range inorder.Of(map[string]struct{ document, want string }{
 		"cut off":               {registering("  ticket: " + text[:len(text)-30] + "\n"), "register.ticket:"},
 		"without its beginning": {registering("  ticket: " + text[7:] + "\n"), "register.ticket:"},
 		"in two lines":          {registering("  ticket: >\n    " + text[:60] + "\n    " + text[60:] + "\n"), "register.ticket:"},
@@ -82,7 +83,7 @@ func TestRegisterProblems(t *testing.T) {
 			Version: "reeve.node.v1", Directories: &nodev1.Directories{System: "/s", Data: "/d", Run: "/r\x01"},
 			Cluster: &nodev1.Parameters_Register{Register: &nodev1.Register{From: &nodev1.Register_Ticket{Ticket: text[:50]}}},
 		})), "register.ticket:"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			_, err := params.Parse("p.yaml", []byte(test.document))
 			if err == nil {

@@ -75,7 +75,7 @@ func TestSwappedExecutableDoesNotRun(t *testing.T) {
 // What is swapped at any moment of a launch does not run either: the verified bytes do, or nothing.
 func TestSwappedExecutableNeverRuns(t *testing.T) {
 	t.Parallel()
-	const tries = 12
+	const tries = 12 / momentsApart
 	for name, swap := range swaps(executable(t).Bytes(t, evil)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +91,7 @@ func TestSwappedExecutableNeverRuns(t *testing.T) {
 				}
 				var swapped sync.WaitGroup
 				swapped.Go(func() {
-					<-time.NewTimer(time.Duration(try) * time.Millisecond / 2).C
+					<-time.NewTimer(time.Duration(try*momentsApart) * time.Millisecond / 2).C
 					// The kernel may refuse it, since the file is executed.
 					_ = swap(path)
 				})

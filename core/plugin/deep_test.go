@@ -14,10 +14,7 @@ import (
 // What a role leaves in its runtime directory keeps neither its instance from ending cleanly nor the next core from starting.
 func TestDeepDirectoriesOfARole(t *testing.T) {
 	t.Parallel()
-	levels := 30_000 // more than a process has file descriptors
-	if testing.Short() {
-		levels = 2_000
-	}
+	levels := deepest
 	node := newNode(t)
 	instance := node.launch(t, plugintest.Configuration{Do: "ready"})
 	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)

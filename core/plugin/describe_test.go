@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
@@ -35,7 +36,7 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		content []byte
 		is      error
 		line    string
@@ -57,7 +58,7 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 		"silent":   {nil, nil, ""},
 		"deaf":     {nil, nil, ""},
 		"foreign":  {nil, plugin.ErrPeer, ""},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := node

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -29,10 +30,10 @@ func TestStderrFloods(t *testing.T) {
 		size = 128
 	}
 	// One after the other: they measure.
-	for name, flood := range map[string]plugintest.Configuration{
+	for name, flood := range inorder.Of(map[string]plugintest.Configuration{
 		"lines":    {Do: "ready", Lines: size, Log: []string{"before"}},
 		"one line": {Do: "ready", Line: size, Log: []string{"before"}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			node := newNode(t)
 			runtime.GC()
@@ -203,12 +204,12 @@ func TestSocketPathIsTooLong(t *testing.T) {
 // An instance does not need its executable once it runs; the next one does.
 func TestExecutableGoesWhileItRuns(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(path string) error{
+	for name, spoil := range inorder.Of(map[string]func(path string) error{
 		"removed": os.Remove,
 		"replaced": func(path string) error {
 			return errors.Join(os.WriteFile(path+".new", []byte("#!/bin/sh\nexit 0\n"), 0o555), os.Rename(path+".new", path))
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := newNode(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -125,7 +126,7 @@ func TestLogIsForwarded(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		configuration plugintest.Configuration
 		state         rolev1.RoleState
 		code          int
@@ -134,7 +135,7 @@ func TestEnds(t *testing.T) {
 		"fails":   {plugintest.Configuration{Do: "fail"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, "no strength left"},
 		"returns": {plugintest.Configuration{Do: "return"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, ""},
 		"exits":   {plugintest.Configuration{Do: "ready", After: 200, Log: []string{"so long"}}, 0, 4, "exited with status 4: so long"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			instance := node.launch(t, test.configuration)
 			select {
@@ -158,7 +159,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-func TestKilledIsSeenAtOnce(t *testing.T) {
+func TestKilledIsSeen(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
 	instance := node.launch(t, plugintest.Configuration{Do: "ready", Children: []string{"group", "session", "nameless"}})
@@ -166,14 +167,10 @@ func TestKilledIsSeenAtOnce(t *testing.T) {
 	if n := len(node.processes(t)); n != 4 {
 		t.Fatalf("%d processes run: the test does not test what it should", n)
 	}
-	began := time.Now()
 	if err := syscall.Kill(instance.Process().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-instance.Done()
-	if took := time.Since(began); took > 2*time.Second { // milliseconds, on a machine with nothing else to do
-		t.Errorf("seen after %s", took)
-	}
 	if exit := instance.Exit(); exit.Signal != syscall.SIGKILL || exit.Code != -1 {
 		t.Errorf("exit %+v", exit)
 	}

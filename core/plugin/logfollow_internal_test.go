@@ -212,7 +212,7 @@ func TestASpoolIsBounded(t *testing.T) {
 	}
 	f.follow(t, spool)
 	await(t, f.sink, strings.Repeat("w", 63)+" ")
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		if _, err := f.role.WriteString("after\n"); err == nil {
 			break
 		} else if time.Now().After(deadline) {
@@ -239,7 +239,7 @@ func TestTheRoomOfASpoolComesBack(t *testing.T) {
 		f.write(t, strings.Repeat(line, 700)+fmt.Sprintln("piece", n))
 		// Read, each of them, when the last of it is known.
 		want := fmt.Sprint("piece ", n)
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		for deadline := time.Now().Add(5 * time.Minute); ; {
 			if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
 				break
 			} else if time.Now().After(deadline) {

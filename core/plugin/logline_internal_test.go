@@ -9,11 +9,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/inorder"
 )
 
 func TestParseLine(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		line string
 		want logLine
 	}{
@@ -31,7 +33,7 @@ func TestParseLine(t *testing.T) {
 		"spoofed":      {`{"@message":"m","role":"curator","instance":"i"," x\n":"y"}`, logLine{level: hclog.Info, message: "m", fields: []any{"_x_", "y", "_instance", "i", "_role", "curator"}}},
 		"controls":     {"a\x00\x1b[2J\u202eb\xff\u00e4", logLine{level: hclog.Info, message: `a\x00\x1b[2J\u202eb\xff` + "\u00e4"}},
 		"in JSON":      {`{"@message":"a\nb","k":"\u001b"}`, logLine{level: hclog.Info, message: `a\nb`, fields: []any{"k", `\x1b`}}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got := parseLine([]byte(test.line)); !reflect.DeepEqual(got, test.want) {

@@ -18,14 +18,14 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/sandbox"
+	"github.com/reeveproject/reeve/core/usertest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 const (
 	// rangesFile is the host's own, so that the tests of several packages and the nodes of the host never share a user ID.
 	rangesFile = "/var/lib/reeve/uid-ranges"
-	// ordinaryUser runs the tests a second time; it is nobody's account.
-	ordinaryUser = 61234
 	// coreVariable makes the test program a core that a test kills.
 	coreVariable = "REEVE_TEST_CORE"
 )
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		os.Exit(core(dir))
 	}
 	// The runtime's own goroutine closes what the collector finds, and may be at it.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("runtime.runFinalizers"), goleak.Cleanup(func(code int) {
+	leaktest.VerifyTestMain(m, goleak.IgnoreAnyFunction("runtime.runFinalizers"), goleak.Cleanup(func(code int) {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)
 		}
@@ -191,7 +191,7 @@ var everything = plugintest.Variant{
 // add puts a variant into the store.
 func (n *testNode) add(t testing.TB, variant plugintest.Variant) string {
 	t.Helper()
-	digest, err := n.store.Import(t.Context(), reader(executable(t).Bytes(t, variant)))
+	digest, err := n.store.Import(t.Context(), executable(t).Reader(t, variant))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func waitState(t testing.TB, instance *plugin.Instance, state rolev1.RoleState) 
 	return status
 }
 
-// TestAsOrdinaryUser runs every other test once more, as a user who is nobody in particular.
+// TestAsOrdinaryUser runs other tests once more, as a user who is nobody in particular.
 func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this is an ordinary user")
@@ -256,9 +256,10 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chmod(copied, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=9m")
+	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=20m", "-test.run="+ordinaryTests)
 	tests.Dir = "/"
-	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH")}
+	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
+	ordinaryUser := uint32(usertest.New(t))
 	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}
 	output, err := tests.CombinedOutput()
 	if err != nil {

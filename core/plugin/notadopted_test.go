@@ -10,15 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
 
 // What cannot be adopted is ended, and nothing else is.
 func TestNotAdopted(t *testing.T) {
 	t.Parallel()
-	for name, of := range map[string]struct {
+	for name, of := range inorder.Of(map[string]struct {
 		spoil func(t *testing.T, n *testNode, path string, r recorded)
 		// gone says that the process of the record has nothing to do with the node, and lives on.
 		gone bool
@@ -57,7 +57,7 @@ func TestNotAdopted(t *testing.T) {
 		"another start time": {spoil: func(t *testing.T, _ *testNode, path string, r recorded) {
 			spoil(t, path, func(fields map[string]any) { fields["start"] = r.Start + 1 })
 		}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := newNode(t)
@@ -97,28 +97,15 @@ func TestReusedNumberIsNotTouched(t *testing.T) {
 	}
 	until(t, "the end of its process", func() bool { return !alive(r.PID) })
 	// The number is given to this one by the record and not by the kernel: it is the leader of a group, as the former one was.
-	other := exec.Command("sleep", "1000")
+	other := exec.Command("cat")
 	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = other.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = other.Process.Kill()
-		<-ended
-	})
+	answers := echo(t, other)
 	spoil(t, path, func(r map[string]any) { r["pid"] = other.Process.Pid })
 	if adopted := node.next(t).adopt(t); adopted["one"] != nil || adopted["two"] == nil {
 		t.Errorf("adopted %v", adopted)
 	}
-	select {
-	case <-ended:
+	if !answers() {
 		t.Error("the process with the number of a role was ended")
-	case <-time.After(50 * time.Millisecond):
 	}
 }
 
@@ -149,7 +136,7 @@ func TestZombieIsNotAdopted(t *testing.T) {
 
 func TestImpostorIsNotAdopted(t *testing.T) {
 	t.Parallel()
-	for name, signal := range map[string]syscall.Signal{"another listener": syscall.SIGUSR1, "another ID": syscall.SIGUSR2} {
+	for name, signal := range inorder.Of(map[string]syscall.Signal{"another listener": syscall.SIGUSR1, "another ID": syscall.SIGUSR2}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := newNode(t)

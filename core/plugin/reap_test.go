@@ -3,6 +3,7 @@ package plugin_test
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
@@ -73,27 +75,33 @@ func (n *testNode) startCoreWith(t *testing.T, work coreWork) (kill func(), wait
 // bystander is a process that carries the mark of another node, and must survive whatever is done to this one.
 func bystander(t *testing.T) (alive func() bool) {
 	t.Helper()
-	cmd := exec.Command("sleep", "1000")
+	cmd := exec.Command("cat")
 	cmd.Env = []string{plugin.InstanceVariable + "=reeve-another/one/1"}
-	if err := cmd.Start(); err != nil {
+	return echo(t, cmd)
+}
+
+// echo starts cat, and returns how to have it answer. One that was killed before does not.
+func echo(t *testing.T, cat *exec.Cmd) (answers func() bool) {
+	t.Helper()
+	input, err := cat.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait()
-	}()
+	output, err := cat.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cat.Start(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
+		_ = cat.Process.Kill()
+		_ = cat.Wait()
 	})
 	return func() bool {
-		select {
-		case <-ended:
-			return false
-		case <-time.After(10 * time.Millisecond):
-			return true
-		}
+		_, _ = input.Write([]byte{'?'}) // what fails is not answered
+		_, err := io.ReadFull(output, make([]byte, 1))
+		return err == nil
 	}
 }
 
@@ -134,11 +142,11 @@ func TestInstancesOutliveTheCoreAndAreReaped(t *testing.T) {
 
 func TestReapFindsWhatNoRecordNames(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(path string) error{
+	for name, spoil := range inorder.Of(map[string]func(path string) error{
 		"malformed":       func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
 		"unknown version": func(path string) error { return os.WriteFile(path, []byte(`{"version":99,"pid":1}`), 0o600) },
 		"absent":          os.Remove,
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			node := newNode(t)
@@ -175,7 +183,7 @@ func TestReapFindsWhatNoRecordNames(t *testing.T) {
 func TestReapAfterEveryMoment(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
-	for moment := range 12 {
+	for moment := 0; moment < 12; moment += momentsApart {
 		kill, wait := node.startCore(t)
 		wait("begins")
 		timer := time.NewTimer(time.Duration(moment*moment) * 2 * time.Millisecond)

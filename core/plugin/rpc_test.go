@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -97,12 +98,8 @@ func TestPluginsThatHang(t *testing.T) {
 			}
 			cancel()
 		}
-		began := time.Now()
 		if err := instance.Stop(t.Context(), 100*time.Millisecond); err != nil {
 			t.Error(err)
-		}
-		if took := time.Since(began); took > plugin.DefaultGrace {
-			t.Errorf("stopped in %s", took)
 		}
 		node.nothingLeft(t)
 	})
@@ -166,7 +163,7 @@ func TestPluginsOfOtherVersions(t *testing.T) {
 		variant.Protocols = protocols
 		return variant
 	}
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		variant     plugintest.Variant
 		upgradeCore bool
 		says        string
@@ -182,7 +179,7 @@ func TestPluginsOfOtherVersions(t *testing.T) {
 		"no role protocol":       {speaks("example.role.v1"), false, "the role protocol none, this core speaks reeve.role.v1: upgrade the plugin", true},
 		"another role service":   {raw(map[string]string{"Describe": plugintest.Absent}), true, "the role protocol in another version only, this core speaks reeve.role.v1: upgrade reeved", false},
 		"old and new, both said": {speaks("reeve.role.v2", "reeve.role.v1"), false, "", true},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			digest := node.add(t, test.variant)
 			check := func(err error) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -63,10 +64,10 @@ func counted(ctx context.Context, value *event.Value[*rolev1.WatchResponse]) (co
 }
 
 func TestAStatusFloodCostsTheCoreLittle(t *testing.T) {
-	for name, test := range map[string]struct{ size, mostRead int }{
+	for name, test := range inorder.Of(map[string]struct{ size, mostRead int }{
 		"small": {0, (heardAtOnce + 10*heardPerSecond) / messageCost},
 		"large": {limits.Value, (heardAtOnce + 10*heardPerSecond) / (limits.Values * limits.Value)},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := bareInstance()

@@ -3,8 +3,10 @@ package plugin_test
 import (
 	"bytes"
 	gocontext "context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,7 +22,7 @@ import (
 )
 
 // patience is far more than anything takes; it only bounds a test that fails.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 func context() gocontext.Context { return gocontext.Background() }
 
@@ -153,17 +155,34 @@ func (n *testNode) entries(t testing.TB, path ...string) []string {
 // groupsLeft are the control groups of the node below its own, or its own.
 func (n *testNode) groupsLeft(t testing.TB, below string) []string {
 	t.Helper()
+	const root, deepest = "/sys/fs/cgroup", 4
 	var left []string
-	for _, depth := range []string{"", "*/", "*/*/", "*/*/*/"} {
-		found, err := filepath.Glob("/sys/fs/cgroup/" + depth + "reeve-" + filepath.Base(n.dir) + below)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range found {
-			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				left = append(left, path)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil && errors.Is(err, fs.ErrNotExist):
+			return nil // others come and go
+		case err != nil:
+			return err
+		case !entry.IsDir():
+			return nil
+		case entry.Name() == "reeve-"+filepath.Base(n.dir):
+			found, err := filepath.Glob(path + below)
+			if err != nil {
+				return err
 			}
+			for _, path := range found {
+				if info, err := os.Stat(path); err == nil && info.IsDir() {
+					left = append(left, path)
+				}
+			}
+			return fs.SkipDir
+		case strings.HasPrefix(entry.Name(), "reeve-") || strings.Count(path, "/") == strings.Count(root, "/")+deepest:
+			return fs.SkipDir // of another node, or too deep
 		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
 	}
 	return left
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/rmtree"
 )
@@ -44,7 +45,7 @@ func remove(t *testing.T, path string) {
 }
 
 func TestRemove(t *testing.T) {
-	for name, fill := range map[string]func(t *testing.T, path string){
+	for name, fill := range inorder.Of(map[string]func(t *testing.T, path string){
 		"nothing":         func(*testing.T, string) {},
 		"a file":          write,
 		"empty":           func(t *testing.T, path string) { mkdir(t, path) },
@@ -66,7 +67,7 @@ func TestRemove(t *testing.T) {
 			}
 			write(t, filepath.Join(path, "\x1b[2J\n\xff"))
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(plugintest.Dir(t), "tree")
 			fill(t, path)

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -351,14 +352,14 @@ func TestFailuresAreKept(t *testing.T) {
 		}
 	}, kept(dir, "two"), allowed)
 	// What cannot be read or written stops nothing.
-	for name, spoil := range map[string]func() error{
+	for name, spoil := range inorder.Of(map[string]func() error{
 		"torn":      func() error { return os.WriteFile(file, []byte(`{"version":1,"bootId":"tw`), 0o600) },
 		"newer":     func() error { return os.WriteFile(file, []byte(`{"version":2,"app":{}}`), 0o600) },
 		"empty":     func() error { return os.WriteFile(file, nil, 0o600) },
 		"fifo":      func() error { return syscall.Mkfifo(file, 0o600) },
 		"directory": func() error { return os.MkdirAll(filepath.Join(file, "full"), 0o700) },
 		"no place":  func() error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)) },
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			if err := spoil(); err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/usertest"
 )
 
 // built is the test plugin, made by the first test that needs it in a directory that TestMain removes.
@@ -59,10 +60,11 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chmod(copied, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tests := exec.CommandContext(t.Context(), copied, "-test.v", "-test.short", "-test.run=^TestReal", "-test.timeout=5m")
+	tests := exec.CommandContext(t.Context(), copied, "-test.v", "-test.short", "-test.run="+ordinaryTests, "-test.timeout=10m")
 	tests.Dir = "/"
-	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path()}
-	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61235, Gid: 61235, Groups: []uint32{}}}
+	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "GORACE=" + os.Getenv("GORACE")}
+	user := uint32(usertest.New(t))
+	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{}}}
 	output, err := tests.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)

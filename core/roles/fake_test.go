@@ -22,13 +22,14 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(coreVariable); dir != "" {
 		os.Exit(core(dir))
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(cleanup))
+	leaktest.VerifyTestMain(m, goleak.Cleanup(cleanup))
 }
 
 // The instance states, under short names.
@@ -61,12 +62,13 @@ type fakes struct {
 	// refuseVersion, if it returns an error, is what the launch of a version of a plugin fails with.
 	refuseVersion func(version string) error
 	reasons       map[string]rolev1.StopReason // why a role was last stopped
+	hurries       map[string]time.Duration     // and in what time it was to be over; 0: no bound
 	// prepareError is what Prepare fails with, openError what Open does.
 	prepareError, openError error
 }
 
 func newFakes() *fakes {
-	return &fakes{running: make(map[string]*fake), reasons: make(map[string]rolev1.StopReason)}
+	return &fakes{running: make(map[string]*fake), reasons: make(map[string]rolev1.StopReason), hurries: make(map[string]time.Duration)}
 }
 
 func (f *fakes) Prepare(ctx context.Context, spec plugin.Spec) (*plugin.Remit, error) {
@@ -251,7 +253,10 @@ func (i *fake) Stop(ctx context.Context, _ time.Duration) error {
 
 func (i *fake) StopWith(ctx context.Context, grace time.Duration, reason rolev1.StopReason) error {
 	i.owner.mu.Lock()
-	i.owner.reasons[i.remit.Role] = reason
+	i.owner.reasons[i.remit.Role], i.owner.hurries[i.remit.Role] = reason, 0
+	if over, ok := ctx.Deadline(); ok {
+		i.owner.hurries[i.remit.Role] = time.Until(over)
+	}
 	i.owner.mu.Unlock()
 	return i.Stop(ctx, grace)
 }

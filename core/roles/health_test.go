@@ -26,6 +26,11 @@ func TestWhatDoesNotAnswerIsStartedAgain(t *testing.T) {
 		x.expect(t, "app", ready, "")
 		pass(time.Millisecond)
 		x.expect(t, "app", stopping, "it did not answer for 20s")
+		f.mu.Lock()
+		if hurry := f.hurries["app"]; hurry != 2*time.Second {
+			t.Errorf("a process that may not hear is given %s to stop", hurry)
+		}
+		f.mu.Unlock()
 		pass(2 * time.Second)
 		x.expect(t, "app", backoff, "it did not answer for 20s")
 		got := x.of("app").GetLastFailure()

@@ -3,6 +3,7 @@ package roles_test
 import (
 	"context"
 	"errors"
+	goflag "flag"
 	"fmt"
 	"os"
 	"slices"
@@ -114,10 +115,13 @@ func steps(rt *rapid.T) []step {
 // last desired, but for what failed more often than its budget allows, and in the version before where the present one did not come to work; and a
 // shutdown leaves nothing.
 func TestEverythingConverges(t *testing.T) {
-	var ends ends
-	for range 20 { // each is a hundred sequences
-		rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt, &ends) })
+	for flag, value := range map[string]string{"checks": "2000", "seed": seed} {
+		if err := goflag.Set("rapid."+flag, value); err != nil {
+			t.Fatal(err)
+		}
 	}
+	var ends ends
+	rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt, &ends) })
 	if !testing.Short() && (ends.givenUp < 20 || ends.back < 20 || ends.kept < 20) { // a hundred or so of each
 		t.Errorf("%+v: the sequences do not do what they should", ends)
 	}

@@ -98,18 +98,7 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 // add stores a plugin and returns its catalog record.
 func (n *realNode) add(t *testing.T, variant plugintest.Variant) *clusterv1.PluginRecord {
 	t.Helper()
-	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	if _, err := file.Write(executable(t).Bytes(t, variant)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.Seek(0, 0); err != nil {
-		t.Fatal(err)
-	}
-	digest, err := n.store.Import(t.Context(), file)
+	digest, err := n.store.Import(t.Context(), executable(t).Reader(t, variant))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +119,7 @@ func (n *realNode) desire(record *clusterv1.PluginRecord, generation uint64, wha
 // wait returns the state of a role once it is as accept wants.
 func (n *realNode) wait(t *testing.T, name string, accept func(*clusterv1.InstanceStatus) bool) *clusterv1.InstanceStatus {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var found *clusterv1.InstanceStatus
 	_, err := n.Instances().Wait(ctx, func(now roles.Instances) bool {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -71,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestGoesBack(t *testing.T) {
-	for name, fail := range map[string]func(x *fixture){
+	for name, fail := range inorder.Of(map[string]func(x *fixture){
 		"crash":   func(x *fixture) { x.get("app").crash() },
 		"says so": func(x *fixture) { x.get("app").say(rolev1.RoleState_ROLE_STATE_FAILED, "no luck") },
 		"unresponsive": func(x *fixture) {
@@ -82,7 +83,7 @@ func TestGoesBack(t *testing.T) {
 			pass(roles.DefaultProbation - time.Millisecond)
 			x.get("app").crash()
 		},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, newFakes(), func(t *testing.T, x *fixture) {
 				x.desire(of(role("app"), "1"), role("behind", "app"))
@@ -139,7 +140,7 @@ func TestRefusedVersions(t *testing.T) {
 		"protocol":      {&plugin.VersionError{Plugin: "app", Protocol: "role", Theirs: "2", Ours: "1"}, "speaks role"},
 		"launch":        {&plugin.LaunchError{Role: "app", Err: errors.New("made no handshake")}, "made no handshake"},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			f := newFakes()
 			f.refuseVersion = func(version string) error {

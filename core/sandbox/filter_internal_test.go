@@ -7,6 +7,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
@@ -40,10 +41,10 @@ func decide(t *testing.T, filter []unix.SockFilter, architecture, number uint32,
 
 // TestFilter goes through every number there is: which are refused whatever they are asked for is what docs/reference/sandbox.md says.
 func TestFilter(t *testing.T) {
-	for name, p := range map[string]Policy{
+	for name, p := range inorder.Of(map[string]Policy{
 		"confined": {}, "clock": {Remit: remit.Remit{Capabilities: []string{"sys-time"}}}, "ends with core": {EndsWithCore: true},
 		"gives up": {GivesUp: []string{remit.GiveUpProcesses}}, "network": {Remit: remit.Remit{Connect: remit.Ports{Numbers: []uint16{1}}}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			filter, err := filterFor(p)
 			if err != nil {

@@ -12,17 +12,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/core/sandbox"
+	"github.com/reeveproject/reeve/core/usertest"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 const (
-	// roleUser has the roles of the tests where the tests are root, ordinaryUser runs the tests a second time. They are nobody's accounts.
-	roleUser, ordinaryUser = 61310, 61311
 	// coreVariable makes the test program a core that is killed, executableVariable says where the attempts are built.
 	coreVariable, executableVariable = "REEVE_TEST_CORE", "REEVE_TEST_EXECUTABLE"
 )
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(coreVariable) != "" {
 		os.Exit(core())
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaktest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if built.dir != "" {
 			_ = os.RemoveAll(built.dir)
 		}
@@ -76,6 +75,15 @@ func executable(t testing.TB) string {
 	return filepath.Join(built.dir, "attempt")
 }
 
+// roleUser has the roles of the tests where the tests are root.
+var roleUser = sync.OnceValue(func() uint32 {
+	id, err := usertest.Take()
+	if err != nil {
+		panic(err)
+	}
+	return uint32(id)
+})
+
 func root() bool { return os.Geteuid() == 0 }
 
 func needRoot(t testing.TB) {
@@ -104,7 +112,7 @@ func newWorld(t testing.TB) world {
 	w := world{dir: dir, private: filepath.Join(dir, "private"), passage: filepath.Join(dir, "passage"), other: filepath.Join(dir, "other")}
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	if root() {
-		uid, gid = roleUser, roleUser
+		uid, gid = roleUser(), roleUser()
 	}
 	for path, mode := range map[string]os.FileMode{w.private: 0o700, w.passage: 0o755, w.other: 0o777} {
 		if err := os.Mkdir(path, mode); err != nil {
@@ -266,7 +274,7 @@ func listen(t testing.TB, network, address string) net.Listener {
 	return listener
 }
 
-// TestAsOrdinaryUser runs every other test once more, as a user who is nobody in particular.
+// TestAsOrdinaryUser runs other tests once more, as a user who is nobody in particular.
 func TestAsOrdinaryUser(t *testing.T) {
 	needRoot(t)
 	dir := newWorld(t).dir
@@ -281,9 +289,10 @@ func TestAsOrdinaryUser(t *testing.T) {
 			t.Fatalf("%v: %s", err, output)
 		}
 	}
-	command := exec.CommandContext(t.Context(), tests, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.timeout="+(2*time.Minute).String())
+	command := exec.CommandContext(t.Context(), tests, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.timeout=10m", "-test.run="+ordinaryTests)
 	command.Dir = "/"
-	command.Env = []string{executableVariable + "=" + program, "PATH=" + os.Getenv("PATH")}
+	command.Env = []string{executableVariable + "=" + program, "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
+	ordinaryUser := uint32(usertest.New(t))
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}
 	output, err := command.CombinedOutput()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -124,7 +125,7 @@ func loads(t *testing.T, store *seal.Store, want *seal.Configuration) {
 }
 
 func TestSaveAndLoad(t *testing.T) {
-	for name, sealer := range map[string]seal.Sealer{"file": seal.File{}, "chip": &chip{}} {
+	for name, sealer := range inorder.Of(map[string]seal.Sealer{"file": seal.File{}, "chip": &chip{}}) {
 		t.Run(name, func(t *testing.T) {
 			store, path := newStore(t, sealer)
 			if got, err := store.Load(t.Context()); err != nil || got != nil {
@@ -326,7 +327,7 @@ func TestReplace(t *testing.T) {
 
 // Whatever happens to the file, it is an error that names it and says what to do, and the file stays as it is.
 func TestUnreadable(t *testing.T) {
-	for name, sealer := range map[string]seal.Sealer{"file": seal.File{}, "chip": &chip{}} {
+	for name, sealer := range inorder.Of(map[string]seal.Sealer{"file": seal.File{}, "chip": &chip{}}) {
 		t.Run(name, func(t *testing.T) {
 			store, path := newStore(t, sealer)
 			c := configuration(t)

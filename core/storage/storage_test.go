@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/storage"
 )
 
@@ -165,7 +166,7 @@ func TestVolume(t *testing.T) {
 			prepare: func(t *testing.T, s *storage.Storage) { write(t, s.Volume(), `{"version":1,"shape":"round"}`) }, want: "shape",
 		},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, layout(t))
 			if test.prepare != nil {

@@ -2,6 +2,7 @@ package unseal_test
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -19,6 +20,9 @@ import (
 
 // TestNothingIsLost has anything happen to a node in any order. Its volume is formatted once, and the recovery key opens it at the end.
 func TestNothingIsLost(t *testing.T) {
+	if err := flag.Set("rapid.seed", seed); err != nil {
+		t.Fatal(err)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		path, err := os.MkdirTemp(memory(), "unseal")
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/params"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -272,7 +273,7 @@ func TestTPMTrouble(t *testing.T) {
 		"changed": func(f *fakeTPM) { f.register = 9 },
 		"other":   func(f *fakeTPM) { f.id = "B" },
 	}
-	for name, change := range trouble {
+	for name, change := range inorder.Of(trouble) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, directory(t), storage.Fscrypt, true)
 			first := b.up(t)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -155,7 +156,7 @@ func TestStopped(t *testing.T) {
 		}
 	})
 	for name, request := range rotations {
-		for way, goOn := range ways {
+		for way, goOn := range inorder.Of(ways) {
 			t.Run(name+" "+way, func(t *testing.T) {
 				reference := newBench(t, directory(t), storage.LUKS, true)
 				reference.up(t)

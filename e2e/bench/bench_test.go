@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,7 @@ func TestVerdicts(t *testing.T) {
 		}
 		return pairs
 	}
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		result bench.Result
 		value  float64
 		want   bench.Verdict
@@ -107,7 +108,9 @@ func TestVerdicts(t *testing.T) {
 		"could not be had":   {bench.OfError(bench.Result{}, errors.New("why")), 0, bench.Failed},
 		"exactly the reach":  {bench.OfPairs(bench.Result{}, bench.MedianRatio, bench.AtMost(1.4), pairs(11, 12, 13, 14, 15, 16, 17)), 1.4, bench.Met},
 		"a difference below": {bench.OfPairs(bench.Result{}, bench.MedianDifference, bench.AtMost(4), pairs(1, 2, 3, 4, 5, 6, 7)), -6, bench.Met},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		if test.result.Verdict != test.want || test.result.Value != test.value {
 			t.Errorf("%s: %s at %v, want %s at %v", name, test.result.Verdict, test.result.Value, test.want, test.value)
 		}

@@ -5,7 +5,7 @@
 // whether it was refused; wherever it can be seen from outside, their word is not what counts: the core and the victim are the same processes as before, the
 // victim's files and keys are what they were, every write that was acknowledged is there, and the node is Home.
 //
-// As root no row may escape. As an ordinary user all roles share a user ID, and some parts of the sandbox cannot be enforced; the node's status lists them.
+// As root no row may escape, and the gate runs only that; soak runs the ordinary user too. As an ordinary user all roles share a user ID, and some parts of the sandbox cannot be enforced; the node's status lists them.
 // Rows that need one of these are shown as not asserted, with what happened.
 //
 // HOSTILE_ROWS, a regular expression for the IDs of rows, has single rows performed; the table of the last whole run is then left as it is. A process beside the

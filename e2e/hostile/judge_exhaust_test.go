@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 )
@@ -16,18 +15,16 @@ import (
 func (s *scene) exhaust(t *testing.T, row Row) *Outcome {
 	o := &Outcome{}
 	s.refresh(t)
-	done := make(chan struct{})
-	// While it goes on the victim must be able to work.
-	during := &Outcome{}
-	go func() {
-		defer close(done)
-		got, err := s.orderQuietly(row.Role, row.ID, attemptTimeout)
-		o.take(got, err)
-	}()
-	time.Sleep(300 * time.Millisecond)
-	s.askVictim(t, during)
-	<-done
-	o.Escapes = append(o.Escapes, during.Escapes...)
+	pid := s.pidOf(row.Role)
+	order, err := s.place(row.Role, row.ID, nil)
+	var got result
+	if err == nil {
+		s.awaitTaken(row.Role, order, pid)
+		// While it goes on the victim must be able to work.
+		s.askVictim(t, o)
+		got, err = s.await(row.Role, order, pid, attemptTimeout)
+	}
+	o.take(got, err)
 	if progress, err := os.ReadFile(s.cluster.Path("data", "roles", row.Role, "progress")); err == nil && o.Note != "" {
 		o.Note += " at " + string(progress)
 		_ = os.Remove(s.cluster.Path("data", "roles", row.Role, "progress"))
@@ -101,7 +98,7 @@ func (s *scene) fill(t *testing.T, row Row) *Outcome {
 	}
 	s.refresh(t)
 	room, files := free(t, s.disk)
-	got, err := s.orderQuietly(row.Role, row.ID, attemptTimeout)
+	got, err := s.exchange(row.Role, row.ID, s.pidOf(row.Role), nil, attemptTimeout)
 	o.take(got, err)
 	left, leftFiles := free(t, s.disk)
 	o.Note += fmt.Sprintf("; of %d MiB and %d files %d MiB and %d files were left", room>>20, files, left>>20, leftFiles)

@@ -60,11 +60,8 @@ func (s *scene) lie(t *testing.T, row Row) *Outcome {
 	}
 	switch {
 	case strings.HasPrefix(row.ID, "lg-"):
-		began := time.Now()
 		if result := s.cluster.Reeve(t, "logs", s.node, row.Role); result.Code != 0 && !strings.Contains(result.Stderr, "no log") {
 			o.escape("its log cannot be read: %s", shorten(result.Stderr))
-		} else if took := time.Since(began); took > 10*time.Second {
-			o.escape("its log is read in %s", took)
 		}
 		s.boundedLog(o, row.Role)
 	case strings.HasPrefix(row.ID, "mt-"):

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/usertest"
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 )
@@ -18,8 +19,8 @@ var suite struct {
 	programs *build.Programs
 }
 
-// ordinary is a user whom nobody else is, for the tests that run as root.
-var ordinary = &devcluster.User{UID: 61002, GID: 61002}
+// ordinary is a user whom nobody else is, for the tests that run as root; nil if they do not.
+var ordinary *devcluster.User
 
 func TestMain(m *testing.M) {
 	if base := os.Getenv(guardVariable); base != "" {
@@ -46,6 +47,13 @@ func setUp() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	if isRoot() {
+		id, err := usertest.Take()
+		if err != nil {
+			return nil, err
+		}
+		ordinary = &devcluster.User{UID: id, GID: id}
+	}
 	if suite.base, err = os.MkdirTemp("", "rh"); err != nil {
 		return nil, err
 	}
@@ -55,7 +63,7 @@ func setUp() (release func(), err error) {
 	if release, err = startGuard(suite.base); err != nil {
 		return nil, fmt.Errorf("start the guard: %w", err)
 	}
-	suite.programs, err = build.All(context.Background(), workspace, filepath.Join(suite.base, "bin"))
+	suite.programs, err = build.ForTests(context.Background(), workspace, filepath.Join(suite.base, "bin"))
 	return release, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 )
 
@@ -41,48 +42,63 @@ func (s *scene) order(t *testing.T, role, attempt string, arguments map[string]s
 
 // exchange writes an order and waits for its result, or for the end of the process.
 func (s *scene) exchange(role, attempt string, pid int, arguments map[string]string, timeout time.Duration) (got result, err error) {
-	directory := s.cluster.Path("data", "roles", role)
-	name := fmt.Sprintf("%s-%d", attempt, s.orders.Add(1))
-	document, err := json.Marshal(map[string]any{"Attempt": attempt, "Arguments": arguments})
+	name, err := s.place(role, attempt, arguments)
 	if err != nil {
 		return got, err
 	}
-	deadline := time.Now().Add(timeout)
-	if end, ok := s.ctx.Deadline(); ok && end.Before(deadline) {
-		deadline = end
-	}
-	for {
-		temporary := filepath.Join(directory, "orders", "."+name)
-		if err = os.WriteFile(temporary, document, 0o644); err == nil {
-			err = os.Rename(temporary, filepath.Join(directory, "orders", name))
-		}
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			return got, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	for {
-		path := filepath.Join(directory, "results", name)
-		if content, err := os.ReadFile(path); err == nil && json.Unmarshal(content, &got) == nil {
-			return got, os.Remove(path)
-		}
-		if pid != 0 {
-			if p, err := procfs.Read(pid); err != nil || p.Ended() {
-				_ = os.Remove(filepath.Join(directory, "orders", name))
-				return got, errEnded
-			}
-		}
-		if time.Now().After(deadline) {
-			return got, fmt.Errorf("no result within %s", timeout)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return s.await(role, name, pid, timeout)
 }
 
-// orderQuietly is order with the usual arguments none, for goroutines beside the test's own.
-func (s *scene) orderQuietly(role, attempt string, timeout time.Duration) (result, error) {
-	return s.exchange(role, attempt, s.pidOf(role), nil, timeout)
+// place writes an order, and returns its name. A role that has just been started makes the directory of its orders a moment later.
+func (s *scene) place(role, attempt string, arguments map[string]string) (name string, err error) {
+	directory := s.cluster.Path("data", "roles", role, "orders")
+	name = fmt.Sprintf("%s-%d", attempt, s.orders.Add(1))
+	document, err := json.Marshal(map[string]any{"Attempt": attempt, "Arguments": arguments})
+	if err != nil {
+		return "", err
+	}
+	eventually.Try(s.ctx, patience, orderStep, func() (bool, string) {
+		temporary := filepath.Join(directory, "."+name)
+		if err = os.WriteFile(temporary, document, 0o644); err == nil {
+			err = os.Rename(temporary, filepath.Join(directory, name))
+		}
+		return err == nil, ""
+	})
+	return name, err
+}
+
+// awaitTaken waits until the role has begun with an order, or has ended.
+func (s *scene) awaitTaken(role, name string, pid int) {
+	eventually.Try(s.ctx, patience, orderStep, func() (bool, string) {
+		_, err := os.Stat(s.cluster.Path("data", "roles", role, "orders", name))
+		return err != nil || ended(pid), ""
+	})
+}
+
+// await waits for the result of an order, or for the end of the process.
+func (s *scene) await(role, name string, pid int, timeout time.Duration) (got result, err error) {
+	path := s.cluster.Path("data", "roles", role, "results", name)
+	err = fmt.Errorf("no result within %s", timeout)
+	eventually.Try(s.ctx, timeout, orderStep, func() (bool, string) {
+		// The role may end right after it has written its result.
+		over := pid != 0 && ended(pid)
+		if content, readErr := os.ReadFile(path); readErr == nil && json.Unmarshal(content, &got) == nil {
+			err = os.Remove(path)
+			return true, ""
+		}
+		if over {
+			_ = os.Remove(s.cluster.Path("data", "roles", role, "orders", name))
+			err = errEnded
+		}
+		return over, ""
+	})
+	return got, err
+}
+
+// orderStep is the pause between two looks at an order.
+const orderStep = 10 * time.Millisecond
+
+func ended(pid int) bool {
+	p, err := procfs.Read(pid)
+	return err != nil || p.Ended()
 }

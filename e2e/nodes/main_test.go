@@ -15,9 +15,12 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/suite"
 )
 
-var shared = suite.Suite{Ordinary: &devcluster.User{UID: 61008, GID: 61008}}
+var shared suite.Suite
 
 func TestMain(m *testing.M) { shared.Main(m, "../..", "rn") }
+
+// patience only turns a hang into a failure.
+const patience = 2 * time.Minute
 
 // node is one of those that `reeve node list -o json` shows.
 type node struct {
@@ -81,7 +84,7 @@ func (n node) String() string {
 // list returns the nodes of the cluster as the command line shows them, asked at one node's directory.
 func list(t *testing.T, c *devcluster.Cluster, directory string) ([]node, string) {
 	t.Helper()
-	result := c.StartAlone(t, "node", "list", "-o", "json", "--dir", directory).Wait(t, time.Minute)
+	result := c.StartAlone(t, "node", "list", "-o", "json", "--dir", directory).Wait(t, patience)
 	if result.Code != 0 {
 		return nil, result.String()
 	}
@@ -109,7 +112,7 @@ func directoryOf(c *devcluster.Cluster, number int) string {
 // idOf is the ID of the node with a number.
 func idOf(t *testing.T, c *devcluster.Cluster, number int) string {
 	t.Helper()
-	result := c.StartAlone(t, "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, time.Minute)
+	result := c.StartAlone(t, "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, patience)
 	status, err := devcluster.ParseStatus(result.Stdout)
 	if err != nil || result.Code != 0 {
 		t.Fatalf("%v: %s", err, result)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
@@ -32,19 +31,19 @@ func TestApproval(t *testing.T) {
 	state, run := filepath.Join(c.Directory, "nodes", "2"), filepath.Join(c.Home, "r2")
 	parameters := filepath.Join(state, "reeved.yaml")
 	if result := c.StartAlone(t, "init", "--join", file, "--file", parameters, "--state", state, "--run", run, "--address", "127.0.0.2", "--api-listen", "127.0.0.2:0",
-		"--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, time.Minute); result.Code != 0 {
+		"--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
 	}
 	core := startCore(t, c, parameters)
 	socket := filepath.Join(run, "node.sock")
 	var id string
-	eventually.True(t, 30*time.Second, "the machine waits for approval", func() (bool, string) {
-		result := c.StartAlone(t, "status", "-o", "json", "--socket", socket).Wait(t, time.Minute)
+	eventually.True(t, patience, "the machine waits for approval", func() (bool, string) {
+		result := c.StartAlone(t, "status", "-o", "json", "--socket", socket).Wait(t, patience)
 		status, err := devcluster.ParseStatus(result.Stdout)
 		id = status.Node.ID
 		return err == nil && status.Membership.State == "Foreign" && strings.Contains(status.Membership.Reason, "reeve node approve "+id), result.String()
 	})
-	waiting := await(t, c, 1, 10*time.Second, "the cluster lists it", func(nodes []node) bool { return by(nodes, id).State == "New" })
+	waiting := await(t, c, 1, patience, "the cluster lists it", func(nodes []node) bool { return by(nodes, id).State == "New" })
 	if node := by(waiting, id); node.Labels["rack"] != "7" || len(node.Assigned) != 0 {
 		t.Errorf("it has roles before it is approved, or not the labels of its ticket: %v, %v", node, node.Labels)
 	}
@@ -54,7 +53,7 @@ func TestApproval(t *testing.T) {
 	<-core.Done()
 	core = startCore(t, c, parameters)
 	c.MustReeve(t, "node", "approve", id, "--yes")
-	await(t, c, 1, time.Minute, "the node is Up, with the role that it asked for", func(nodes []node) bool {
+	await(t, c, 1, patience, "the node is Up, with the role that it asked for", func(nodes []node) bool {
 		node := by(nodes, id)
 		return len(nodes) == 2 && node.State == "Up" && node.Healthy && node.has("hostsfile")
 	})
@@ -62,12 +61,12 @@ func TestApproval(t *testing.T) {
 	// The ticket is spent.
 	other := filepath.Join(c.Directory, "nodes", "3")
 	if result := c.StartAlone(t, "init", "--join", file, "--file", filepath.Join(other, "reeved.yaml"), "--state", other, "--run", filepath.Join(c.Home, "r3"), "--address", "127.0.0.3",
-		"--api-listen", "127.0.0.3:0").Wait(t, time.Minute); result.Code != 0 {
+		"--api-listen", "127.0.0.3:0").Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
 	}
 	late := startCore(t, c, filepath.Join(other, "reeved.yaml"))
-	eventually.True(t, 30*time.Second, "the second machine is refused", func() (bool, string) {
-		result := c.StartAlone(t, "status", "-o", "json", "--socket", filepath.Join(c.Home, "r3", "node.sock")).Wait(t, time.Minute)
+	eventually.True(t, patience, "the second machine is refused", func() (bool, string) {
+		result := c.StartAlone(t, "status", "-o", "json", "--socket", filepath.Join(c.Home, "r3", "node.sock")).Wait(t, patience)
 		status, err := devcluster.ParseStatus(result.Stdout)
 		return err == nil && strings.Contains(status.Membership.Reason, "ticket"), result.String()
 	})
@@ -76,7 +75,7 @@ func TestApproval(t *testing.T) {
 	}
 	for _, running := range []*devcluster.Running{late, core} {
 		running.Signal(t, 15)
-		if result := running.Wait(t, time.Minute); result.Code != 0 {
+		if result := running.Wait(t, patience); result.Code != 0 {
 			t.Error(result)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
@@ -14,7 +13,7 @@ import (
 // at returns the status of the node with a number, as its own socket tells it.
 func at(t *testing.T, c *devcluster.Cluster, number int) (devcluster.Status, string) {
 	t.Helper()
-	result := c.StartAlone(t, "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, time.Minute)
+	result := c.StartAlone(t, "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, patience)
 	status, err := devcluster.ParseStatus(result.Stdout)
 	if err != nil || result.Code != 0 {
 		return devcluster.Status{}, result.String()
@@ -25,7 +24,7 @@ func at(t *testing.T, c *devcluster.Cluster, number int) (devcluster.Status, str
 // awaitStatus waits until the node with a number says that it is as it should be.
 func awaitStatus(t *testing.T, c *devcluster.Cluster, number int, what string, as func(devcluster.Status) bool) {
 	t.Helper()
-	eventually.True(t, time.Minute, what, func() (bool, string) {
+	eventually.True(t, patience, what, func() (bool, string) {
 		status, seen := at(t, c, number)
 		return as(status), seen
 	})
@@ -38,7 +37,7 @@ func TestTheClusterOpensVolumes(t *testing.T) {
 	}
 	c := shared.Cluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--volume", "fscrypt", "--detach")
-	await(t, c, 1, time.Minute, "two nodes", allReady(2))
+	await(t, c, 1, patience, "two nodes", allReady(2))
 	// The store has to be there without the node.
 	second := idOf(t, c, 2)
 	c.MustReeve(t, "node", "role", "remove", second, "curator")
@@ -51,7 +50,7 @@ func TestTheClusterOpensVolumes(t *testing.T) {
 		return status.Storage.Source("cluster").State == "Used" && status.Up("hostsfile")
 	})
 	c.MustReeve(t, "policy", "set", "cuk-sources=recovery")
-	await(t, c, 1, time.Minute, "the node is well", func(nodes []node) bool { return by(nodes, second).Healthy })
+	await(t, c, 1, patience, "the node is well", func(nodes []node) bool { return by(nodes, second).Healthy })
 	core.Signal(t, 15)
 	<-core.Done()
 
@@ -68,7 +67,7 @@ func TestTheClusterOpensVolumes(t *testing.T) {
 func TestARestoredDisk(t *testing.T) {
 	c := shared.OrdinaryCluster(t)
 	c.MustReeve(t, "dev", "up", "--nodes", "2", "--detach")
-	await(t, c, 1, time.Minute, "two nodes", allReady(2))
+	await(t, c, 1, patience, "two nodes", allReady(2))
 	second := idOf(t, c, 2)
 	c.MustReeve(t, "node", "role", "remove", second, "curator")
 	c.MustReeve(t, "node", "role", "remove", second, "consensus")
@@ -87,7 +86,7 @@ func TestARestoredDisk(t *testing.T) {
 	}
 	for range 2 {
 		c.MustReeve(t, "dev", "up", "--detach")
-		await(t, c, 1, time.Minute, "the node is there", home)
+		await(t, c, 1, patience, "the node is there", home)
 		c.MustReeve(t, "dev", "down", "--node", "2")
 	}
 	for _, name := range []string{"system", "data"} {
@@ -102,10 +101,10 @@ func TestARestoredDisk(t *testing.T) {
 	awaitStatus(t, c, 2, "the copy knows that it is one", func(status devcluster.Status) bool {
 		return status.Membership.State == "Split" && strings.Contains(status.Membership.Reason, "reeve node accept "+second)
 	})
-	await(t, c, 1, time.Minute, "the cluster says so", func(nodes []node) bool { return by(nodes, second).Problem != "" })
+	await(t, c, 1, patience, "the cluster says so", func(nodes []node) bool { return by(nodes, second).Problem != "" })
 
 	c.MustReeve(t, "node", "accept", second)
-	await(t, c, 1, time.Minute, "the copy is the node", home)
+	await(t, c, 1, patience, "the copy is the node", home)
 	core.Signal(t, 15)
 	<-core.Done()
 }

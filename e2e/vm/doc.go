@@ -1,7 +1,7 @@
 // Package vm tests Reeve on real machines: with LUKS2, a TPM, pure cgroup v2, clocks that are wrong, and boots that are boots. qemu emulates them, without KVM,
 // so that the tests run wherever its program does, as any user.
 //
-// `make vm-test` runs them, and so does `make test`. They need Debian's packages qemu-system-x86, swtpm, cryptsetup-bin, e2fsprogs and busybox-static on a machine
+// `make vm-test` runs them, and so does `make soak`. They need Debian's packages qemu-system-x86, swtpm, cryptsetup-bin, e2fsprogs and busybox-static on a machine
 // of the architecture amd64, and get Debian's kernel for virtual machines with apt-get, without installing it (var/vm keeps it). What is missing is said by the tests
 // that are then skipped.
 //

@@ -14,7 +14,6 @@ require (
 	github.com/reeveproject/reeve/sdk/consensus v0.0.0
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
-	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 )
 
@@ -32,6 +31,7 @@ require (
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/reeveproject/reeve/proto v0.0.0 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect

@@ -18,10 +18,10 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asPlugin) != "" {
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 // memory is a store of one key.
@@ -211,7 +211,7 @@ func launch(t *testing.T) *roletest.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return roletest.Launch(t, executable, asPlugin+"=1")
+	return roletest.Launch(t, executable, asPlugin+"=1", "GORACE=atexit_sleep_ms=10")
 }
 
 // The role serves, with an error that says why, though the store is away, and ends in order.
@@ -225,7 +225,7 @@ func TestStoreIsAway(t *testing.T) {
 	if len(now.GetEndpoints()) != 1 || now.GetEndpoints()[0].GetName() != "http" {
 		t.Fatalf("endpoints %v", now.GetEndpoints())
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute}
 	response, err := client.Get(now.GetEndpoints()[0].GetAddress())
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestStoreIsAway(t *testing.T) {
 	if got := process.Metrics(); !strings.Contains(got, "\nlighthouse_unanswered_total 1\n") || strings.Contains(got, "lighthouse_count ") {
 		t.Errorf("metrics: %s", got)
 	}
-	if err := process.Stop(10 * time.Second); err != nil {
+	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
 	if code := process.Exit(); code != 0 {

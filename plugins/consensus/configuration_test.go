@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 func TestConfiguration(t *testing.T) {
 	for _, c := range []struct {

@@ -3,12 +3,11 @@ package main
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // The curator must take its own plugin into the catalog.
 func TestManifest(t *testing.T) {

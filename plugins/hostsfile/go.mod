@@ -10,7 +10,6 @@ require (
 	github.com/hashicorp/go-hclog v1.6.3
 	github.com/reeveproject/reeve/proto v0.0.0
 	github.com/reeveproject/reeve/sdk v0.0.0
-	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	pgregory.net/rapid v1.3.0
@@ -25,6 +24,7 @@ require (
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.19 // indirect
 	github.com/oklog/run v1.1.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/hostsfile/keeper"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asPlugin) != "" {
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 func launch(t *testing.T) *roletest.Process {
@@ -33,7 +33,7 @@ func launch(t *testing.T) *roletest.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return roletest.Launch(t, executable, asPlugin+"=1")
+	return roletest.Launch(t, executable, asPlugin+"=1", "GORACE=atexit_sleep_ms=10")
 }
 
 func directory(address string) *hostv1.Directory {
@@ -68,7 +68,7 @@ func TestHostsfile(t *testing.T) {
 		t.Errorf("the file holds %q", got)
 	}
 
-	if err := process.Stop(10 * time.Second); err != nil {
+	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
 	if code := process.Exit(); code != 0 {
@@ -108,7 +108,7 @@ func TestAddressesChange(t *testing.T) {
 // await waits for what the role does without telling of it.
 func await(t *testing.T, condition func() (bool, string)) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		ok, now := condition()
 		if ok {

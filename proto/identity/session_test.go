@@ -224,16 +224,10 @@ func TestVerifySession(t *testing.T) {
 
 // FuzzSessionOf reads what anybody may show in a handshake: what is taken for a session is written as the very name that was read.
 func FuzzSessionOf(f *testing.F) {
-	ca := newAuthority(f, nil)
-	for _, session := range []identity.Session{{Operator: "alice", ID: operatorID, Ends: ends}, {ID: operatorID, Ends: ends}} {
-		f.Add(ca.issue(f, session, nil).Raw)
-	}
-	f.Add(ca.certificate.Raw)
-	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, der []byte) {
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {
-			t.Skip()
+			return
 		}
 		session, err := identity.SessionOf(certificate)
 		if err != nil {

@@ -2,6 +2,7 @@ package remit_test
 
 import (
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -142,7 +143,7 @@ func TestKept(t *testing.T) {
 	}
 	standard, own := grant(remit.ReplaceFile, "path", "/etc/hosts"), grant(remit.ReplaceFile, "path", "/srv/hosts")
 	other, port := grant(remit.ReplaceFile, "path", "/etc/other"), grant(remit.Listen, "port", "80")
-	for name, c := range map[string]struct {
+	tests := map[string]struct {
 		runs, other   *rolev1.Manifest
 		user, want    string
 		granted, kept []*rolev1.Grant
@@ -154,7 +155,9 @@ func TestKept(t *testing.T) {
 		"another default":          {manifest("", standard), manifest("", other), "", "", []*rolev1.Grant{standard}, nil},
 		"withdrawn":                {manifest("a", standard), manifest("a", standard), "", "", nil, nil},
 		"another user":             {manifest("a", port), manifest("b", port), "a", "", []*rolev1.Grant{port}, []*rolev1.Grant{port}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		c := tests[name]
 		t.Run(name, func(t *testing.T) {
 			granted := []*clusterv1.RoleGrants{{Role: "a", ConsensusUser: c.user, Grants: c.granted}}
 			want := []*clusterv1.RoleGrants{{Role: "a", ConsensusUser: c.want, Grants: c.kept}}

@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // patience is how long the tests wait for what should take milliseconds.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func shortly(t *testing.T) context.Context {
 	t.Helper()

@@ -9,12 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 func TestGet(t *testing.T) {
 	var value event.Value[int]

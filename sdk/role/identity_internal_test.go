@@ -2,6 +2,7 @@ package role
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,8 +11,15 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -133,6 +141,85 @@ func TestRenewalsSpread(t *testing.T) {
 	if spread := last.Sub(first); spread < 8*time.Minute || last.Sub(now) >= 41*time.Minute {
 		t.Errorf("200 renewals are spread over %s, up to %s after the SVID was given", spread, last.Sub(now))
 	}
+}
+
+// issuer is a core that gives SVIDs of one hour, unless it is away.
+type issuer struct {
+	hostv1.HostServiceClient
+	ca     *x509.Certificate
+	key    *ecdsa.PrivateKey
+	away   atomic.Bool
+	issued []time.Time
+}
+
+func (i *issuer) IssueSVID(_ context.Context, request *hostv1.IssueSVIDRequest, _ ...grpc.CallOption) (*hostv1.IssueSVIDResponse, error) {
+	if i.away.Load() {
+		return nil, status.Error(codes.Unavailable, "no curator")
+	}
+	asked, err := x509.ParseCertificateRequest(request.GetCertificateRequest())
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	i.issued = append(i.issued, now)
+	id, _ := url.Parse(testID) // it is well formed
+	leaf, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour), URIs: []*url.URL{id},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, i.ca, asked.PublicKey, i.key)
+	return &hostv1.IssueSVIDResponse{Svid: [][]byte{leaf}}, err
+}
+
+// There is a good SVID at every time, although each lasts an hour only. Without a curator the last one is used until it expires, and with a curator there is
+// one again within seconds.
+func TestRenewalIsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := testKey(t)
+		root := signed(t, key, &x509.Certificate{
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(1000 * time.Hour), URIs: uris(t, "spiffe://test.reeve"),
+		})
+		trust, err := trustOf(&hostv1.WatchTrustResponse{TrustDomain: "test.reeve", CaCertificates: [][]byte{root}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core := &issuer{ca: trust.signs, key: key}
+		host := &Host{request: &rolev1.StartRequest{NodeId: "reeve-01", Role: "lighthouse"}, log: hclog.NewNullLogger(), client: core, ctx: t.Context()}
+		p := &host.prover
+		p.host = host
+		p.trust.Set(trust)
+		go p.run()
+		good := func() bool {
+			synctest.Wait()
+			now, _ := p.svid.Get()
+			return now.good(time.Now())
+		}
+		for minute := range 6 * 60 {
+			if !good() {
+				t.Fatalf("there is no good SVID after %d min", minute)
+			}
+			time.Sleep(time.Minute)
+		}
+		for n, at := range core.issued[1:] {
+			if after := at.Sub(core.issued[n]); after < 29*time.Minute || after > 41*time.Minute {
+				t.Errorf("the SVID %d was renewed after %s", n, after)
+			}
+		}
+		core.away.Store(true)
+		last, _ := p.svid.Get()
+		time.Sleep(time.Until(last.certificate.Leaf.NotAfter) - time.Second)
+		if !good() {
+			t.Error("the last SVID is not used until it expires")
+		}
+		time.Sleep(10 * time.Minute)
+		if good() {
+			t.Error("an SVID is good that has expired")
+		}
+		core.away.Store(false)
+		time.Sleep(maxRetryWithout)
+		if !good() {
+			t.Errorf("there is no SVID %s after the core is back", maxRetryWithout)
+		}
+	})
 }
 
 // Every answer but one is a refusal, also one of a later version.

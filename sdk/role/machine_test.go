@@ -39,16 +39,19 @@ func machine(ctx context.Context, host *role.Host) error {
 
 func TestMachine(t *testing.T) {
 	const grants = "[{set-hostname map[path:/etc/hostname]} {set-machine-id map[path:/etc/machine-id]}]"
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
+		name                string
 		prepare             func(*roletest.Host)
 		want                map[string]string
 		hostname, machineID string
 	}{
-		"not granted": {
+		{
+			"not granted",
 			func(*roletest.Host) {},
 			map[string]string{"hostname 0": "false falsenot granted", "machine-id 0": "false falsenot granted", "grants": "[]"}, "", "",
 		},
-		"granted": {
+		{
+			"granted",
 			func(host *roletest.Host) {
 				host.GrantHostname("old")
 				host.GrantMachineID("")
@@ -56,7 +59,8 @@ func TestMachine(t *testing.T) {
 			map[string]string{"hostname 0": "true false", "hostname 1": "false false", "machine-id 0": "true false", "machine-id 1": "false false", "grants": grants},
 			"new", "0123456789abcdef0123456789abcdef",
 		},
-		"another ID": {
+		{
+			"another ID",
 			func(host *roletest.Host) {
 				host.GrantHostname("new")
 				host.GrantMachineID("f")
@@ -64,7 +68,7 @@ func TestMachine(t *testing.T) {
 			map[string]string{"hostname 0": "false false", "machine-id 0": "false falseother ID", "grants": grants}, "new", "f",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			host := roletest.NewHost(t)
 			test.prepare(host)
 			now := start(t, host, "probe", `{"do": "machine"}`).AwaitReady()

@@ -58,7 +58,7 @@ func helper(t *testing.T, kind string, process *roletest.Process) *exec.Cmd {
 		t.Fatal(err)
 	}
 	command := exec.Command(executable)
-	command.Env = []string{asPlugin + "=" + kind, socketVariable + "=" + strings.TrimPrefix(process.Conn().Target(), "unix:")}
+	command.Env = []string{asPlugin + "=" + kind, socketVariable + "=" + strings.TrimPrefix(process.Conn().Target(), "unix:"), withoutPause}
 	return command
 }
 

@@ -10,15 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
 // The test's binary is also the plugin that the tests launch, if this environment variable says which.
 const asPlugin = "REEVE_TEST_PLUGIN"
+
+// withoutPause keeps a process that the race detector watches from sleeping for a second when it ends. Its environment is not that of the tests.
+const withoutPause = "GORACE=atexit_sleep_ms=10"
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(asPlugin) {
@@ -33,7 +36,7 @@ func TestMain(m *testing.M) {
 	case "stranger":
 		beStranger()
 	default:
-		goleak.VerifyTestMain(m)
+		leaktest.VerifyTestMain(m)
 		return
 	}
 	panic("Serve returned")

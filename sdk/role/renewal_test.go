@@ -3,6 +3,7 @@ package role_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -24,36 +25,21 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// SVIDs are renewed while connections are in use: nothing breaks, and new connections come about all the time, beyond the end of the first SVIDs.
+// SVIDs are renewed while connections are in use: nothing breaks, and new connections come about all the time.
 func TestRenewalUnderTraffic(t *testing.T) {
-	t.Parallel()
 	cluster := roletest.NewCluster(t, 2)
-	cluster.Authority().SetLifetime(9 * time.Second)
 	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
 	echo(t, listen(t, server))
 	conn := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
-	began := time.Now()
-	for cluster.Authority().Issued() < 4 {
-		if err := echoes(conn); err != nil {
-			t.Fatalf("the connection broke %s after it was made, before both SVIDs were renewed: %v", time.Since(began), err)
+	for range 5 {
+		serverRenewed, clientRenewed := role.RenewNow(server), role.RenewNow(client)
+		for renewed := false; !renewed; {
+			renewed = serverRenewed() && clientRenewed() // once more after that
+			mustEcho(t, conn)
+			fresh := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+			mustEcho(t, fresh)
+			_ = fresh.Close()
 		}
-		fresh := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
-		mustEcho(t, fresh)
-		_ = fresh.Close()
-		time.Sleep(10 * time.Millisecond)
-	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("the SVIDs were renewed after %s only", took)
-	}
-	mustEcho(t, conn)
-	for time.Since(began) < 10*time.Second {
-		fresh := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
-		mustEcho(t, fresh)
-		_ = fresh.Close()
-		time.Sleep(50 * time.Millisecond)
-	}
-	if issued := cluster.Authority().Issued(); issued > 8 {
-		t.Errorf("%d SVIDs were issued", issued)
 	}
 }
 
@@ -64,17 +50,39 @@ func TestExpiry(t *testing.T) {
 	cluster.Authority().SetLifetime(4 * time.Second)
 	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
 	echo(t, listen(t, server))
-	conn := dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "")
+	connect := func() (conn net.Conn, err error) {
+		if conn, err = client.Dial(within(t, soon), "lighthouse", cluster.Host(0).NodeID(), ""); err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+	var conn net.Conn
+	// On a busy machine an SVID may expire between the moment when it is looked at and the one when it is shown.
+	await(t, "a connection", func() (ok bool) {
+		var err error
+		conn, err = connect()
+		return err == nil && echoes(conn) == nil
+	})
 	cluster.Host(0).Split()
 	cluster.Host(1).Split()
-	await(t, "an attempt to renew", func() bool { return cluster.Host(1).Calls("IssueSVID") > 1 && cluster.Host(0).Calls("IssueSVID") > 1 })
-	mustEcho(t, conn)
-	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), ""))
-	mustEnd(t, conn, soon)
-	if _, err := client.Dial(within(t, 50*time.Millisecond), "lighthouse", cluster.Host(0).NodeID(), ""); !errors.Is(err, role.ErrNoIdentity) ||
-		!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no curator") {
+	mustEnd(t, conn)
+	if expires := role.Expires(conn); time.Now().Before(expires) {
+		t.Errorf("the connection ended %s before the SVIDs expired", time.Until(expires))
+	}
+	await(t, "attempts to renew", func() bool { return cluster.Host(1).Calls("IssueSVID") > 1 && cluster.Host(0).Calls("IssueSVID") > 1 })
+	// The server's SVID may have expired before the client's.
+	var err error
+	await(t, "the end of the client's SVID", func() bool {
+		var conn net.Conn
+		if conn, err = client.Dial(within(t, 50*time.Millisecond), "lighthouse", cluster.Host(0).NodeID(), ""); err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, role.ErrNoIdentity)
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no curator") {
 		t.Errorf("got: %v", err)
 	}
+	cluster.Authority().SetLifetime(time.Hour)
 	cluster.Host(0).Rejoin()
 	cluster.Host(1).Rejoin()
 	mustEcho(t, dial(t, client, "lighthouse", cluster.Host(0).NodeID(), ""))
@@ -131,7 +139,7 @@ func TestRotation(t *testing.T) {
 	cluster.Authority().Retire()
 	// Whoever has an SVID of the old CA is given another one at once, and what was made by the old ones ends.
 	await(t, "new SVIDs", func() bool { return cluster.Authority().Issued() == before+2 })
-	mustEnd(t, conn, soon)
+	mustEnd(t, conn)
 	for _, host := range []*role.Host{early, late} {
 		await(t, "connections by the new CA", func() bool {
 			fresh, err := host.Dial(ctx, "lighthouse", node, "")
@@ -161,5 +169,5 @@ func TestCoreIsAway(t *testing.T) {
 	}
 	mustEcho(t, conn)
 	cluster.Remove(cluster.Host(0))
-	mustEnd(t, conn, soon)
+	mustEnd(t, conn)
 }

@@ -24,7 +24,7 @@ func launch(t *testing.T, plugin string) *roletest.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return roletest.Launch(t, executable, asPlugin+"="+plugin)
+	return roletest.Launch(t, executable, asPlugin+"="+plugin, withoutPause)
 }
 
 func start(t *testing.T, host *roletest.Host, role, configuration string) *roletest.Process {
@@ -65,7 +65,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("got %v, want %v", got.GetManifest(), want)
 		}
 	}
-	if err := process.Stop(time.Second); err != nil {
+	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
 	wantExit(t, process, 0)
@@ -77,7 +77,7 @@ func TestHello(t *testing.T) {
 		t.Fatal(err)
 	}
 	process.AwaitReady()
-	if err := process.Stop(10 * time.Second); err != nil {
+	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
 	process.AwaitStopped()
@@ -190,17 +190,18 @@ func TestWhatARoleIsTold(t *testing.T) {
 }
 
 func TestLargeConfiguration(t *testing.T) {
-	process := start(t, roletest.NewHost(t), "probe", `{"filler": ["`+strings.Repeat("x", 5<<20)+`"]}`)
+	process := start(t, roletest.NewHost(t), "probe", `{"filler": []}`+strings.Repeat(" ", 5<<20))
 	process.AwaitReady()
 }
 
 func TestRunThatEndsEarlyHasFailed(t *testing.T) {
-	for do, reason := range map[string]string{
-		"return": "the role ended without being asked to",
-		"fail":   "no \uFFFD luck",
-		"panic":  "panic: out of luck",
-		"goexit": "the role's goroutine was ended by runtime.Goexit",
+	for _, test := range []struct{ do, reason string }{
+		{"return", "the role ended without being asked to"},
+		{"fail", "no \uFFFD luck"},
+		{"panic", "panic: out of luck"},
+		{"goexit", "the role's goroutine was ended by runtime.Goexit"},
 	} {
+		do, reason := test.do, test.reason
 		t.Run(do, func(t *testing.T) {
 			process := start(t, roletest.NewHost(t), "probe", fmt.Sprintf(`{"do": %q}`, do))
 			if now := process.AwaitFailed(); now.GetReason() != reason {
@@ -228,7 +229,7 @@ func TestStop(t *testing.T) {
 		host.SetFile(file, []byte("dirty"))
 		process := start(t, host, "probe", `{"do": "clean"}`)
 		process.AwaitReady()
-		if err := process.Stop(20 * time.Second); err != nil {
+		if err := process.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 		process.AwaitStopped()
@@ -240,7 +241,7 @@ func TestStop(t *testing.T) {
 	t.Run("an error at the end", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", `{"do": "fail-late"}`)
 		process.AwaitReady()
-		if err := process.Stop(20 * time.Second); err != nil {
+		if err := process.Stop(time.Minute); err != nil {
 			t.Error(err)
 		}
 		if now := process.AwaitStopped(); now.GetReason() != "could not clean up" {
@@ -331,7 +332,7 @@ func TestHostIsFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	process.Await("following again", seen(3))
-	if err := process.Stop(10 * time.Second); err != nil {
+	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}
 	wantExit(t, process, 0)
@@ -370,7 +371,7 @@ func TestStartedByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		command := exec.Command(executable)
-		command.Env = []string{asPlugin + "=" + plugin}
+		command.Env = []string{asPlugin + "=" + plugin, withoutPause}
 		output, err := command.CombinedOutput()
 		if command.ProcessState.ExitCode() != 1 {
 			t.Errorf("%s: want exit status 1: %v", plugin, err)

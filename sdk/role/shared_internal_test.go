@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -83,8 +84,8 @@ func TestWhoAsksMeanwhileGetsTheSameResult(t *testing.T) {
 
 // The result of a run that nobody waited for, and that was therefore told to end, is nobody's.
 func TestAnAbandonedRunIsNotRunBesideAnother(t *testing.T) {
-	for name, obeys := range map[string]bool{"it obeys": true, "it does not": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		t.Run(fmt.Sprint("it obeys: ", obeys), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, end := newScripted()
 				defer end()

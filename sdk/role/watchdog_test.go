@@ -108,16 +108,18 @@ func startWatched(t *testing.T, configuration string) *roletest.Process {
 }
 
 func TestCheckHealthAndMetrics(t *testing.T) {
-	for do, want := range map[string]struct {
+	for _, want := range []struct {
+		do      string
 		code    codes.Code
 		message string
 	}{
-		"nothing":        {codes.OK, ""},
-		"fail":           {codes.Unknown, "no \uFFFD luck"},
-		"fail at length": {codes.Unknown, strings.Repeat("ö", limits.Reason/2)},
-		"panic":          {codes.Unknown, "panic: out of luck"},
-		"goexit":         {codes.Unknown, "was ended by runtime.Goexit"},
+		{"nothing", codes.OK, ""},
+		{"fail", codes.Unknown, "no \uFFFD luck"},
+		{"fail at length", codes.Unknown, strings.Repeat("ö", limits.Reason/2)},
+		{"panic", codes.Unknown, "panic: out of luck"},
+		{"goexit", codes.Unknown, "was ended by runtime.Goexit"},
 	} {
+		do := want.do
 		t.Run(do, func(t *testing.T) {
 			process := startWatched(t, fmt.Sprintf(`{"health": %q, "metrics": %q}`, do, do))
 			for range 2 {
@@ -133,7 +135,7 @@ func TestCheckHealthAndMetrics(t *testing.T) {
 			if do == "panic" && !strings.Contains(process.Log(), "watchdog_test.go") {
 				t.Errorf("the log does not say where the panic was:\n%s", process.Log())
 			}
-			if err := process.Stop(10 * time.Second); err != nil {
+			if err := process.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
 			wantExit(t, process, 0)
@@ -172,7 +174,12 @@ func TestQuestionsThatAreNotAnswered(t *testing.T) {
 	for _, do := range []string{"hang", "stay"} {
 		t.Run(do, func(t *testing.T) {
 			process := startWatched(t, fmt.Sprintf(`{"health": %q, "metrics": %q}`, do, do))
-			for range 3 {
+			// A busy plugin may not have begun to answer when nobody waits any more: it is asked until it was told to end.
+			told := func() bool {
+				now, _ := process.Status().Get()
+				return do != "hang" || now.GetValues()["told"] == "to end"
+			}
+			for n := 0; n < 3 || !told(); n++ {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				_, err := process.Service().CheckHealth(ctx, &rolev1.CheckHealthRequest{})
 				wantCode(t, "CheckHealth", err, codes.DeadlineExceeded)
@@ -180,13 +187,10 @@ func TestQuestionsThatAreNotAnswered(t *testing.T) {
 				wantCode(t, "GetMetrics", err, codes.DeadlineExceeded)
 				cancel()
 			}
-			if do == "hang" {
-				process.Await("told to end", func(now *rolev1.WatchResponse) bool { return now.GetValues()["told"] == "to end" })
-			}
 			if _, err := process.Service().Describe(t.Context(), &rolev1.DescribeRequest{}); err != nil {
 				t.Error(err)
 			}
-			if err := process.Stop(10 * time.Second); err != nil {
+			if err := process.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
 			process.AwaitStopped()

@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/role"
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // What an author writes to test what goes between two instances.
 func TestTwoInstances(t *testing.T) {
@@ -39,7 +38,7 @@ func TestTwoInstances(t *testing.T) {
 
 // Every cluster is one of its own, and a host tells what the role on it tells.
 func TestCluster(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cluster, other := roletest.NewCluster(t, 3), roletest.NewCluster(t, 1)
 	seen := make(map[string]bool)

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Process is a launched plugin.
 type Process struct {

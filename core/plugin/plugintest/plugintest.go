@@ -5,11 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,7 +129,15 @@ func InSlot(slot []byte) []byte {
 }
 
 // Executable is a built test plugin.
-type Executable struct{ path string }
+type Executable struct {
+	path string
+	// read reads it, once.
+	read func() (program, error)
+}
+
+func executable(path string) *Executable {
+	return &Executable{path: path, read: sync.OnceValues(func() (program, error) { return read(path) })}
+}
 
 // ExecutableVariable names the environment variable by which a test that runs itself again hands its executable on.
 const ExecutableVariable = "REEVE_TEST_PLUGIN"
@@ -134,7 +146,7 @@ const ExecutableVariable = "REEVE_TEST_PLUGIN"
 // executable.
 func Build(dir string) (*Executable, error) {
 	if path := os.Getenv(ExecutableVariable); path != "" {
-		return &Executable{path}, nil
+		return executable(path), nil
 	}
 	_, file, _, ok := runtime.Caller(0)
 	if !ok {
@@ -147,16 +159,35 @@ func Build(dir string) (*Executable, error) {
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("plugintest: go build: %w\n%s", err, output)
 	}
-	return &Executable{path}, os.Chmod(path, 0o755)
+	return executable(path), os.Chmod(path, 0o755)
 }
 
 // Path of the executable.
 func (e *Executable) Path() string { return e.path }
 
-// Bytes of the executable that is a variant.
-func (e *Executable) Bytes(t testing.TB, variant Variant) []byte {
+// program is the executable as it was built, and where in it the variant is.
+type program struct {
+	content []byte
+	slot    int
+}
+
+func read(path string) (program, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return program{}, err
+	}
+	empty := append([]byte(slotMark), make([]byte, SlotSize-len(slotMark))...)
+	at := bytes.Index(content, empty)
+	if at < 0 || bytes.Contains(content[at+SlotSize:], empty) {
+		return program{}, fmt.Errorf("%s has no place for a variant (at %d)", path, at)
+	}
+	return program{content, at}, nil
+}
+
+// parts are the executable that is a variant: what is before the variant, the variant, and what is after it. They are not to be written.
+func (e *Executable) parts(t testing.TB, variant Variant) (before, slot, after []byte) {
 	t.Helper()
-	program, err := os.ReadFile(e.path)
+	read, err := e.read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,14 +195,46 @@ func (e *Executable) Bytes(t testing.TB, variant Variant) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	empty := append([]byte(slotMark), make([]byte, SlotSize-len(slotMark))...)
-	at := bytes.Index(program, empty)
-	if len(encoded) > SlotSize || at < 0 || at != bytes.LastIndex(program, empty) {
-		t.Fatalf("a variant of %d bytes has no place in the executable (at %d)", len(encoded), at)
+	if len(encoded) > SlotSize {
+		t.Fatalf("a variant of %d bytes has no place in the executable", len(encoded))
 	}
-	clear(program[at : at+SlotSize])
-	copy(program[at:], encoded)
-	return program
+	return read.content[:read.slot], append(encoded, make([]byte, SlotSize-len(encoded))...), read.content[read.slot+SlotSize:]
+}
+
+// Bytes of the executable that is a variant.
+func (e *Executable) Bytes(t testing.TB, variant Variant) []byte {
+	t.Helper()
+	return slices.Concat(e.parts(t, variant))
+}
+
+// Reader reads the executable that is a variant. It takes no memory of its own: these are many megabytes.
+func (e *Executable) Reader(t testing.TB, variant Variant) io.Reader {
+	t.Helper()
+	before, slot, after := e.parts(t, variant)
+	return io.MultiReader(bytes.NewReader(before), bytes.NewReader(slot), bytes.NewReader(after))
+}
+
+// Write makes a file of the executable that is a variant, which may be run.
+func (e *Executable) Write(t testing.TB, path string, variant Variant) {
+	t.Helper()
+	before, slot, _ := e.parts(t, variant)
+	from, err := os.Open(e.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel copies it.
+	_, err = io.Copy(to, from)
+	if err == nil {
+		_, err = to.WriteAt(slot, int64(len(before)))
+	}
+	if err := errors.Join(err, to.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Dir makes a directory for a test, with a path so short that sockets fit below it and which every user may search.

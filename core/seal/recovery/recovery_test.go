@@ -15,6 +15,7 @@ import (
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/seal/recovery"
@@ -90,10 +91,10 @@ func TestRoundTrip(t *testing.T) {
 	must(t, err)
 	hybrid, err := age.GenerateHybridIdentity()
 	must(t, err)
-	for name, key := range map[string]struct {
+	for name, key := range inorder.Of(map[string]struct {
 		identity  age.Identity
 		recipient string
-	}{"X25519": {classic, classic.Recipient().String()}, "post-quantum": {hybrid, hybrid.Recipient().String()}} {
+	}{"X25519": {classic, classic.Recipient().String()}, "post-quantum": {hybrid, hybrid.Recipient().String()}}) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "recovery.age")
 			if _, _, err := recovery.Read(path); !errors.Is(err, fs.ErrNotExist) {

@@ -10,6 +10,7 @@ import (
 
 	gotpm "github.com/google/go-tpm/tpm2"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/seal/tpm2"
 	"github.com/reeveproject/reeve/core/seal/tpm2/tpmtest"
 )
@@ -121,7 +122,7 @@ func TestDamaged(t *testing.T) {
 	})
 	t.Run("forged", func(t *testing.T) {
 		other := strings.Repeat("11", 32)
-		for name, change := range map[string]func(*form){
+		for name, change := range inorder.Of(map[string]func(*form){
 			"nothing":          func(*form) {},
 			"another bank":     func(f *form) { f.Bank = "sha1" },
 			"no register":      func(f *form) { f.PCRs = json.RawMessage("[]") },
@@ -138,7 +139,7 @@ func TestDamaged(t *testing.T) {
 			// UserWithAuth: a password would do.
 			"a password": func(f *form) { f.Public[7] |= 0x40 },
 			"no private": func(f *form) { f.Private = nil },
-		} {
+		}) {
 			t.Run(name, func(t *testing.T) {
 				content := forged(t, good, change)
 				if name == "nothing" { // the check is made here as it is there

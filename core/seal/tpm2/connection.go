@@ -92,12 +92,16 @@ func (c *connection) Send(command []byte) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.sealer.timeout)
 	defer cancel()
+	var isBusy error // the answer before
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		answer, err := c.line.exchange(ctx, command)
 		if err != nil {
 			var strange *strangeError
 			if (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.As(err, &strange) {
 				err = fmt.Errorf("no answer within %s", c.sealer.timeout)
+				if isBusy != nil {
+					err = fmt.Errorf("%w but that it is busy: %w", err, isBusy)
+				}
 			}
 			if !errors.As(err, &strange) {
 				err = &lineError{"commands and answers do not pass", err}
@@ -109,6 +113,7 @@ func (c *connection) Send(command []byte) ([]byte, error) {
 		if !busy(code) {
 			return answer, nil
 		}
+		isBusy = code
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:

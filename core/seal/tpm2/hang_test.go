@@ -16,7 +16,7 @@ import (
 func TestDeviceStuck(t *testing.T) {
 	tpm := tpmtest.Start(t)
 	line := tpm.NewDevice(tpmtest.Faithful)
-	s := tpm2.New(tpm2.Config{Device: line.Path, Timeout: short / 3})
+	s := tpm2.New(tpm2.Config{Device: line.Path, Timeout: patience})
 	form, secret := sealed(t, s)
 	files := descriptors(t)
 	answered := make(chan struct{}, 16)
@@ -26,11 +26,11 @@ func TestDeviceStuck(t *testing.T) {
 	})
 	line.Stick()
 	for range 3 {
-		within(t, short, func(ctx context.Context) {
-			if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, tpm2.ErrUnavailable) {
-				t.Errorf("unsealed %v, %v", got, err)
-			}
-		})
+		ctx, cancel := context.WithTimeout(t.Context(), hasty)
+		if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, tpm2.ErrUnavailable) {
+			t.Errorf("unsealed %v, %v", got, err)
+		}
+		cancel()
 	}
 	if now := descriptors(t); now > files+2 {
 		t.Errorf("%d descriptors, %d before", now, files)
@@ -48,24 +48,21 @@ func TestDeviceStuck(t *testing.T) {
 
 func TestContext(t *testing.T) {
 	lines(t, func(t *testing.T, tpm *tpmtest.TPM, line *tpmtest.Line) {
-		s := tpm2.New(tpm2.Config{Device: line.Path, Timeout: time.Minute})
+		s := tpm2.New(tpm2.Config{Device: line.Path, Timeout: patience})
 		form, secret := sealed(t, s)
 		asked := make(chan struct{}, 1)
 		line.Set(of(gotpm.TPMCCUnseal, func(ctx context.Context, command []byte, ask ask) ([]byte, error) {
 			asked <- struct{}{}
 			return tpmtest.Silent(ctx, command, ask)
 		}))
-		within(t, 10*time.Second, func(ctx context.Context) {
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			go func() {
-				<-asked
-				cancel()
-			}()
-			if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, context.Canceled) {
-				t.Errorf("unsealed %v, %v", got, err)
-			}
-		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-asked
+			cancel()
+		}()
+		if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("unsealed %v, %v", got, err)
+		}
 		// Also while it waits for another call, and when it was over before it began.
 		held := make(chan struct{})
 		line.Set(func(ctx context.Context, command []byte, ask ask) ([]byte, error) {
@@ -79,13 +76,11 @@ func TestContext(t *testing.T) {
 			_, _ = s.Unseal(first, form)
 		}()
 		<-held
-		within(t, 10*time.Second, func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-			defer cancel()
-			if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tpm2.ErrUnavailable) {
-				t.Errorf("unsealed %v, %v", got, err)
-			}
-		})
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if got, err := s.Unseal(ctx, form); got != nil || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, tpm2.ErrUnavailable) {
+			t.Errorf("unsealed %v, %v", got, err)
+		}
 		end()
 		<-done
 		if got, err := s.Unseal(first, form); got != nil || !errors.Is(err, context.Canceled) {

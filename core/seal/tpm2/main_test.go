@@ -2,7 +2,6 @@ package tpm2_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -10,14 +9,13 @@ import (
 	"time"
 	"unsafe"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal/tpm2"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // Nothing that a TPM does leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // secretOf returns a secret of some size, and what is in it.
 func secretOf(t testing.TB, size int) (*keys.Secret, []byte) {
@@ -66,16 +64,6 @@ func descriptors(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return len(entries)
-}
-
-// within fails the test if a call took much longer than it may.
-func within(t testing.TB, limit time.Duration, call func(ctx context.Context)) {
-	t.Helper()
-	began := time.Now()
-	call(t.Context())
-	if took := time.Since(began); took > limit {
-		t.Errorf("took %s, at most %s is right", took, limit)
-	}
 }
 
 // inside reports whether a place is in a mapping.

@@ -14,6 +14,7 @@ import (
 
 	gotpm "github.com/google/go-tpm/tpm2"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/seal/tpm2"
 	"github.com/reeveproject/reeve/core/seal/tpm2/tpmtest"
@@ -26,10 +27,10 @@ func TestSealAndUnseal(t *testing.T) {
 	for i := range all {
 		all[i] = uint32(23 - i)
 	}
-	for name, config := range map[string]tpm2.Config{
+	for name, config := range inorder.Of(map[string]tpm2.Config{
 		"default PCR": {Device: tpm.Socket()}, "some": {Device: tpm.Socket(), PCRs: []uint32{11, 7, 4, 7}}, "all": {Device: tpm.Socket(), PCRs: all},
 		"a device": {Device: device.Path}, "a device, all": {Device: device.Path, PCRs: all},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			s := tpm2.New(config)
 			if s.Name() != "tpm2" || !slices.IsSorted(s.PCRs()) {
@@ -60,7 +61,7 @@ func TestSealRefuses(t *testing.T) {
 	large, _ := secretOf(t, 129)
 	gone, _ := secretOf(t, keys.Size)
 	gone.Destroy()
-	for name, test := range map[string]struct {
+	for name, test := range inorder.Of(map[string]struct {
 		secret *keys.Secret
 		pcrs   []uint32
 		values map[uint32][]byte
@@ -72,7 +73,7 @@ func TestSealRefuses(t *testing.T) {
 		"no such PCR":   {secret, []uint32{7, 24}, nil, "no PCR 24"},
 		"another PCR":   {secret, nil, map[uint32][]byte{8: make([]byte, 32)}, "PCR 8 has a predicted value"},
 		"a short value": {secret, nil, map[uint32][]byte{7: make([]byte, 20)}, "has 20 bytes"},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			form, err := tpm2.New(tpm2.Config{Device: nowhere, PCRs: test.pcrs}).SealFor(t.Context(), test.secret, test.values)
 			if form != nil || err == nil || errors.Is(err, tpm2.ErrUnavailable) || !strings.Contains(err.Error(), test.text) {
@@ -135,7 +136,7 @@ func TestSealFor(t *testing.T) {
 }
 
 func TestOtherTPM(t *testing.T) {
-	for name, change := range map[string]func(*tpmtest.TPM){"another": (*tpmtest.TPM).Replace, "cleared": (*tpmtest.TPM).Clear} {
+	for name, change := range inorder.Of(map[string]func(*tpmtest.TPM){"another": (*tpmtest.TPM).Replace, "cleared": (*tpmtest.TPM).Clear}) {
 		t.Run(name, func(t *testing.T) {
 			tpm := tpmtest.Start(t)
 			s := tpm2.New(tpm2.Config{Device: tpm.Socket()})
@@ -193,7 +194,7 @@ func TestPolicyProtects(t *testing.T) {
 			return session, end, err
 		}, gotpm.TPMRCSuccess},
 	}
-	for name, attempt := range attempts {
+	for name, attempt := range inorder.Of(attempts) {
 		t.Run(name, func(t *testing.T) {
 			tpm.Do(func(tpm transport.TPM) error {
 				primary, err := gotpm.CreatePrimary{PrimaryHandle: gotpm.TPMRHOwner, InPublic: gotpm.New2B(gotpm.ECCSRKTemplate)}.Execute(tpm)
@@ -257,20 +258,19 @@ func TestConcurrent(t *testing.T) {
 	done.Wait()
 }
 
-// A thousand calls leave nothing in the TPM, whose room is for three objects and three sessions.
-func TestThousandTimes(t *testing.T) {
-	t.Parallel()
+// Many calls leave nothing in the TPM, whose room is for three objects and three sessions.
+func TestManyTimes(t *testing.T) {
 	tpm := tpmtest.Start(t)
 	s := tpm2.New(tpm2.Config{Device: tpm.Socket()})
 	secret, _ := secretOf(t, keys.Size)
 	files := descriptors(t)
-	for i := range 500 {
+	for i := range manyTimes {
 		form, err := s.Seal(t.Context(), secret)
 		if err != nil {
 			t.Fatalf("time %d: %v", i, err)
 		}
 		unseals(t, s, form, secret)
-		if i%100 == 0 {
+		if i%10 == 0 {
 			if loaded := tpm.Loaded(); loaded != 0 {
 				t.Fatalf("time %d: %d objects and sessions are left in the TPM", i, loaded)
 			}

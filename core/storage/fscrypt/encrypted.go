@@ -103,7 +103,7 @@ func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 	if status == unix.FSCRYPT_KEY_STATUS_ABSENT {
 		return e.proveLocked(id, nil)
 	}
-	users, err := volume.Users(place)
+	users, err := volume.Lasting(ctx, place)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 		if !busy {
 			return e.proveLocked(id, names)
 		}
-		if users, err = volume.Users(place); err != nil {
+		if users, err = volume.Lasting(ctx, place); err != nil {
 			return err
 		}
 		if len(users) > 0 || !time.Now().Before(until) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/storage/fscrypt"
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
@@ -102,7 +103,7 @@ func TestDamagedImage(t *testing.T) {
 			must(t, errors.Join(err, file.Close()))
 		}, "cannot be mounted"},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, true)
 			key, _ := newKey(t)

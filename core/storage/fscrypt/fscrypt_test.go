@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
@@ -19,7 +20,7 @@ import (
 // both runs a test on the two places that a volume may have.
 func both(t *testing.T, test func(t *testing.T, n node)) {
 	t.Helper()
-	for name, image := range map[string]bool{"image": true, "directory": false} {
+	for name, image := range inorder.Of(map[string]bool{"image": true, "directory": false}) {
 		t.Run(name, func(t *testing.T) { test(t, newNode(t, image)) })
 	}
 }
@@ -212,6 +213,8 @@ func TestNotEmpty(t *testing.T) {
 }
 
 func TestBusy(t *testing.T) {
+	volume.Patience = impatience
+	t.Cleanup(func() { volume.Patience = patience })
 	tests := map[string]struct {
 		use string
 		// run starts a process that uses the file or its directory, and writes a line when it does.
@@ -229,7 +232,7 @@ func TestBusy(t *testing.T) {
 			return exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read x")
 		}},
 	}
-	for name, test := range tests {
+	for name, test := range inorder.Of(tests) {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, n node) {
 				if !n.image && (name == "namespace" || name == "socket") {
@@ -270,6 +273,33 @@ func TestBusy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is unmounted and held by a process with mounts of its own is not said to be usable, and not bound again.
+func TestHeldWhenUnmounted(t *testing.T) {
+	volume.Patience = impatience
+	t.Cleanup(func() { volume.Patience = patience })
+	both(t, func(t *testing.T, n node) {
+		if !n.image {
+			return // a directory is not unmounted
+		}
+		key, _ := newKey(t)
+		end := func() {}
+		kind := n.kind(func(step string) {
+			if step == "unmount" {
+				end = started(t, exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; read x"))
+			}
+		})
+		must(t, n.kind(nil).Format(t.Context(), key))
+		must(t, kind.Open(t.Context(), key))
+		var busy *volume.BusyError
+		if err := kind.Close(t.Context()); !errors.As(err, &busy) || !strings.Contains(err.Error(), "unmounted") || strings.Contains(err.Error(), "bind") {
+			t.Errorf("closed, or why not: %v", err)
+		}
+		end()
+		must(t, kind.Close(t.Context()))
+		wantState(t, kind, volume.Closed)
+	})
 }
 
 func shell(script string) *exec.Cmd { return exec.Command("sh", "-c", script) }

@@ -34,7 +34,12 @@ func (i *image) Close(ctx context.Context) error {
 	// From here on nobody but the core can open anything, so it is decided once for all whether something is open.
 	if err := i.shut(ctx, seen, place); err != nil {
 		var busy *volume.BusyError
-		if errors.As(err, &busy) && seen.bound {
+		now, look := i.look()
+		if look != nil {
+			return errors.Join(err, look)
+		}
+		// What is unmounted by then is used no more, also if it is held still.
+		if errors.As(err, &busy) && seen.bound && now.mounted != nil {
 			busy.Location = i.Image
 			err = errors.Join(err, volume.Bind(seen.mounted, innerName, i.Data))
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,10 +22,14 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
+// patience is longer than any process on a busy machine has the mounts of a test for a moment; impatience is for uses that do not end.
+const patience, impatience = time.Minute, 2 * time.Second
+
 // With this in its environment the test program makes one call on a volume and ends. The key is no secret here.
 const callEnv = "REEVE_FSCRYPT_TEST_CALL"
 
 func TestMain(m *testing.M) {
+	volume.Patience = patience
 	if call := os.Getenv(callEnv); call != "" {
 		os.Exit(child(strings.Split(call, "|")))
 	}

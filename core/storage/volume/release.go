@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long a use is waited for of which no process can be found, such as that of one that is just ending.
-const Patience = 2 * time.Second
+// Patience is how long a use is waited for that ends by itself: one of which no process can be found, such as that of one that is just ending, or a mount in a
+// namespace, which a process that is given mounts of its own has for a moment. Tests lengthen it.
+var Patience = 2 * time.Second
 
 // Release unmounts what is at a directory. *BusyError if the place, which is what is mounted there, is in use; a use that nobody can be found for is waited
 // for a little.
@@ -34,6 +36,24 @@ func Release(ctx context.Context, target, location string, place Place) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Lasting returns Users, but waits a little for those that only have a mount.
+func Lasting(ctx context.Context, place Place) ([]User, error) {
+	for until := time.Now().Add(Patience); ; {
+		users, err := Users(place)
+		if err != nil || len(users) == 0 || !time.Now().Before(until) {
+			return users, err
+		}
+		if slices.ContainsFunc(users, func(u User) bool { return u.Use != "mount" || u.PID == os.Getpid() }) {
+			return users, nil
+		}
+		select {
+		case <-ctx.Done():
+			return users, context.Cause(ctx)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -1,12 +1,14 @@
-// testall runs every test of every module of the workspace and counts them.
+// testall judges what gotestsum has run: it counts the tests, and says what fails the run beside a failed test.
 //
-// It reads the modules from go.work; builds and vets each one outside the workspace, which shows that its go.mod is complete; checks that it
-// selects the same versions of its dependencies there; and then runs all tests with the race detector, modules with few dependencies first
-// and e2e last, and writes what `go test -json` said to var/test. Its last line is "N passed, N failed, N skipped".
+//	testall [-seed N] [-modules "PATH PATH"] TIER...
 //
-// Beside a test that fails it counts as failed: a package that fails without a failed test, a module of which no test was run, a check that
-// fails, a test that is skipped without saying why, and a table (see below) of which a row is not as it must be.
+// It reads var/test/TIER.json, the events of go test. `make test` gives it the tiers unit and system. These fail a run too:
 //
-// Tests that have more to show than whether they passed leave a table in var/test/tables, as JSON: {"title", "columns", "rows", "failed"}. All tables of
-// the run are printed before the last line.
+//   - a test that is skipped without a reason, and a module of which no test ran
+//   - a package that fails without a failed test, or does not end, whatever a repetition says: a goroutine is left, or TestMain failed
+//   - more than two flaky tests, or one that docs/flaky.md already lists; a test is flaky if it passes only when gotestsum repeats it
+//   - a flaky test whose first output shows a panic, a data race, a leak, an escape or a lost write
+//   - a failed row in a table: tests leave tables in var/test/tables, as JSON: {"title", "columns", "rows", "failed"}
+//
+// Its last line is "N passed, N failed, N skipped, N flaky".
 package main

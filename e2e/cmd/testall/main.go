@@ -1,80 +1,43 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
+	"strings"
 )
 
 func main() {
-	race := flag.Bool("race", true, "run the tests with the race detector")
+	seed := flag.String("seed", "", "the seed of the run")
+	modules := flag.String("modules", "", "the import paths of modules of which tests must have run")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ok, err := testAll(ctx, ".", *race, os.Stdout)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "testall:", err)
-		os.Exit(2)
-	}
-	if !ok {
+	if !judge(".", flag.Args(), strings.Fields(*modules), *seed, os.Stdout) {
 		os.Exit(1)
 	}
 }
 
-// testAll tests the workspace that a directory lies in, and reports to out. It returns whether everything is well; an error says that the tests
-// could not be run at all.
-func testAll(ctx context.Context, dir string, race bool, out io.Writer) (bool, error) {
-	w, err := findWorkspace(ctx, dir)
-	if err != nil {
-		return false, err
-	}
-	results := filepath.Join(w.root, "var", "test")
-	if err := os.MkdirAll(results, 0o755); err != nil {
-		return false, err
-	}
-	if err := forgetTables(results); err != nil {
-		return false, err
-	}
+// judge reports on tiers that were run in the workspace of a directory, and returns whether everything is well.
+func judge(root string, tiers, modules []string, seed string, out io.Writer) bool {
 	var total tally
-	for _, m := range w.modules {
-		say(out, "check  %s", m.name)
-		for _, problem := range m.check(ctx) {
-			total.problem("%s: %v", m.name, problem)
+	results := filepath.Join(root, "var", "test")
+	for _, tier := range tiers {
+		if err := total.readFile(filepath.Join(results, tier+".json")); err != nil {
+			total.problem("the tests of the tier %s: %v", tier, err)
 		}
 	}
-	for _, m := range w.modules {
-		if ctx.Err() != nil {
-			break
-		}
-		if err := m.test(ctx, results, race, &total, out); err != nil {
-			total.problem("%s: %v", m.name, err)
+	total.checkModules(modules)
+	total.printTables(filepath.Join(results, "tables"), out)
+	known, err := os.ReadFile(filepath.Join(root, "docs", "flaky.md"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		total.problem("the flaky tests that are known: %v", err)
+	}
+	for _, tier := range tiers {
+		// `make` leaves the file if gotestsum ended with an error.
+		if _, err := os.Stat(filepath.Join(results, tier+".failed")); err == nil && len(total.problems)+len(total.with("fail")) == 0 {
+			total.problem("gotestsum failed in the tier %s, and no test tells why: see what it printed", tier)
 		}
 	}
-	if ctx.Err() != nil {
-		total.problem("interrupted: %v", context.Cause(ctx))
-	}
-	printTables(results, &total, out)
-	return total.print(out), nil
+	return total.print(out, string(known), seed)
 }
-
-func say(out io.Writer, format string, arguments ...any) {
-	_, _ = fmt.Fprintf(out, format+"\n", arguments...)
-}
-
-// firstOf returns the first error that is not nil.
-func firstOf(problems ...error) error {
-	for _, err := range problems {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var errNoWorkspace = errors.New("there is no go.work")

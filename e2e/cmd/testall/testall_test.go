@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,158 +8,156 @@ import (
 	"testing"
 )
 
-// events returns the report of events as go test writes them, shortened to "action|package|test|output".
-func events(t *testing.T, lines ...string) string {
+// writeEvents writes the events of a tier as go test does. In a test they are shortened to "action|package|test|output".
+func writeEvents(t *testing.T, root, tier string, lines ...string) {
 	t.Helper()
 	var text strings.Builder
 	for _, line := range lines {
 		fields := strings.SplitN(line, "|", 4)
 		fmt.Fprintf(&text, "{\"Action\":%q,\"Package\":%q,\"Test\":%q,\"Output\":%q}\n", fields[0], fields[1], fields[2], fields[3])
 	}
-	var total tally
-	var out strings.Builder
-	r := newReader(&total, &out)
-	if err := r.read(strings.NewReader(text.String())); err != nil {
-		t.Fatal(err)
-	}
-	r.abandoned()
-	total.print(&out)
-	return out.String()
+	writeFile(t, filepath.Join(root, "var", "test", tier+".json"), text.String())
 }
 
-func TestCounts(t *testing.T) {
-	tests := []struct {
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flaky are the events of a package in which one test fails and then passes alone.
+func flaky(pkg, test, output string) []string {
+	return []string{"start|" + pkg + "||", "run|" + pkg + "|" + test + "|", "run|" + pkg + "|" + test + "/sub|", "output|" + pkg + "|" + test + "|    " + output + "\n",
+		"fail|" + pkg + "|" + test + "/sub|", "fail|" + pkg + "|" + test + "|", "fail|" + pkg + "||",
+		"start|" + pkg + "||", "run|" + pkg + "|" + test + "|", "run|" + pkg + "|" + test + "/sub|", "pass|" + pkg + "|" + test + "/sub|", "pass|" + pkg + "|" + test + "|", "pass|" + pkg + "||"}
+}
+
+func TestJudge(t *testing.T) {
+	var long []string
+	for i := range 100 {
+		long = append(long, fmt.Sprintf("output|p|TestA|line %d\n", i))
+	}
+	three := append(append(flaky("p", "TestA", "late"), flaky("p", "TestB", "late")...), flaky("p", "TestC", "late")...)
+	for _, c := range []struct {
 		name   string
 		events []string
+		known  string
 		last   string
 		shows  []string
 		hides  []string
 	}{
 		{
 			name:   "passes",
-			events: []string{"run|p|TestA|", "output|p|TestA|=== RUN TestA\n", "pass|p|TestA|", "pass|p|TestA/sub|", "pass|p||"},
-			last:   "2 passed, 0 failed, 0 skipped",
-			shows:  []string{"ok     p "},
-			hides:  []string{"=== RUN"},
+			events: []string{"start|p||", "run|p|TestA|", "output|p|TestA|=== RUN TestA\n", "run|p|TestA/sub|", "pass|p|TestA/sub|", "pass|p|TestA|", "pass|p||"},
+			last:   "2 passed, 0 failed, 0 skipped, 0 flaky",
 		},
 		{
-			name: "a failed test shows what it wrote, and a passed one does not",
-			events: []string{"output|p|TestA|    a_test.go:1: broken\n", "output|p|TestB|chatter\n", "fail|p|TestA|", "pass|p|TestB|",
-				"output|p||FAIL\n", "fail|p||"},
-			last:  "1 passed, 1 failed, 0 skipped",
-			shows: []string{"FAIL   p ", "a_test.go:1: broken"},
-			hides: []string{"chatter"},
+			name: "a failed test shows the end of what it wrote",
+			events: append(append([]string{"start|p||", "run|p|TestA|"}, long...), "fail|p|TestA|", "run|p|TestB|", "output|p|TestB|chatter\n", "pass|p|TestB|",
+				"output|p||FAIL\n", "fail|p||"),
+			last:  "1 passed, 1 failed, 0 skipped, 0 flaky",
+			shows: []string{"p TestA\n", "line 60\n", "line 99\n"},
+			hides: []string{"chatter", "line 59\n"},
 		},
 		{
 			name:   "a skip with a reason is listed",
-			events: []string{"output|p|TestA|=== RUN   TestA\n", "output|p|TestA|    a_test.go:1: needs root\n", "output|p|TestA|--- SKIP: TestA\n", "skip|p|TestA|", "pass|p||"},
-			last:   "0 passed, 0 failed, 1 skipped",
-			shows:  []string{"Skipped:\n  p TestA: a_test.go:1: needs root\n"},
+			events: []string{"start|p||", "run|p|TestA|", "output|p|TestA|=== RUN   TestA\n", "output|p|TestA|    a_test.go:1: needs root\n", "output|p|TestA|--- SKIP: TestA\n", "skip|p|TestA|", "run|p|TestB|", "pass|p|TestB|", "pass|p||"},
+			last:   "1 passed, 0 failed, 1 skipped, 0 flaky",
+			shows:  []string{"p TestA: a_test.go:1: needs root\n"},
 		},
 		{
 			name:   "a skip without one is a failure",
-			events: []string{"output|p|TestA|=== RUN   TestA\n", "output|p|TestA|--- SKIP: TestA (0.00s)\n", "skip|p|TestA|", "pass|p||"},
-			last:   "0 passed, 1 failed, 0 skipped",
-			shows:  []string{"p TestA: it was skipped without a reason"},
+			events: []string{"start|p||", "run|p|TestA|", "output|p|TestA|--- SKIP: TestA (0.00s)\n", "skip|p|TestA|", "run|p|TestB|", "pass|p|TestB|", "pass|p||"},
+			last:   "1 passed, 1 failed, 1 skipped, 0 flaky",
+			shows:  []string{"p TestA was skipped without a reason"},
 		},
 		{
-			name:   "a package that fails after its tests",
-			events: []string{"pass|p|TestA|", "output|p||goleak: found unexpected goroutines\n", "fail|p||"},
-			last:   "1 passed, 1 failed, 0 skipped",
-			shows:  []string{"goleak: found", "p: the package failed without a failed test"},
+			name:   "a package that fails after its tests, and passes when an empty pattern is repeated",
+			events: []string{"start|p||", "run|p|TestA|", "pass|p|TestA|", "output|p||goleak: found\n", "fail|p||", "start|p||", "pass|p||"},
+			last:   "1 passed, 1 failed, 0 skipped, 0 flaky",
+			shows:  []string{"goleak: found", "p failed without a failed test"},
 		},
 		{
-			name:   "a package that never ends",
-			events: []string{"pass|p|TestA|"},
-			last:   "1 passed, 1 failed, 0 skipped",
-			shows:  []string{"p: its tests did not end"},
+			name:   "a package and a test that never end",
+			events: []string{"start|p||", "run|p|TestA|", "output|p|TestA|stuck\n"},
+			last:   "0 passed, 2 failed, 0 skipped, 0 flaky",
+			shows:  []string{"p did not end", "p TestA did not end:\n    stuck"},
 		},
 		{
 			name:   "a package without tests",
-			events: []string{"skip|p||"},
-			last:   "0 passed, 0 failed, 0 skipped",
-			shows:  []string{"-      p  no tests"},
+			events: []string{"start|p||", "skip|p||"},
+			last:   "0 passed, 1 failed, 0 skipped, 0 flaky",
+			shows:  []string{"p: no test ran"},
 		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			out := events(t, test.events...)
-			if !strings.HasSuffix(out, test.last+"\n") {
-				t.Errorf("the last line is not %q:\n%s", test.last, out)
+		{
+			name:   "a flaky test",
+			events: flaky("p", "TestA", "too late"),
+			last:   "2 passed, 0 failed, 0 skipped, 1 flaky",
+			shows:  []string{"p TestA (seed 7)\n", "too late"},
+		},
+		{
+			name:   "a flaky test that is known",
+			events: flaky("p", "TestA", "too late"),
+			known:  "| `TestA` | a slow disk |",
+			last:   "2 passed, 1 failed, 0 skipped, 1 flaky",
+			shows:  []string{"docs/flaky.md lists it already"},
+		},
+		{
+			name:   "a flaky test with a data race",
+			events: flaky("p", "TestA", "WARNING: DATA RACE"),
+			last:   "2 passed, 1 failed, 0 skipped, 1 flaky",
+			shows:  []string{"a repetition does not excuse"},
+		},
+		{
+			name:   "three flaky tests",
+			events: three,
+			last:   "6 passed, 1 failed, 0 skipped, 3 flaky",
+		},
+		{
+			name: "a test that fails twice",
+			events: []string{"start|p||", "run|p|TestA|", "fail|p|TestA|", "fail|p||", "start|p||", "run|p|TestA|", "output|p|TestA|again\n", "fail|p|TestA|",
+				"fail|p||"},
+			last:  "0 passed, 1 failed, 0 skipped, 0 flaky",
+			shows: []string{"again"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			writeEvents(t, root, "system", c.events...)
+			writeFile(t, filepath.Join(root, "docs", "flaky.md"), c.known)
+			var out strings.Builder
+			ok := judge(root, []string{"system"}, []string{"p"}, "7", &out)
+			if want := strings.Contains(c.last, " 0 failed"); ok != want || !strings.HasSuffix(out.String(), c.last+"\n") {
+				t.Errorf("well is %v, and the last line is not %q:\n%s", ok, c.last, out.String())
 			}
-			for _, text := range test.shows {
-				if !strings.Contains(out, text) {
-					t.Errorf("%q is not shown:\n%s", text, out)
+			for _, text := range c.shows {
+				if !strings.Contains(out.String(), text) {
+					t.Errorf("%q is not shown:\n%s", text, out.String())
 				}
 			}
-			for _, text := range test.hides {
-				if strings.Contains(out, text) {
-					t.Errorf("%q is shown:\n%s", text, out)
+			for _, text := range c.hides {
+				if strings.Contains(out.String(), text) {
+					t.Errorf("%q is shown:\n%s", text, out.String())
 				}
 			}
 		})
 	}
 }
 
-// TestWorkspace runs the runner on a workspace in which everything is that it has to find.
-func TestWorkspace(t *testing.T) {
+func TestGotestsumFails(t *testing.T) {
 	root := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("go.work", "go 1.26.0\n\nuse (\n\t./e2e\n\t./good\n\t./empty\n\t./leans\n\t./uncompiled\n)\n")
-	for _, name := range []string{"e2e", "good", "empty", "leans", "uncompiled"} {
-		write(name+"/go.mod", "module example.org/"+name+"\n\ngo 1.26.0\n")
-		write(name+"/x.go", "package x\n\nconst X = 1\n")
-	}
-	good := "package x\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) {}\n"
-	write("good/x_test.go", good)
-	write("e2e/x_test.go", "package x\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Error(\"the sky is green\") }\n")
-	// It builds in the workspace alone: its go.mod does not require what it imports.
-	write("leans/x.go", "package x\n\nimport good \"example.org/good\"\n\nconst X = good.X\n")
-	write("leans/x_test.go", good)
-	write("uncompiled/x_test.go", "package x\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) { undefined() }\n")
-	t.Setenv("GOFLAGS", "")
-	t.Setenv("GOWORK", "")
-
+	writeEvents(t, root, "unit", "start|p||", "run|p|TestA|", "pass|p|TestA|", "pass|p||")
+	writeFile(t, filepath.Join(root, "var/test/unit.failed"), "")
 	var out strings.Builder
-	ok, err := testAll(context.Background(), root, false, &out)
-	if err != nil {
-		t.Fatal(err)
+	if judge(root, []string{"unit"}, nil, "1", &out) || !strings.Contains(out.String(), "gotestsum failed in the tier unit") {
+		t.Error(out.String())
 	}
-	text := out.String()
-	if ok || !strings.HasSuffix(text, "\n2 passed, 5 failed, 0 skipped\n") {
-		t.Errorf("it is %v with:\n%s", ok, text)
-	}
-	for _, want := range []string{
-		"empty: no test was run",
-		"leans: with GOWORK=off",
-		"the sky is green",
-		"undefined: undefined",
-		"uncompiled: the package failed",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not shown:\n%s", want, text)
-		}
-	}
-	if strings.LastIndex(text, "test   e2e") < strings.LastIndex(text, "test   uncompiled") {
-		t.Errorf("e2e is not the last:\n%s", text)
-	}
-	if _, err := os.Stat(filepath.Join(root, "var/test/good.json")); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestNoWorkspace(t *testing.T) {
-	t.Setenv("GOWORK", "off")
-	if _, err := testAll(context.Background(), t.TempDir(), false, &strings.Builder{}); err == nil {
-		t.Error("no error without a go.work")
+	out.Reset()
+	if judge(root, []string{"unit", "system"}, nil, "1", &out) || !strings.Contains(out.String(), "system.json: no such file") {
+		t.Error(out.String())
 	}
 }

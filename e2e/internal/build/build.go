@@ -13,6 +13,9 @@ import (
 // module is what the import paths of all of ours begin with.
 const module = "github.com/reeveproject/reeve/"
 
+// Variable names the directory of programs that `make build` has built. Without it each package of tests builds them for itself.
+const Variable = "REEVE_TEST_PROGRAMS"
+
 // Flags are those of `make build`: with others everything would be compiled a second time.
 var Flags = []string{"-trimpath", "-buildvcs=false"}
 
@@ -22,6 +25,31 @@ type Programs struct {
 	Workspace string
 	// Directory is where the programs are.
 	Directory string
+}
+
+// ForTests puts every program that tests run into a directory: a copy of those that are built, or new ones. It is a copy since roles of every user must
+// be able to pass through the directory.
+func ForTests(ctx context.Context, workspace, directory string) (*Programs, error) {
+	built := os.Getenv(Variable)
+	if built == "" {
+		return All(ctx, workspace, directory)
+	}
+	p := &Programs{Workspace: workspace, Directory: directory}
+	for _, part := range []string{"plugins", "examples", "failpoints"} {
+		if err := os.CopyFS(filepath.Join(directory, part), os.DirFS(filepath.Join(built, part))); err != nil {
+			return nil, fmt.Errorf("copy the programs of %s, which make build test-programs makes: %w", Variable, err)
+		}
+	}
+	for _, program := range []string{p.Reeve(), p.Reeved()} {
+		content, err := os.ReadFile(filepath.Join(built, filepath.Base(program)))
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(program, content, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // All builds every program of the workspace into a directory. workspace is the directory of go.work.
@@ -58,12 +86,16 @@ func All(ctx context.Context, workspace, directory string) (*Programs, error) {
 // Failpoints builds the core so that it can be stopped at every step on its way, and says which it takes, and returns the program.
 func (p *Programs) Failpoints(ctx context.Context) (string, error) {
 	directory := filepath.Join(p.Directory, "failpoints")
+	program := filepath.Join(directory, "reeved")
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return "", err
 	}
 	arguments := append([]string{"build"}, Flags...)
 	arguments = append(arguments, "-tags", "failpoints", "-o", directory+"/", module+"core/cmd/reeved")
-	return filepath.Join(directory, "reeved"), Go(ctx, p.Workspace, []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}, arguments...)
+	return program, Go(ctx, p.Workspace, []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}, arguments...)
 }
 
 // Genesis is the genesis catalog of the built-in plugins.

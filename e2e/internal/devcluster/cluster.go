@@ -1,4 +1,4 @@
-// Package devcluster is a cluster in a dev directory, of one node or of several,, as its operator has it: the command line, the files and the processes.
+// Package devcluster is a cluster in a dev directory, of one node or of several, as its operator has it: the command line, the files and the processes.
 //
 // A Cluster belongs to one test. When the test ends the node is stopped, and the test fails if any process of it is left. Processes are only ever
 // killed if they are the cluster's: by the file that they run, by the instance that their environment names, or by their user ID.
@@ -6,7 +6,6 @@ package devcluster
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -156,7 +155,7 @@ func (c *Cluster) credential() *syscall.Credential {
 // end stops everything, and fails the test for what should not have been left.
 func (c *Cluster) end(t testing.TB) {
 	if t.Failed() {
-		c.showLogs(t)
+		c.showFailure(t)
 	}
 	if _, err := os.Stat(c.Path("reeved.yaml")); err == nil {
 		down := c.start(t, c.Programs.Reeve(), "dev", "down", "--dir", c.Directory)
@@ -198,32 +197,6 @@ func (c *Cluster) remove(t testing.TB, path string) {
 	Unmount(t, path)
 	if err := os.RemoveAll(path); err != nil {
 		t.Error(err)
-	}
-}
-
-// showLogs shows what the node and its roles wrote.
-func (c *Cluster) showLogs(t testing.TB) {
-	var files []string
-	for _, node := range c.NodeDirectories() {
-		logs, _ := filepath.Glob(filepath.Join(node, "data", "logs", "*.log"))
-		files = append(append(files, filepath.Join(node, "reeved.log")), logs...)
-	}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		const most = 12 << 10
-		if len(content) > most {
-			content = append([]byte("…\n"), content[len(content)-most:]...)
-		}
-		t.Logf("--- %s\n%s", file, content)
-	}
-	if content, err := os.ReadFile(c.Path("reeved.yaml")); err == nil {
-		t.Logf("--- parameters\n%s", content)
-	}
-	for _, process := range c.Processes(t) {
-		t.Log(fmt.Sprint(process))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 const Instance = "REEVE_INSTANCE"
 
 // endTimeout is how long the kernel may take to end a process that was killed.
-const endTimeout = 10 * time.Second
+const endTimeout = time.Minute
 
 // Processes returns all processes of the cluster's node: reeved, its roles and what they have started. Those of commands are not among them.
 func (c *Cluster) Processes(t testing.TB) []procfs.Process {

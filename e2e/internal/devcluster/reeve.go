@@ -14,7 +14,7 @@ import (
 )
 
 // commandTimeout is how long any command may take: longer than the time-outs that the commands have themselves.
-const commandTimeout = 2 * time.Minute
+const commandTimeout = 3 * time.Minute
 
 // Result is what a command said and how it ended.
 type Result struct {
@@ -41,6 +41,12 @@ type Running struct {
 
 // Done is closed when the command has ended.
 func (r *Running) Done() <-chan struct{} { return r.ended }
+
+// kill ends the command at once, and returns when it has ended.
+func (r *Running) kill() {
+	_ = r.command.Process.Kill() // it may have ended
+	<-r.ended
+}
 
 // Wait returns how the command ended. It fails the test if that takes longer than timeout.
 func (r *Running) Wait(t testing.TB, timeout time.Duration) Result {
@@ -88,6 +94,13 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// lastLine is the last line that was written to its end; empty if there is none.
+func (b *buffer) lastLine() string {
+	text := b.String()
+	text = text[:max(0, strings.LastIndexByte(text, '\n'))]
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // start starts a program as the cluster's user, with nothing in its environment but what every login has.

@@ -149,18 +149,42 @@ func ParseStatus(document string) (Status, error) {
 	return status, nil
 }
 
-// Await waits for a status that is as it should be, and returns it.
+// watchAgain is how long a test waits at least before it starts another watch: one ends at once while no node answers.
+const watchAgain = 200 * time.Millisecond
+
+// Await waits for a status that is as it should be, and returns it. It watches the node with one process: to ask again and again would start one each time, and would
+// starve what it looks at.
 func (c *Cluster) Await(t testing.TB, timeout time.Duration, what string, ok func(Status) bool) Status {
 	t.Helper()
-	var status Status
+	var (
+		status Status
+		line   string
+		began  time.Time
+		watch  *Running
+	)
+	start := func() { watch, began = c.Start(t, "status", "--watch", "-o", "json"), time.Now() }
+	start()
+	defer func() { watch.kill() }()
 	eventually.True(t, timeout, what, func() (bool, string) {
-		result := c.Reeve(t, "status", "-o", "json")
-		if result.Code != 0 {
-			return false, result.String()
+		select {
+		case <-watch.Done():
+			said := watch.result.String()
+			if time.Since(began) > watchAgain {
+				start()
+				line = ""
+			}
+			return false, said
+		default:
 		}
-		var err error
-		if status, err = ParseStatus(result.Stdout); err != nil {
-			return false, err.Error()
+		if newest := watch.stdout.lastLine(); newest != line {
+			var err error
+			if status, err = ParseStatus(newest); err != nil {
+				return false, err.Error()
+			}
+			line = newest
+		}
+		if line == "" {
+			return false, "the node has not answered yet"
 		}
 		return ok(status), status.String()
 	})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// step is the pause between two looks. It is long enough that a look which starts a process does not starve what it looks at.
+// step is the shortest pause between two looks.
 const step = 50 * time.Millisecond
 
 // True waits until look returns true, and otherwise fails the test after timeout with what look last said.
@@ -18,12 +18,12 @@ func True(t testing.TB, timeout time.Duration, what string, look func() (ok bool
 	}
 }
 
-// Try is True for the caller to judge, with a step of its own.
+// Try is True for the caller to judge, with a step of its own. The pause is at least as long as the look before it took, so that a look which starts a process takes no
+// more than half of a processor from what it looks at.
 func Try(ctx context.Context, timeout, step time.Duration, look func() (ok bool, seen string)) (seen string, ok bool) {
 	deadline := time.Now().Add(timeout)
-	ticker := time.NewTicker(step)
-	defer ticker.Stop()
 	for {
+		began := time.Now()
 		if ok, seen = look(); ok {
 			return seen, true
 		}
@@ -33,7 +33,7 @@ func Try(ctx context.Context, timeout, step time.Duration, look func() (ok bool,
 		select {
 		case <-ctx.Done():
 			return seen, false
-		case <-ticker.C:
+		case <-time.After(max(step, time.Since(began))):
 		}
 	}
 }

@@ -32,10 +32,8 @@ func Build(ctx context.Context, workspace, directory, source string, variables m
 	if err := write(workspace, module, source); err != nil {
 		return "", fmt.Errorf("write the module of %s: %w", source, err)
 	}
-	arguments := append(buildArguments(), "-o", source)
-	if flags := linkerFlags(variables); flags != "" {
-		arguments = append(arguments, "-ldflags", flags)
-	}
+	// Without what only debuggers need, a plugin is linked, imported and hashed sooner.
+	arguments := append(buildArguments(), "-o", source, "-ldflags", "-s -w "+linkerFlags(variables))
 	return filepath.Join(module, source), outside(ctx, module, append(arguments, ".")...)
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long swtpm may take to start, to answer and to stop. It is met only when something is wrong.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // TPM is a running swtpm. It ends with the test.
 type TPM struct {

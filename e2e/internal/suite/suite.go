@@ -11,15 +11,17 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/reeveproject/reeve/core/usertest"
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // Suite is set by Main, before the first test.
 type Suite struct {
 	Base     string
 	Programs *build.Programs
-	// Ordinary is a user whom nobody else is, for the tests that run as root. No two packages have the same, since they may run at the same time.
+	// Ordinary is a user whom nobody else is, for the tests that run as root; nil if they do not.
 	Ordinary *devcluster.User
 }
 
@@ -31,7 +33,7 @@ func (s *Suite) Main(m *testing.M, workspace, prefix string) {
 		_ = os.RemoveAll(s.Base)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	leaktest.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if code == 0 || os.Getenv("REEVE_E2E_KEEP") == "" {
 			_ = os.RemoveAll(s.Base)
 		}
@@ -43,13 +45,20 @@ func (s *Suite) setUp(workspace, prefix string) (err error) {
 	if workspace, err = filepath.Abs(workspace); err != nil {
 		return err
 	}
+	if os.Geteuid() == 0 {
+		id, err := usertest.Take()
+		if err != nil {
+			return err
+		}
+		s.Ordinary = &devcluster.User{UID: id, GID: id}
+	}
 	if s.Base, err = os.MkdirTemp("", prefix); err != nil {
 		return err
 	}
 	if err = os.Chmod(s.Base, 0o755); err != nil {
 		return err
 	}
-	s.Programs, err = build.All(context.Background(), workspace, filepath.Join(s.Base, "bin"))
+	s.Programs, err = build.ForTests(context.Background(), workspace, filepath.Join(s.Base, "bin"))
 	return err
 }
 
@@ -62,9 +71,5 @@ func (s *Suite) Cluster(t testing.TB) *devcluster.Cluster {
 // OrdinaryCluster returns a cluster of an ordinary user, also where the test's own user is root.
 func (s *Suite) OrdinaryCluster(t testing.TB) *devcluster.Cluster {
 	t.Helper()
-	options := devcluster.Options{Programs: s.Programs, Base: s.Base}
-	if os.Geteuid() == 0 {
-		options.User = s.Ordinary
-	}
-	return devcluster.New(t, options)
+	return devcluster.New(t, devcluster.Options{Programs: s.Programs, Base: s.Base, User: s.Ordinary})
 }

@@ -2,17 +2,23 @@ package block_test
 
 import (
 	"bytes"
+	"cmp"
+	"flag"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/reeveproject/reeve/plugins/hostsfile/block"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
+
+// The same histories are tried each time, unless REEVE_TEST_SEED or -rapid.seed says otherwise.
+func init() { _ = flag.Set("rapid.seed", cmp.Or(os.Getenv("REEVE_TEST_SEED"), "1")) }
 
 const (
 	begin = "# BEGIN reeve"

@@ -11,15 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/plugins/hostsfile/keeper"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 func directory(addresses ...string) *hostv1.Directory {
 	d := &hostv1.Directory{}

@@ -153,16 +153,16 @@ func TestTheMachineLooksItUp(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this cannot be tested here: only root can give a process a hosts file of its own")
 	}
-	for name, test := range map[string]struct{ nsswitch, state string }{
-		"files": {"hosts: files dns\n", "Ready"},
-		"dns":   {"hosts: dns\n", "Degraded: this node's name " + self + " is in /etc/hosts, but the machine does not find it there"},
+	for _, test := range []struct{ name, nsswitch, state string }{
+		{"files", "hosts: files dns\n", "Ready"},
+		{"dns", "hosts: dns\n", "Degraded: this node's name " + self + " is in /etc/hosts, but the machine does not find it there"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			if os.Getenv(namespaceVariable) != "" {
 				lookUp(t, test.nsswitch, test.state)
 				return
 			}
-			command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.timeout=2m", "-test.run=^TestTheMachineLooksItUp$/^"+name+"$")
+			command := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.v", "-test.timeout=5m", "-test.run=^TestTheMachineLooksItUp$/^"+test.name+"$")
 			command.Env = append(os.Environ(), namespaceVariable+"=1")
 			command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 			output, err := command.CombinedOutput()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +17,7 @@ import (
 )
 
 func TestTheMachineIsNamed(t *testing.T) {
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		configuration       string
 		hostname, machineID string
 	}{
@@ -23,7 +25,9 @@ func TestTheMachineIsNamed(t *testing.T) {
 		"switched off": {`{"hostname": false, "machineID": false}`, "former", ""},
 		"the node ID":  {`{"hostname": true, "machineID": true}`, self, "00112233445566778899aabbccddeeff"},
 		"another name": {`{"hostname": "web-1.example"}`, "web-1.example", ""},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			h := newHost("")
 			h.configuration, h.grants = test.configuration, keeper.Grants()
@@ -93,9 +97,11 @@ func TestAnotherMachineIDStays(t *testing.T) {
 
 // What is written in place is said, and is no reason to be Degraded.
 func TestWrittenInPlace(t *testing.T) {
-	for name, before := range map[string]string{
+	tests := map[string]string{
 		"written": "", "as it should be": "# BEGIN reeve\n# Kept by the role hostsfile. Do not edit: changes up to the line END are lost.\n" + first + own + "# END reeve\n",
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		before := tests[name]
 		t.Run(name, func(t *testing.T) {
 			h := newHost(before)
 			h.configuration, h.grants, h.mounted = `{"hostname": true}`, keeper.Grants(), true

@@ -13,6 +13,9 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 )
 
+// patience is how long a test waits for what should happen at once.
+const patience = 2 * time.Minute
+
 type open struct{}
 
 func (open) Admit(peers.Name) error { return nil }
@@ -61,7 +64,7 @@ func serving(t *testing.T, member uint64) (address string, other *peers.Credenti
 }
 
 func get(credentials *peers.Credentials, member uint64, address string) error {
-	answer, err := peers.Client(credentials, member, 5*time.Second).Get(peers.URL(address))
+	answer, err := peers.Client(credentials, member, patience).Get(peers.URL(address))
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func TestIdleConnectionsShutNobodyOut(t *testing.T) {
 		t.Fatalf("a member is shut out: %v", err)
 	}
 	// The oldest ones had to go.
-	if err := idle[0].SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := idle[0].SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := idle[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {

@@ -10,16 +10,16 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/reconcile"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 var noPassword = &clientv3.UserAddOptions{NoPassword: true}
 
@@ -58,8 +58,13 @@ func document(t *testing.T, users ...string) []byte {
 
 func put(t *testing.T, s *store.Store, content []byte) {
 	t.Helper()
+	putKey(t, s, key, string(content))
+}
+
+func putKey(t *testing.T, s *store.Store, key, value string, options ...clientv3.OpOption) {
+	t.Helper()
 	for {
-		_, err := s.Client().Put(store.Root(storetest.Context(t)), key, string(content))
+		_, err := s.Client().Put(store.Root(storetest.Context(t)), key, value, options...)
 		if errors.Is(err, rpctypes.ErrAuthOldRevision) { // the reconciler changed the permissions at the same time
 			continue
 		}
@@ -100,9 +105,11 @@ func TestUsersFollowTheDocument(t *testing.T) {
 
 	put(t, s, document(t, "kubernetes", "lighthouse"))
 	await(t, s, "curator", "kubernetes", "lighthouse")
-	if accounts, err := s.Accounts(); err != nil || !slices.Equal(accounts, []string{"curator", "kubernetes", "lighthouse"}) {
-		t.Errorf("accounts %v, %v: something of the withdrawn user is left", accounts, err)
-	}
+	// Nobody comes in as a user before it is deleted.
+	storetest.Eventually(t, "nothing is left of the withdrawn user", func() bool {
+		accounts, err := s.Accounts()
+		return err == nil && slices.Equal(accounts, []string{"curator", "kubernetes", "lighthouse"})
+	})
 
 	// Nor does one after a good one, nor the document's disappearance; each is followed by a change that shows that it was seen.
 	for _, content := range [][]byte{[]byte("\xff\xff"), nil, document(t, "root"), document(t, "twice", "twice")} {

@@ -50,9 +50,7 @@ func fill(t *testing.T, s *store.Store, user string, keys int) clientv3.LeaseID 
 		if n == 0 {
 			options = append(options, clientv3.WithLease(lease))
 		}
-		if _, err := s.Client().Put(root, fmt.Sprintf("%s%05d", consensusv1.UserPrefix(user), n), "value", options...); err != nil {
-			t.Fatal(err)
-		}
+		putKey(t, s, fmt.Sprintf("%s%05d", consensusv1.UserPrefix(user), n), "value", options...)
 	}
 	return lease
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -139,17 +140,6 @@ type cluster struct {
 	places    map[string]string // where the members listen, over restarts too
 }
 
-// free is an address at which nobody listens.
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // node is a role and the core's client of it.
 type node struct {
 	consensusv1.ConsensusServiceClient
@@ -162,8 +152,12 @@ type node struct {
 }
 
 func newCluster(t *testing.T) *cluster {
+	t.Parallel() // members wait for one another most of the time
 	return &cluster{t: t, root: storetest.Directory(t), directory: &directory{places: make(map[string]string)}, nodes: make(map[string]*node), places: make(map[string]string)}
 }
+
+// Raft's times among several members on one machine: with those of storetest, a busy one does hardly anything but elect.
+const heartbeat, election = 50 * time.Millisecond, 500 * time.Millisecond
 
 // start starts the role of a node, or starts it again.
 func (c *cluster) start(id string, changes ...func(*service.Config)) *node {
@@ -171,7 +165,7 @@ func (c *cluster) start(id string, changes ...func(*service.Config)) *node {
 	n := &node{id: id, cluster: c, wire: &wire{node: id, directory: c.directory}, reporter: &reporter{}}
 	n.wire.addresses.Set([]string{"127.0.0.1"})
 	if c.places[id] == "" {
-		c.places[id] = free(c.t)
+		c.places[id] = storetest.Free(c.t)
 	}
 	config := storetest.Config(c.t, storetest.Mkdir(c.t, c.root, id))
 	s := service.New()
@@ -193,7 +187,7 @@ func (c *cluster) start(id string, changes ...func(*service.Config)) *node {
 	serving.Go(func() { _ = server.Serve(listener) })
 	settings := service.Config{
 		Log: config.Log, DataDirectory: config.Directory, RuntimeDirectory: config.RuntimeDirectory,
-		Heartbeat: config.Heartbeat, Election: config.Election, Reporter: n.reporter, Network: n.wire, PeerListen: c.places[id],
+		Heartbeat: heartbeat, Election: election, Reporter: n.reporter, Network: n.wire, PeerListen: c.places[id],
 	}
 	for _, change := range changes {
 		change(&settings)
@@ -232,13 +226,19 @@ func (n *node) form(how any) error {
 // join forms the member of a node as the core does: again and again while it is to wait.
 func (n *node) join() {
 	n.cluster.t.Helper()
-	storetest.EventuallyWithin(n.cluster.t, storetest.Bound, "the member of "+n.id+" joins", func() bool {
-		err := n.form("join")
-		if err != nil && status.Code(err) != codes.Unavailable {
-			n.cluster.t.Fatal(err)
-		}
-		return err == nil
+	if err := n.answered("join"); err != nil {
+		n.cluster.t.Fatal(err)
+	}
+}
+
+// answered forms the member of a node, as the core does, again and again while it is told to wait, and returns what else it is told.
+func (n *node) answered(how string) (err error) {
+	n.cluster.t.Helper()
+	storetest.Eventually(n.cluster.t, "the member of "+n.id+" is told more than to wait", func() bool {
+		err = n.form(how)
+		return status.Code(err) != codes.Unavailable
 	})
+	return err
 }
 
 // client is the cluster API's, on the node.
@@ -261,11 +261,26 @@ func (c *cluster) want(client *clientv3.Client, members ...string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	answer, err := client.Put(storetest.Context(c.t), consensusv1.UserPrefix("curator")+consensusv1.DesiredStateKey, string(content))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.revision = answer.Header.Revision
+	c.revision = c.put(client, consensusv1.DesiredStateKey, string(content))
+}
+
+// put puts a key of the cluster API and returns the revision. A write that is lost because the leader changes is made again: that is nothing that it could be spared.
+func (c *cluster) put(client *clientv3.Client, key, value string) (revision int64) {
+	c.t.Helper()
+	var refused error
+	defer func() {
+		if c.t.Failed() && refused != nil {
+			c.t.Logf("the last write: %v", refused)
+		}
+	}()
+	storetest.Eventually(c.t, "a write of "+key, func() bool {
+		var answer *clientv3.PutResponse
+		if answer, refused = client.Put(storetest.Context(c.t), consensusv1.UserPrefix("curator")+key, value); refused == nil {
+			revision = answer.Header.Revision
+		}
+		return refused == nil
+	})
+	return revision
 }
 
 func told(t *testing.T, client *clientv3.Client) *consensusv1.StoreState {
@@ -331,10 +346,16 @@ func grown(t *testing.T, ids ...string) (*cluster, *clientv3.Client) {
 	return c, client
 }
 
+// calm has a store elect a leader by itself only after so long, in which no busy machine stands still: what comes about before is the test's doing.
+func calm(election time.Duration) func(*service.Config) {
+	return func(config *service.Config) { config.Heartbeat, config.Election = 100*time.Millisecond, election }
+}
+
 // TestGrow goes from one member to three and writes all the time.
 func TestGrow(t *testing.T) {
 	c := newCluster(t)
-	first := c.start("reeve-1")
+	calmly := calm(5 * time.Second)
+	first := c.start("reeve-1", calmly)
 	if err := first.form("new"); err != nil {
 		t.Fatal(err)
 	}
@@ -360,9 +381,9 @@ func TestGrow(t *testing.T) {
 	c.await(client, "the others are waited for", func(s *consensusv1.StoreState) bool {
 		return len(s.Members) == 3 && s.Members[1].MemberId == "" && strings.Contains(s.Members[1].Step, "has not asked")
 	})
-	second := c.start("reeve-2")
+	second := c.start("reeve-2", calmly)
 	second.join()
-	c.start("reeve-3").join()
+	c.start("reeve-3", calmly).join()
 	c.await(client, "three vote", settled("reeve-1", "reeve-2", "reeve-3"))
 	cancel()
 	writing.Wait()

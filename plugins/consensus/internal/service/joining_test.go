@@ -1,14 +1,16 @@
 package service_test
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -50,7 +52,20 @@ func TestBlackHoleHoldsNobodyUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var accepted atomic.Int64
+	var holding sync.WaitGroup
+	defer holding.Wait()
 	defer hole.Close()
+	holding.Go(func() {
+		for {
+			conn, err := hole.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			defer conn.Close()
+		}
+	})
 	c.directory.places["reeve-0"] = hole.Addr().String()
 	first := c.start("reeve-1")
 	if err := first.form("new"); err != nil {
@@ -59,12 +74,19 @@ func TestBlackHoleHoldsNobodyUp(t *testing.T) {
 	client := first.client()
 	c.want(client, "reeve-1", "reeve-2")
 	second := c.start("reeve-2")
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second) // one member alone may be waited for longer
-	defer cancel()
+	ctx := storetest.Context(t)
 	request := &consensusv1.FormRequest{ClusterId: "cluster-a", NodeId: "reeve-2", ClusterUser: "curator", How: &consensusv1.FormRequest_Join{Join: &consensusv1.FormJoin{}}}
 	storetest.Eventually(t, "the first one serves", func() bool { return len(second.wire.Nodes()) == 2 })
-	if _, err := second.Form(ctx, request); err != nil {
+	for err = status.Error(codes.Unavailable, "not asked yet"); status.Code(err) == codes.Unavailable; { // as the core does while it is told to wait
+		accepted.Store(0)
+		_, err = second.Form(ctx, request)
+	}
+	if err != nil {
 		t.Fatal(err)
+	}
+	// A member that does not answer is given up after a while, and called again.
+	if calls := accepted.Load(); calls > 1 {
+		t.Errorf("the silent one was given up %d times before the other one was heard", calls-1)
 	}
 	c.await(client, "both vote", settled("reeve-1", "reeve-2"))
 }

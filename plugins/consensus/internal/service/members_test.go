@@ -89,9 +89,7 @@ func TestQuorumLossNamesTheSilent(t *testing.T) {
 func TestRestartOfAll(t *testing.T) {
 	ids := []string{"reeve-1", "reeve-2", "reeve-3"}
 	c, client := grown(t, ids...)
-	if _, err := client.Put(storetest.Context(t), "/reeve/users/curator/kept", "1"); err != nil {
-		t.Fatal(err)
-	}
+	c.put(client, "kept", "1")
 	for _, id := range ids {
 		c.nodes[id].stop()
 	}
@@ -121,7 +119,7 @@ func TestLostDataIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := c.start("reeve-2")
-	err := lost.form("join")
+	err := lost.answered("join")
 	if problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING || !strings.Contains(err.Error(), "another member of this node") {
 		t.Fatalf("a node that lost its data joins: %v", err)
 	}
@@ -155,9 +153,7 @@ func TestAddressChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.nodes["reeve-2"].stop() // only the moved one can make a quorum with the first
-	if _, err := client.Put(storetest.Context(t), "/reeve/users/curator/moved", "1"); err != nil {
-		t.Fatal(err)
-	}
+	c.put(client, "moved", "1")
 	c.await(client, "the moved one answers", func(s *consensusv1.StoreState) bool {
 		return len(s.Members) == 3 && s.Members[2].Healthy && !s.Members[1].Healthy
 	})

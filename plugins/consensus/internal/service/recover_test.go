@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +22,7 @@ import (
 func TestRecover(t *testing.T) {
 	directory := storetest.Directory(t)
 	config := storetest.Small(t, directory)
-	config.RoomInterval = storetest.Bound // once by itself, when it gets full, and then not again within this test
+	config.RoomInterval = time.Hour // once by itself, when it gets full, and then not again within this test
 	p := startWith(t, directory, config)
 	ctx := storetest.Context(t)
 	if _, err := p.Recover(ctx, &consensusv1.RecoverRequest{}); status.Code(err) != codes.Unavailable {

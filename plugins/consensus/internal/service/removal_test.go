@@ -44,7 +44,7 @@ func credentialsOf(t *testing.T, c *cluster, id string) *tls.Config {
 // reaches reports whether a member answers who has these credentials.
 func reaches(address string, config *tls.Config) error {
 	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	answer, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Get("https://" + address + "/version")
+	answer, err := (&http.Client{Transport: transport, Timeout: storetest.Bound}).Get("https://" + address + "/version")
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,8 @@ func TestRemovedMemberIsCutOff(t *testing.T) {
 	c.want(client, "reeve-1", "reeve-2")
 	c.await(client, "the removal is done", settled("reeve-1", "reeve-2"))
 	for n, conn := range open {
-		if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		// Another member than the one that tells may learn of it a moment later.
+		if err := conn.SetReadDeadline(time.Now().Add(storetest.Bound)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
@@ -118,7 +119,17 @@ func joinRequest(t *testing.T, member, address string) *consensusv1.JoinRequest 
 // TestStalledLearner gives up who never answers, says so, and takes the node in when it asks anew.
 func TestStalledLearner(t *testing.T) {
 	c := newCluster(t)
-	first := c.start("reeve-1", func(config *service.Config) { config.StallBound = 300 * time.Millisecond })
+	asked := make(chan struct{}) // closed when all was asked that needs the learner
+	giveUp := sync.OnceFunc(func() { close(asked) })
+	defer giveUp()
+	first := c.start("reeve-1", func(config *service.Config) {
+		config.StallBound = 300 * time.Millisecond
+		config.Before = func(step string) {
+			if step == "give up" {
+				<-asked
+			}
+		}
+	})
 	if err := first.form("new"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +154,15 @@ func TestStalledLearner(t *testing.T) {
 		}
 	}
 
-	request := joinRequest(t, "ab", free(t))
+	request := joinRequest(t, "ab", storetest.Free(t))
 	answer, err := c.ask("reeve-2", "reeve-1", request)
 	if err != nil || answer.MemberId != "ab" || len(answer.Members) != 2 {
 		t.Fatalf("a place: %v, %v", answer, err)
 	}
-	if _, err := c.ask("reeve-2", "reeve-1", joinRequest(t, "cd", free(t))); status.Code(err) != codes.AlreadyExists && status.Code(err) != codes.Unavailable {
+	if _, err := c.ask("reeve-2", "reeve-1", joinRequest(t, "cd", storetest.Free(t))); status.Code(err) != codes.AlreadyExists && status.Code(err) != codes.Unavailable {
 		t.Errorf("another attempt of the same node: %v, want AlreadyExists", err)
 	}
+	giveUp()
 	c.await(client, "it is given up", func(s *consensusv1.StoreState) bool {
 		return len(s.Members) == 2 && s.Members[1].Stuck && s.Members[1].MemberId == "" && strings.Contains(s.Members[1].Step, "given up")
 	})
@@ -161,10 +173,14 @@ func TestStalledLearner(t *testing.T) {
 
 // TestCrashBetweenSteps ends the leader before each step, and has it go on.
 func TestCrashBetweenSteps(t *testing.T) {
-	for step, final := range map[string][]string{
-		"add": {"reeve-1", "reeve-2"}, "promote": {"reeve-1", "reeve-2"}, "tell": {"reeve-1", "reeve-2"},
-		"note removal": {"reeve-1"}, "remove": {"reeve-1"}, "finish removal": {"reeve-1"}, "hand over": {"reeve-2"},
+	for _, test := range []struct {
+		step  string
+		final []string
+	}{
+		{"add", []string{"reeve-1", "reeve-2"}}, {"promote", []string{"reeve-1", "reeve-2"}}, {"tell", []string{"reeve-1", "reeve-2"}},
+		{"note removal", []string{"reeve-1"}}, {"remove", []string{"reeve-1"}}, {"finish removal", []string{"reeve-1"}}, {"hand over", []string{"reeve-2"}},
 	} {
+		step, final := test.step, test.final
 		t.Run(step, func(t *testing.T) {
 			c := newCluster(t)
 			crashed, released := make(chan struct{}), make(chan struct{})

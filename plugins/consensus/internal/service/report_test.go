@@ -19,7 +19,7 @@ func TestReport(t *testing.T) {
 	good := store.Status{MemberID: "1", LeaderID: "1"}
 	status := event.New(good)
 	said := make(said)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	r := &running{}
 	ended := make(chan error, 1)

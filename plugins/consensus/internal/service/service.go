@@ -25,9 +25,11 @@ type Config struct {
 	DataDirectory, RuntimeDirectory string
 	// Heartbeat and Election are raft's times; zero: store.DefaultHeartbeat and store.DefaultElection.
 	Heartbeat, Election time.Duration
-	// Quota is how many bytes the database may have on disk; zero: store.DefaultQuota. RoomInterval is store.DefaultRoomInterval if it is zero.
+	// Quota is how many bytes the database may have on disk; zero: store.DefaultQuota. RoomInterval is store.DefaultRoomInterval if it is zero, PauseShare
+	// store.DefaultPauseShare.
 	Quota        int64
 	RoomInterval time.Duration
+	PauseShare   int
 	// PulseInterval is store.DefaultPulseInterval if it is zero.
 	PulseInterval time.Duration
 	// QuorumGrace is door.DefaultQuorumGrace if it is zero.
@@ -160,6 +162,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				Election:         config.Election,
 				Quota:            config.Quota,
 				RoomInterval:     config.RoomInterval,
+				PauseShare:       config.PauseShare,
 				PulseInterval:    config.PulseInterval,
 				Place:            place.value(),
 				Join:             joiner(config),

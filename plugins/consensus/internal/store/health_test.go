@@ -1,7 +1,7 @@
 package store_test
 
 import (
-	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
@@ -69,9 +70,18 @@ func TestHungDatabase(t *testing.T) {
 	awaitWell(t, s)
 }
 
+// put puts a key. etcd gives a write up after some seconds, which is not what is tested: it is made again.
 func put(t *testing.T, s *store.Store) {
-	if _, err := s.Client().Put(store.Root(context.Background()), "/k", "v"); err != nil {
-		t.Error(err)
+	ctx := store.Root(storetest.Context(t))
+	for {
+		_, err := s.Client().Put(ctx, "/k", "v")
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, rpctypes.ErrTimeout) {
+			t.Error(err)
+			return
+		}
 	}
 }
 

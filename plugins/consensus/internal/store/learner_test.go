@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 	"testing"
 
@@ -15,22 +14,11 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// free is an address at which nobody listens.
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // placed has a member listen at a free address.
 func placed(t *testing.T, config store.Config) (store.Config, *event.Value[store.Place]) {
 	t.Helper()
 	place := &event.Value[store.Place]{}
-	place.Set(store.Place{Listen: free(t), Host: "127.0.0.1"})
+	place.Set(store.Place{Listen: storetest.Free(t), Host: storetest.Host()})
 	config.Place = place
 	return config, place
 }
@@ -87,7 +75,7 @@ func TestCutOffLearnerLearnsOfItsRemoval(t *testing.T) {
 
 	// Neither finds the other any more: both listen elsewhere.
 	stop()
-	place.Set(store.Place{Listen: free(t), Host: "127.0.0.1"})
+	place.Set(store.Place{Listen: storetest.Free(t), Host: storetest.Host()})
 	config, _ = placed(t, config)
 	plan := storetest.Plan
 	plan.New = false

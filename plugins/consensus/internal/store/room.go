@@ -15,8 +15,9 @@ const (
 	// DefaultRoomInterval is how often at most a full store is compacted and, where that helps, rewritten. A watcher that was away for longer than
 	// this finds its history gone, as it would after five minutes in a store with room.
 	DefaultRoomInterval = 30 * time.Second
-	// pauseShare bounds the part of the time in which a store stands still because it is rewritten, whatever its roles write and delete: one part of so many.
-	pauseShare = 20
+	// DefaultPauseShare bounds the part of the time in which a store stands still because it is rewritten, whatever its roles write and delete: one part of
+	// so many.
+	DefaultPauseShare = 20
 	// roomBound is how long a compaction may take.
 	roomBound = time.Minute
 )
@@ -24,13 +25,14 @@ const (
 // keeper makes room. It belongs to Run.
 type keeper struct {
 	interval  time.Duration
+	share     int
 	next      time.Time // not before then
 	compacted int64     // the revision to which it has compacted
 }
 
 // rest puts off the next attempt, by more the longer the last one took.
 func (k *keeper) rest(pause time.Duration) {
-	k.next = time.Now().Add(max(k.interval, pauseShare*pause))
+	k.next = time.Now().Add(max(k.interval, time.Duration(k.share)*pause))
 }
 
 // makeRoom gives back what is no longer needed, if the store is full: history is compacted, the database rewritten without its holes where that

@@ -40,6 +40,8 @@ type Config struct {
 	Quota int64
 	// RoomInterval is DefaultRoomInterval if it is zero.
 	RoomInterval time.Duration
+	// PauseShare is DefaultPauseShare if it is zero.
+	PauseShare int
 	// PulseInterval is DefaultPulseInterval if it is zero.
 	PulseInterval time.Duration
 	// Place is where the member listens for the others as soon as there are any. Nil: there never are any.
@@ -153,6 +155,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 	}
 	if s.keeper.interval = config.RoomInterval; s.keeper.interval == 0 {
 		s.keeper.interval = DefaultRoomInterval
+	}
+	if s.keeper.share = config.PauseShare; s.keeper.share == 0 {
+		s.keeper.share = DefaultPauseShare
 	}
 	if s.pulse.interval = config.PulseInterval; s.pulse.interval == 0 {
 		s.pulse.interval = DefaultPulseInterval

@@ -1,6 +1,9 @@
 package usage_test
 
 import (
+	"cmp"
+	"flag"
+	"os"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -11,6 +14,12 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
+
+// The same histories are tried each time, unless REEVE_TEST_SEED or -rapid.seed says otherwise.
+func init() {
+	_ = flag.Set("rapid.seed", cmp.Or(os.Getenv("REEVE_TEST_SEED"), "1"))
+	_ = flag.Set("rapid.checks", checks)
+}
 
 // TestCountIsWhatIsStored has several users do whatever they may, in any order, and compares after every few steps what was counted step by step with
 // what is stored, and that nobody has more than it may.

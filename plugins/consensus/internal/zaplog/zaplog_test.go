@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // lines logs and returns what hclog wrote, a map a line.
 func lines(t *testing.T, level hclog.Level, log func(*zap.Logger)) []map[string]any {

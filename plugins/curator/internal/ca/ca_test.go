@@ -15,13 +15,13 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
-	"go.uber.org/goleak"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 const trustDomain = "test.reeve"
 

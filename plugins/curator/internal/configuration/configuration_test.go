@@ -2,6 +2,7 @@ package configuration_test
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 func TestParse(t *testing.T) {
 	listening := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 4711}
-	for document, want := range map[string]struct {
+	tests := map[string]struct {
 		listen, endpoint string
 		problems         []string
 	}{
@@ -30,7 +31,9 @@ func TestParse(t *testing.T) {
 		`{"listen": "127.0.0.1:70000"}`:                        {problems: []string{"/listen"}},
 		`{"listen": 1, "port": 2}`:                             {problems: []string{"/listen", "/port"}},
 		`[]`:                                                   {problems: []string{""}},
-	} {
+	}
+	for _, document := range slices.Sorted(maps.Keys(tests)) {
+		want := tests[document]
 		t.Run(document, func(t *testing.T) {
 			got, err := configuration.Parse([]byte(document))
 			var refused *role.ConfigurationError

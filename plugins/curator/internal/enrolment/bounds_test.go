@@ -30,7 +30,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // slow is a store whose reads take as long as a test wants. It knows the node that is in it, if any.
 type slow struct {

@@ -16,7 +16,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api"
 	"go.uber.org/zap"
+
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // startWithin bounds a start, on a machine that does much else.
@@ -69,13 +72,24 @@ func (e *Etcd) Resume() error {
 	select {
 	case <-server.Server.ReadyNotify():
 		e.server = server
-		return nil
+		return e.awaitVersion()
 	case err := <-server.Err():
 		return fmt.Errorf("start etcd: %w", err)
 	case <-time.After(startWithin):
 		server.Close()
 		return fmt.Errorf("etcd did not start within %v", startWithin)
 	}
+}
+
+// awaitVersion waits until the server has a version, without which it refuses its clients. It has one some time after it is ready, and tells nobody.
+func (e *Etcd) awaitVersion() error {
+	for began := time.Now(); e.server.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability); time.Sleep(time.Millisecond) {
+		if time.Since(began) > startWithin {
+			e.server.Close()
+			return fmt.Errorf("etcd has no version within %v", startWithin)
+		}
+	}
+	return nil
 }
 
 // Pause stops the server and keeps its data.
@@ -118,15 +132,23 @@ func (e *Etcd) Client(t testing.TB, prefix string) *clientv3.Client {
 	return client
 }
 
-// Main is for TestMain: it runs the tests of a package with a server that it puts into into, and returns the exit code.
-func Main(m *testing.M, into **Etcd) int {
+// Main is for TestMain: it runs the tests of a package with a server that it puts into into, and fails if a goroutine is left.
+func Main(m *testing.M, into **Etcd) { leaktest.VerifyTestMain(withEtcd{m, into}) }
+
+type withEtcd struct {
+	m    *testing.M
+	into **Etcd
+}
+
+// Run implements goleak.TestingM.
+func (w withEtcd) Run() int {
 	etcd, err := Start()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	*into = etcd
-	code := m.Run()
+	*w.into = etcd
+	code := w.m.Run()
 	if err := etcd.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -177,7 +177,7 @@ func TestNothingSecretIsKept(t *testing.T) {
 
 // Callers who prove nothing have some entries; the rest of them is counted, and none is forgotten.
 func TestUnprovenCallersAreCounted(t *testing.T) {
-	c := newClusterOn(t, etcd, func(config *server.Config) { config.UnprovenBurst, config.UnprovenEvery = 5, 50*time.Millisecond })
+	c := newClusterOn(t, etcd, func(config *server.Config) { config.UnprovenBurst, config.UnprovenEvery = 5, time.Second })
 	before := c.newest().GetSequence()
 	const calls = 60
 	stranger := c.as(selfSigned(t, newKey(t)))

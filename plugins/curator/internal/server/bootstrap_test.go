@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,14 +114,16 @@ func TestBootstrapAgain(t *testing.T) {
 
 func TestBootstrapOfAnother(t *testing.T) {
 	c := newCluster(t)
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		change func(*clusterv1.BootstrapRequest)
 		says   []string
 	}{
 		"cluster ID": {func(r *clusterv1.BootstrapRequest) { r.ClusterId = "other" }, []string{clusterID, "cluster ID", "other"}},
 		"node key":   {func(r *clusterv1.BootstrapRequest) { r.NodePublicKey = public(newKey(t)) }, []string{"first node", c.id}},
 		"owner key":  {func(r *clusterv1.BootstrapRequest) { r.OwnerPublicKey = public(newKey(t)) }, []string{"owner key"}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			request := c.request()
 			test.change(request)
@@ -197,7 +201,7 @@ func TestBootstrapRefusals(t *testing.T) {
 	service := bootstrap.NewService(time.Now)
 	client := etcd.Client(t, etcd.NewPrefix())
 	service.Attach(store.New(store.Config{Client: client, ClusterUser: "curator"}), nil)
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		change func(*clusterv1.BootstrapRequest)
 		says   string
 	}{
@@ -248,7 +252,9 @@ func TestBootstrapRefusals(t *testing.T) {
 		"a configuration too large": {func(r *clusterv1.BootstrapRequest) {
 			r.Roles[0].Configuration = fmt.Sprintf(`{"a": %q}`, strings.Repeat("x", 256<<10))
 		}, "roles[0].configuration"},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			request := request(newKey(t), newKey(t))
 			test.change(request)

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,7 +208,7 @@ func TestAPluginWaits(t *testing.T) {
 func TestApprovePluginRefusals(t *testing.T) {
 	c := newCluster(t)
 	waits := c.offer(lamp("1.0.0", readPath("/srv"), &rolev1.Grant{Name: "privileged"}), digestOf("a"))
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		change func(*clusterv1.ApprovePluginRequest)
 		code   codes.Code
 		says   []string
@@ -228,7 +230,9 @@ func TestApprovePluginRefusals(t *testing.T) {
 			[]string{`grants[0].grants[0].parameters["path"]`, "absolute"}},
 		"what it does not want": {func(r *clusterv1.ApprovePluginRequest) { r.Grants[0].Grants[0] = replaceFile("/x") }, codes.InvalidArgument,
 			[]string{"grants[0].grants[0].name", `"replace-file"`}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			request := proto.CloneOf(approval(waits))
 			test.change(request)

@@ -10,14 +10,22 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
+	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
+// newStandingCluster is a cluster for whose curator no time passes, however long the test takes.
+func newStandingCluster(t *testing.T) *cluster {
+	t.Helper()
+	now := time.Now()
+	return newClusterOn(t, etcd, func(config *server.Config) { config.Now = func() time.Time { return now } })
+}
+
 // What never comes in is bounded: how many wait, and how often an address may fail. A node is not kept out by its neighbours.
 func TestStrangersAreBounded(t *testing.T) {
-	c := newCluster(t)
+	c := newStandingCluster(t)
 	c.announce()
 	m := c.member("store")
 	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9})
@@ -25,7 +33,6 @@ func TestStrangersAreBounded(t *testing.T) {
 	request := stranger.request(made)
 	request.TicketSecret = random(32)
 	bounded := false
-	began := time.Now()
 	for range 200 {
 		_, err := stranger.enrolment().Register(t.Context(), request)
 		if bounded = err != nil && contains(err.Error(), "ResourceExhausted"); bounded {
@@ -34,7 +41,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		wantCode(t, err, codes.Unauthenticated, "ticket")
 	}
 	if !bounded {
-		t.Errorf("an address may fail 200 times in %v", time.Since(began))
+		t.Error("an address may fail 200 times at once")
 	}
 	if _, err := m.joins(m.join, incarnation(2)); err != nil {
 		t.Errorf("a node at that address: %v", err)
@@ -116,7 +123,7 @@ func TestNewcomersSendLittle(t *testing.T) {
 
 // A machine that was removed is a stranger: it may fail no oftener than any other.
 func TestRemovedMachinesAreStrangers(t *testing.T) {
-	c := newCluster(t)
+	c := newStandingCluster(t)
 	c.announce()
 	m := c.member("store")
 	c.setState(m.id, stateDecommissioned)

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -45,7 +47,7 @@ func TestSetGrants(t *testing.T) {
 		t.Errorf("users: %v", desired)
 	}
 	c.offer(lamp("2.0.0", replaceFile("/x")), digestOf("b"))
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		plugin string
 		grants *clusterv1.RoleGrants
 		code   codes.Code
@@ -63,7 +65,9 @@ func TestSetGrants(t *testing.T) {
 		"wanted by what waits": {"lamp", &clusterv1.RoleGrants{Role: "lamp", Grants: []*rolev1.Grant{replaceFile("/y")}}, codes.FailedPrecondition,
 			[]string{"only version 2.0.0", "`reeve plugin approve lamp`"}},
 		"the curator's user": {"curator", &clusterv1.RoleGrants{Role: "api"}, codes.FailedPrecondition, []string{"reeve.cluster.v1", "its ConsensusUser"}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			_, err := set(test.plugin, 0, test.grants)
 			wantCode(t, err, test.code, test.says...)

@@ -68,20 +68,19 @@ func TestHealthOfTheServer(t *testing.T) {
 	door := &entry{inside: newInside(), peers: newPeers()}
 	health := new(Health)
 	health.serving(door, new(event.Value[*cache.Snapshot]))
-	check := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		return health.Check(ctx)
-	}
-	if err := check(); err == nil {
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := health.Check(short); err == nil {
 		t.Error("a server that does not accept is well")
 	}
 	accepted := make(chan net.Conn, 1)
+	waits, giveUp := context.WithCancel(t.Context())
 	go func() {
 		connection, _ := door.Accept()
 		accepted <- connection
+		giveUp()
 	}()
-	if err := check(); err == nil {
+	if err := health.Check(waits); err == nil {
 		t.Error("a server that does not answer is well")
 	}
 	_ = (<-accepted).Close()

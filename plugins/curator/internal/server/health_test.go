@@ -40,7 +40,7 @@ func TestHealth(t *testing.T) {
 	}
 	well("before it runs")
 	c := newClusterOn(t, own, func(config *server.Config) {
-		config.Health, config.AnswerWithin, config.ProbeEvery = health, time.Second, 20*time.Millisecond
+		config.Health, config.AnswerWithin, config.ProbeEvery = health, 4*time.Second, 20*time.Millisecond
 	})
 	well("while it serves")
 	own.Pause()

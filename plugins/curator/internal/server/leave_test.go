@@ -149,6 +149,7 @@ func TestDecommissionOfASilentNode(t *testing.T) {
 	if _, err := c.asOwner().DecommissionNode(t.Context(), &clusterv1.DecommissionNodeRequest{NodeId: second}); err != nil {
 		t.Fatal(err)
 	}
+	c.silences(second)
 	gone := c.await(second, "its end", func(node *clusterv1.Node) bool { return node.GetRecord().GetState() == stateDecommissioned })
 	if gone.GetHealthy() {
 		t.Error("it was alive")
@@ -287,6 +288,7 @@ func TestTheLastRunningCuratorStays(t *testing.T) {
 		refused(state.String())
 	}
 	report(hostv1.InstanceState_INSTANCE_STATE_READY)
+	c.silences(second)
 	c.await(second, "its silence", func(node *clusterv1.Node) bool { return !node.GetHealthy() })
 	refused("the other was ready and is silent")
 	c.runs(second)

@@ -1,24 +1,19 @@
 package server_test
 
 import (
-	"fmt"
+	"cmp"
+	"flag"
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	_ "pgregory.net/rapid" // its flags
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/etcdtest"
 )
 
 var etcd *etcdtest.Etcd
 
-func TestMain(m *testing.M) {
-	code := etcdtest.Main(m, &etcd)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { etcdtest.Main(m, &etcd) }
+
+// The same histories are tried each time, unless REEVE_TEST_SEED or -rapid.seed says otherwise.
+func init() { _ = flag.Set("rapid.seed", cmp.Or(os.Getenv("REEVE_TEST_SEED"), "1")) }

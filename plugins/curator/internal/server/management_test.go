@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,7 +284,7 @@ func TestAddPluginRefusals(t *testing.T) {
 	if _, err := owner.AddRole(t.Context(), &clusterv1.AddRoleRequest{NodeId: c.id, Role: "lighthouse"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		manifest *rolev1.Manifest
 		grants   []*clusterv1.RoleGrants
 		code     codes.Code
@@ -335,7 +337,9 @@ func TestAddPluginRefusals(t *testing.T) {
 		"a version that no longer serves the cluster": {
 			plugin("curator", &rolev1.RoleManifest{Name: "api", ConsensusUser: "curator"}), nil, codes.FailedPrecondition, []string{"reeve.cluster.v1"},
 		},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			_, err := owner.AddPlugin(t.Context(), &clusterv1.AddPluginRequest{Manifest: test.manifest, Digests: digests, Grants: test.grants, Approve: true})
 			wantCode(t, err, test.code, test.says...)

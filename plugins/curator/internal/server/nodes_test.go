@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -150,19 +151,22 @@ func TestHeartbeat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if response.GetTtlSeconds() != 1 {
+	if response.GetTtlSeconds() != uint32(heartbeatTTL/time.Second) {
 		t.Errorf("the TTL is %d s", response.GetTtlSeconds())
 	}
 	w.await("health", healthy)
-	lease := heartbeatLease(t, c)
+	lease := c.heartbeat(c.id)
 	other := start(t, etcd, c.prefix, nil).ready()
 	if _, err := clusterv1.NewNodeServiceClient(c.dial(other, c.svid)).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if again := heartbeatLease(t, c); again != lease {
+	if again := c.heartbeat(c.id); again != lease {
 		t.Errorf("the other curator used another lease: %x, not %x", again, lease)
 	}
-	// Nothing more comes: the lease ends, and everybody sees it.
+	if granted, err := c.client().TimeToLive(t.Context(), lease); err != nil || granted.GrantedTTL != int64(heartbeatTTL/time.Second) {
+		t.Errorf("the lease ends by itself after %v: %v", granted, err)
+	}
+	c.silences(c.id)
 	w.await("the end of the lease", sick)
 	if _, err := c.asNode().Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
 		t.Fatal(err)
@@ -170,13 +174,22 @@ func TestHeartbeat(t *testing.T) {
 	w.await("health again", healthy)
 }
 
-func heartbeatLease(t *testing.T, c *cluster) int64 {
-	t.Helper()
-	got, err := c.client().Get(t.Context(), "heartbeat/"+c.id)
+// heartbeat is the lease of a node's heartbeat.
+func (c *cluster) heartbeat(id string) clientv3.LeaseID {
+	c.t.Helper()
+	got, err := c.client().Get(c.t.Context(), "heartbeat/"+id)
 	if err != nil || len(got.Kvs) != 1 {
-		t.Fatalf("Get: %v, %v", got, err)
+		c.t.Fatalf("Get: %v, %v", got, err)
 	}
-	return got.Kvs[0].Lease
+	return clientv3.LeaseID(got.Kvs[0].Lease)
+}
+
+// silences ends the lease of a node's heartbeat, as if nothing more had come of the node for that long.
+func (c *cluster) silences(id string) {
+	c.t.Helper()
+	if _, err := c.client().Revoke(c.t.Context(), c.heartbeat(id)); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // A node that was off for longer than its SVID lives comes back by its key, and gets a new one.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -75,7 +76,7 @@ func TestOperators(t *testing.T) {
 func TestAddOperatorRefusals(t *testing.T) {
 	c := newCluster(t)
 	alice := c.addOperator("alice", roleOperator)
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		request *clusterv1.AddOperatorRequest
 		code    codes.Code
 		says    []string
@@ -93,7 +94,9 @@ func TestAddOperatorRefusals(t *testing.T) {
 		"an operator's key":  {&clusterv1.AddOperatorRequest{Name: "bob", Role: roleViewer, PublicKey: public(alice.key)}, codes.AlreadyExists, []string{"operator alice"}},
 		"the owner's key":    {&clusterv1.AddOperatorRequest{Name: "bob", Role: roleViewer, PublicKey: public(c.owner)}, codes.AlreadyExists, []string{"the owner's"}},
 		"a node's key":       {&clusterv1.AddOperatorRequest{Name: "bob", Role: roleViewer, PublicKey: public(c.node)}, codes.AlreadyExists, []string{c.id}},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
 		t.Run(name, func(t *testing.T) {
 			_, err := c.asOwner().AddOperator(t.Context(), test.request)
 			wantCode(t, err, test.code, test.says...)

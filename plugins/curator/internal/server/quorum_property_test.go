@@ -25,8 +25,9 @@ func TestTwoCuratorsKeepTheQuorum(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		c := newCluster(t)
+		c := oneOfMany(t, etcd, nil)
 		defer func() { _ = c.curator.stop() }()
 		other := start(t, etcd, c.prefix, nil).ready()
 		defer func() { _ = other.stop() }()

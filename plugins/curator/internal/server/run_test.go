@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +27,9 @@ import (
 // hold takes a port, until release is called.
 func hold(t *testing.T) (address string, release func()) {
 	t.Helper()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	// At an address of this process, so that nobody takes the port between one that listens and the next.
+	id := os.Getpid() // up to 22 bits
+	taken, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 64|id>>16&63, id>>8&255, id&255))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +133,7 @@ func TestStoreAwayAndPortInUse(t *testing.T) {
 	address, release := hold(t)
 	second := start(t, own, c.prefix, func(config *server.Config) {
 		config.Configuration = configuration.Configuration{Listen: address}
-		config.AnswerWithin, config.ProbeEvery = time.Second, 20*time.Millisecond
+		config.AnswerWithin, config.ProbeEvery = 4*time.Second, 20*time.Millisecond
 	}).degraded(address)
 	own.Pause()
 	second.degraded(address, "consensus store")
@@ -187,9 +191,14 @@ func TestStreamsEndWithTheCurator(t *testing.T) {
 	if err := c.curator.stop(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.stream.Recv()
+	// What was sent before is read first.
+	for err == nil {
+		_, err = w.stream.Recv()
+	}
 	wantCode(t, err, codes.Unavailable, "stopping")
-	_, err = node.Recv()
+	for err = nil; err == nil; {
+		_, err = node.Recv()
+	}
 	wantCode(t, err, codes.Unavailable, "stopping")
 }
 
@@ -216,7 +225,7 @@ func TestStoreAway(t *testing.T) {
 		}
 	})
 	c := newClusterOn(t, own, func(config *server.Config) {
-		config.AnswerWithin, config.ProbeEvery = time.Second, 20*time.Millisecond
+		config.AnswerWithin, config.ProbeEvery = 4*time.Second, 20*time.Millisecond
 	})
 	owner := c.asOwner()
 	w := watch(t, c.asNode())

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,7 +179,7 @@ func TestUpdateWritesEpochAndDesiredState(t *testing.T) {
 
 // Whoever decided from something that has changed since decides again.
 func TestUpdateComparesEverything(t *testing.T) {
-	for name, interfere := range map[string]func(t *testing.T, s *store.Store, client *clientv3.Client){
+	tests := map[string]func(t *testing.T, s *store.Store, client *clientv3.Client){
 		"another node is written": func(t *testing.T, s *store.Store, _ *clientv3.Client) {
 			other := node(t)
 			if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
@@ -222,7 +224,9 @@ func TestUpdateComparesEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		interfere := tests[name]
 		t.Run(name, func(t *testing.T) {
 			s, client, first := created(t)
 			runs := 0

@@ -1,6 +1,9 @@
+//go:build soak
+
 package nodes_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -8,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 )
 
 // machine sets a machine up that is to register with a ticket which approves it, and returns the file of its parameters.
@@ -20,7 +24,7 @@ func machine(t *testing.T, c *devcluster.Cluster, number int) string {
 	// The directory is where the command line looks for a node of a dev directory.
 	run := filepath.Join(c.Home, "r"+strconv.Itoa(number))
 	if result := c.StartAlone(t, "init", "--join", file, "--file", parameters, "--state", state, "--run", run, "--address", "127.0.0."+strconv.Itoa(number),
-		"--api-listen", "127.0.0."+strconv.Itoa(number)+":0", "--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, time.Minute); result.Code != 0 {
+		"--api-listen", "127.0.0."+strconv.Itoa(number)+":0", "--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, patience); result.Code != 0 {
 		t.Fatal(result)
 	}
 	if err := os.Symlink(run, filepath.Join(state, "run")); err != nil {
@@ -35,7 +39,7 @@ func killedAt(t *testing.T, c *devcluster.Cluster, failpoints, parameters, step 
 	core := c.StartNode(t, failpoints, parameters, "REEVE_FAILPOINT="+step+":1")
 	select {
 	case <-core.Done():
-	case <-time.After(40 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the core has not come to the step %s; its log: %s", step, filepath.Join(filepath.Dir(parameters), "reeved.log"))
 	}
 	if result := core.Wait(t, time.Second); result.Code != -1 {
@@ -68,27 +72,27 @@ func TestStepsOfNodesThatRegisterAndGo(t *testing.T) {
 		killedAt(t, c, failpoints, parameters, step)
 	}
 	core := startCore(t, c, parameters)
-	await(t, c, 1, time.Minute, "the machine is a node", func(nodes []node) bool { return in(nodes, 2) })
+	await(t, c, 1, patience, "the machine is a node", func(nodes []node) bool { return in(nodes, 2) })
 	second := idOf(t, c, 2)
 
 	// It is given a member of the store, and loses it again.
 	stop := func(core *devcluster.Running) {
 		t.Helper()
 		core.Signal(t, 15)
-		if result := core.Wait(t, time.Minute); result.Code != 0 {
+		if result := core.Wait(t, patience); result.Code != 0 {
 			t.Fatal(result)
 		}
 	}
 	stop(core)
-	c.MustReeve(t, "node", "role", "add", second, "consensus", "--wait=false", "--config", configuration(t, c, `{"peerListen":"`+freeAddress(t, "127.0.0.2")+`"}`))
+	c.MustReeve(t, "node", "role", "add", second, "consensus", "--wait=false")
 	killedAt(t, c, failpoints, parameters, "enter-store")
 	core = startCore(t, c, parameters)
-	await(t, c, 1, time.Minute, "the node has a member that votes", func(nodes []node) bool {
+	await(t, c, 1, patience, "the node has a member that votes", func(nodes []node) bool {
 		store := by(nodes, second).Store
 		return store != nil && store.MemberID != "" && !store.Learner && store.Step == ""
 	})
 	c.MustReeve(t, "node", "role", "remove", second, "consensus", "--wait=false")
-	await(t, c, 1, time.Minute, "the member is out", func(nodes []node) bool { return by(nodes, second).Store == nil && !by(nodes, second).has("consensus") })
+	await(t, c, 1, patience, "the member is out", func(nodes []node) bool { return by(nodes, second).Store == nil && !by(nodes, second).has("consensus") })
 	stop(core)
 
 	// It is removed while it is off, and killed at every step of forgetting.
@@ -99,9 +103,11 @@ func TestStepsOfNodesThatRegisterAndGo(t *testing.T) {
 	core = startCore(t, c, parameters)
 	disowned(t, c, 2)
 	for _, name := range []string{"identity", "roles"} {
-		if entries, err := os.ReadDir(filepath.Join(directoryOf(c, 2), "data", name)); err == nil && len(entries) > 0 {
-			t.Errorf("the node that was removed still has %s: %v", name, entries)
-		}
+		// It says that it was removed before it has erased everything.
+		eventually.True(t, patience, "the node that was removed has no "+name, func() (bool, string) {
+			entries, _ := os.ReadDir(filepath.Join(directoryOf(c, 2), "data", name))
+			return len(entries) == 0, fmt.Sprint(entries)
+		})
 	}
 	stop(core)
 }

@@ -1,0 +1,34 @@
+//go:build soak
+
+package plugin_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// It writes a gigabyte.
+func TestStoreRefusesWhatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	if _, err := store.Import(t.Context(), endless{}); err == nil {
+		t.Error("it was imported")
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// It writes the file of the users a thousand times.
+func TestUsersRunOut(t *testing.T) {
+	t.Parallel()
+	file, dir := ranges(t)
+	users := reserve(t, file, dir, "a")
+	for n := range 1023 {
+		uidOf(t, users, "role-"+strings.Repeat("x", n%20)+string(rune('a'+n%26))+"-"+strings.Repeat("y", n/26))
+	}
+	if _, _, err := users.Of("one-too-many"); err == nil {
+		t.Error("more users were given than the range has")
+	}
+}

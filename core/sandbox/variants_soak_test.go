@@ -1,0 +1,5 @@
+//go:build soak
+
+package sandbox_test
+
+const ordinaryTests = "."

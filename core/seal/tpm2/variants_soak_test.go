@@ -1,0 +1,5 @@
+//go:build soak
+
+package tpm2_test
+
+const manyTimes = 500

@@ -1,0 +1,26 @@
+package storetest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+)
+
+// Host is a loopback address of this process's own, so that nobody else listens at its ports: an address that is free stays free until it is taken, and while its
+// member is stopped.
+func Host() string {
+	id := os.Getpid() // up to 22 bits
+	return fmt.Sprintf("127.%d.%d.%d", 64|id>>16&63, id>>8&255, id&255)
+}
+
+// Free is an address of Host at which nobody listens.
+func Free(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(Host(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}

@@ -1,0 +1,6 @@
+//go:build soak
+
+package usage_test
+
+// checks is how many histories are tried.
+const checks = "100"

@@ -1,0 +1,30 @@
+package leaktest
+
+import (
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// VerifyTestMain is goleak.VerifyTestMain with ten seconds for the goroutines to end. It returns only if goleak.Cleanup is given and does not exit.
+// The wait heeds no option: a goroutine that an option ignores, and that does not end, costs the ten seconds.
+func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
+	goleak.VerifyTestMain(patient{m, 10 * time.Second}, options...)
+}
+
+// patient runs the tests, and returns when their goroutines have ended or the patience has.
+type patient struct {
+	goleak.TestingM
+	patience time.Duration
+}
+
+func (p patient) Run() int {
+	code := p.TestingM.Run()
+	if code != 0 {
+		return code
+	}
+	// Find itself pauses between its looks.
+	for end := time.Now().Add(p.patience); time.Now().Before(end) && goleak.Find() != nil; {
+	}
+	return 0
+}
