@@ -7,6 +7,10 @@ SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 MODULES := $(shell sed -n 's/^[[:space:]]*\.\///p' go.work)
 
+# A test run changes no go.mod. The tree may belong to another user, which git refuses to look at: versions come from VERSION. Without the paths of this checkout
+# in what is compiled, other checkouts find it in Go's cache.
+export GOFLAGS := $(strip $(GOFLAGS) -mod=readonly -buildvcs=false -trimpath)
+
 # The tools, at versions that are changed on purpose only.
 STATICCHECK_VERSION := v0.8.2
 BUF_VERSION := v1.70.0
@@ -26,7 +30,7 @@ NFPM := $(TOOLS)/nfpm-$(NFPM_VERSION)/nfpm
 
 # Static executables: a role is launched with an empty environment, from whatever directory the node keeps it in. A plugin says its version
 # itself, so that its digest changes only when the plugin does.
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false
+GO_BUILD := CGO_ENABLED=0 go build
 # Where the executables go, or come from, and further flags of the linker.
 BIN ?= bin
 # What runs on this machine, where BIN is for another platform: it says what the plugins are.

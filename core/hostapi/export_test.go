@@ -2,7 +2,6 @@ package hostapi
 
 import (
 	"os"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,23 +50,20 @@ var (
 // KeyOf reads a certificate request.
 var KeyOf = keyOf
 
-// LetBeSilent makes a socket that is opened then let connections be silent for ever: if it waits for the end of that, the test hangs.
-func LetBeSilent(t *testing.T) {
-	before := firstBytesWithin
-	firstBytesWithin = 24 * time.Hour
-	t.Cleanup(func() { firstBytesWithin = before })
+// LetBeSilent lets connections be silent for ever: a server that waits for the end of that hangs.
+func (c *Config) LetBeSilent() {
+	c.times = defaultTimes
+	c.times.firstBytesWithin = 24 * time.Hour
 }
 
-// SetClock gives what renews SVIDs a clock, at which it looks all the time.
-func SetClock(t *testing.T, now func() time.Time) {
-	before, every := clock, lookAgain
-	clock, lookAgain = now, 10*time.Millisecond
-	t.Cleanup(func() { clock, lookAgain = before, every })
+// SetClock gives what renews SVIDs a clock, which it reads all the time.
+func (c *Config) SetClock(now func() time.Time) {
+	c.times = defaultTimes
+	c.times.now, c.times.lookAgain = now, 10*time.Millisecond
 }
 
-// KeepSVIDs has an SVID kept as long as the CA that signed it is there.
-func KeepSVIDs(t *testing.T) {
-	before := resignWithin
-	resignWithin = 24 * time.Hour
-	t.Cleanup(func() { resignWithin = before })
+// KeepSVIDs keeps an SVID as long as the CA that signed it is there.
+func (c *Config) KeepSVIDs() {
+	c.times = defaultTimes
+	c.times.resignWithin = 24 * time.Hour
 }

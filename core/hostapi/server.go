@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
@@ -44,7 +45,23 @@ type Config struct {
 	// Unary and Stream are put around every call of every host socket, the first outermost: they see also what is refused. None by default.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
+
+	// times are defaultTimes but in tests.
+	times times
 }
+
+// times are the clock of a server, and how long it waits.
+type times struct {
+	now func() time.Time
+	// firstBytesWithin is how long a connection may be silent: a peer on the same machine sends its first bytes at once, or never.
+	firstBytesWithin time.Duration
+	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
+	lookAgain time.Duration
+	// resignWithin is the time over which SVIDs of a new CA are asked for.
+	resignWithin time.Duration
+}
+
+var defaultTimes = times{now: time.Now, firstBytesWithin: 5 * time.Second, lookAgain: time.Minute, resignWithin: 10 * time.Second}
 
 func (c *Config) check() error {
 	var problems []error
@@ -81,6 +98,9 @@ type Server struct {
 func New(config Config) (*Server, error) {
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("hostapi: configuration: %w", err)
+	}
+	if config.times.now == nil {
+		config.times = defaultTimes
 	}
 	rules, err := rulesOf(registered())
 	if err != nil {

@@ -38,9 +38,6 @@ const (
 	maxHeaders = 16 << 10
 )
 
-// firstBytesWithin is how long a connection may be silent: a peer on the same machine sends its first bytes at once, or never. Tests lengthen it.
-var firstBytesWithin = 5 * time.Second
-
 // maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
 const maxSocketPath = 107
 
@@ -228,7 +225,7 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(firstBytesWithin),
+		grpc.ConnectionTimeout(s.config.times.firstBytesWithin),
 		// Stop returns when no handler runs any more, so that nothing of an instance outlives its socket.
 		grpc.WaitForHandlers(true),
 		// A role that is stopped or stuck does not hold its streams for ever.

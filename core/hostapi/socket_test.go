@@ -179,8 +179,7 @@ func openDescriptors(t *testing.T) int {
 // TestConnectionsAreBounded: an instance has so many connections and no more, and a place that it gives up it can take again. Connections that
 // never say anything do not keep the socket from closing.
 func TestConnectionsAreBounded(t *testing.T) {
-	hostapi.LetBeSilent(t)
-	n := newNode(t, nil)
+	n := newNode(t, (*hostapi.Config).LetBeSilent)
 	socket, closeSocket, err := n.server.Open(remitOf("role.1"))
 	if err != nil {
 		t.Fatal(err)

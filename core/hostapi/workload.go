@@ -26,17 +26,8 @@ const (
 	// workloadHeader is what every call of the SPIFFE Workload API carries, so that whoever can only make a workload send requests of the attacker's choice
 	// (server-side request forgery) is not given its key.
 	workloadHeader = "workload.spiffe.io"
-	// firstIssueRetry is the wait before another attempt to renew an SVID; each further one is twice as long, up to lookAgain.
+	// firstIssueRetry is the wait before another attempt to renew an SVID; each further one is twice as long, up to times.lookAgain.
 	firstIssueRetry = time.Second
-)
-
-// Tests have a clock and times of their own.
-var (
-	clock = time.Now
-	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
-	lookAgain = time.Minute
-	// resignWithin is the time over which SVIDs of a new CA are asked for.
-	resignWithin = 10 * time.Second
 )
 
 // workloads answers the calls of the SPIFFE Workload API of one instance: its X.509-SVID, with a key that the core makes for it, and the certificates of the
@@ -77,8 +68,8 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 	retry := firstIssueRetry
 	for {
 		node, _ := identities.Latest()
-		wait := lookAgain
-		if now := clock(); current.due(node, now) {
+		wait := w.config.times.lookAgain
+		if now := w.config.times.now(); current.due(node, now) {
 			switch made, err := w.make(ctx); {
 			case err == nil:
 				current, retry = made, firstIssueRetry
@@ -89,7 +80,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 				w.log.Warn("No new SVID for a client of the SPIFFE Workload API yet; it uses the present one on",
 					"reason", status.Convert(err).Message(), "good until", current.leaf.NotAfter, "again in", retry)
 				wait = retry/2 + mathrand.N(retry/2)
-				retry = min(2*retry, lookAgain)
+				retry = min(2*retry, w.config.times.lookAgain)
 			}
 		}
 		response := &workload.X509SVIDResponse{Svids: []*workload.X509SVID{{
@@ -101,7 +92,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 			}
 			sent = response
 		}
-		if until := current.renew.Sub(clock()); until > 0 {
+		if until := current.renew.Sub(w.config.times.now()); until > 0 {
 			wait = min(wait, until)
 		}
 		timer := time.NewTimer(wait)
@@ -109,7 +100,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 		case <-ctx.Done():
 		case <-identities.Changed():
 			if node, _ := identities.Latest(); len(node.CA) > 0 {
-				current.resign(node.CA[0], clock())
+				current.resign(node.CA[0], w.config.times.now(), w.config.times.resignWithin)
 			}
 		case <-timer.C:
 		}
@@ -134,11 +125,11 @@ func (d *document) due(node *identity.Identity, now time.Time) bool {
 }
 
 // resign has an SVID replaced soon that another CA has signed than the one that signs now: that is retired when nobody has a certificate of it any more.
-func (d *document) resign(signs *x509.Certificate, now time.Time) {
+func (d *document) resign(signs *x509.Certificate, now time.Time, within time.Duration) {
 	if d.leaf.CheckSignatureFrom(signs) == nil {
 		return
 	}
-	if soon := now.Round(0).Add(mathrand.N(resignWithin)); soon.Before(d.renew) {
+	if soon := now.Round(0).Add(mathrand.N(within)); soon.Before(d.renew) {
 		d.renew = soon
 	}
 }
@@ -161,7 +152,7 @@ func (w *workloads) make(ctx context.Context) (*document, error) {
 	if err != nil {
 		return nil, status.Error(codes.Internal, "a key cannot be written on this node") // what is wrong with a key is not told
 	}
-	now := clock()
+	now := w.config.times.now()
 	left := leaf.NotAfter.Sub(now)
 	if left <= 0 {
 		return nil, status.Errorf(codes.Unavailable, "the SVID that was issued expired at %s, and this node's clock says %s: compare the clocks",

@@ -76,8 +76,7 @@ func TestWorkloadAPI(t *testing.T) {
 func TestWorkloadRenews(t *testing.T) {
 	var ahead atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	hostapi.SetClock(t, now)
-	n := newNode(t, nil)
+	n := newNode(t, func(c *hostapi.Config) { c.SetClock(now) })
 	n.identity.Set(n.issuer.identity())
 	source := source(t, n.open(remitOf("role.1")))
 	first, err := source.GetX509SVID()
@@ -111,8 +110,7 @@ func TestWorkloadRenews(t *testing.T) {
 
 // TestWorkloadRotation: a CA that is added is told, and one that is gone takes the SVIDs with it that it signed.
 func TestWorkloadRotation(t *testing.T) {
-	hostapi.KeepSVIDs(t)
-	n := newNode(t, nil)
+	n := newNode(t, (*hostapi.Config).KeepSVIDs)
 	old := n.issuer.identity().CA[0]
 	n.identity.Set(n.issuer.identity())
 	source := source(t, n.open(remitOf("role.1")))

@@ -55,7 +55,7 @@ func Reference() string {
 	var text strings.Builder
 	text.WriteString(`# Hostile roles: what is tried, and what is to become of it
 
-Made from the rows of the test e2e/hostile; do not edit. ` + "`make test`" + ` prints the same rows with what became of each as root, and `+"`make soak`"+` also as an ordinary
+Made from the rows of the test e2e/hostile; do not edit. ` + "`make test`" + ` prints the same rows with what became of each as root, and ` + "`make soak`" + ` also as an ordinary
 user. As root no row may escape. As an ordinary user a row is not asserted while the host cannot enforce a part of the sandbox that the row needs (the
 node's status lists the missing parts); what happened is printed all the same.
 `)
