@@ -106,6 +106,7 @@ func workRoot(t *testing.T) string {
 
 func TestScripts(t *testing.T) {
 	root := workRoot(t)
+	bin := programs(t, root)
 	var mu sync.Mutex
 	places := 0
 	testscript.Run(t, testscript.Params{
@@ -135,6 +136,7 @@ func TestScripts(t *testing.T) {
 			if err := os.Mkdir(place, 0o755); err != nil {
 				return err
 			}
+			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			// Without this, a program that the race detector watches sleeps for a second when it ends.
 			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			env.Setenv("STATE_PLACE", filepath.Join(place, "state"))

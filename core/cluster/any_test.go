@@ -241,7 +241,7 @@ func TestWithoutAnyCuratorTheReasonNamesThemAll(t *testing.T) {
 			}
 		}
 		m.contact(false)
-		time.Sleep(5 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		end := m.unbroken() // in the same words as long as nothing else happens
 		contact, _ := m.client.Contact().Get()
@@ -251,9 +251,9 @@ func TestWithoutAnyCuratorTheReasonNamesThemAll(t *testing.T) {
 			}
 		}
 		dials := m.net.dialled()
-		time.Sleep(10 * time.Minute)
-		if n := m.net.dialled() - dials; n > 900 {
-			t.Errorf("%d connections in 10 minutes", n)
+		time.Sleep(4 * time.Minute)
+		if n := m.net.dialled() - dials; n > 360 {
+			t.Errorf("%d connections in 4 minutes", n)
 		}
 		end()
 		m.up(m.addresses[2])
@@ -272,7 +272,7 @@ func TestContactDoesNotFlap(t *testing.T) {
 		m.contact(true)
 		began, changes, was := time.Now(), m.client.Contact().Watch(), true
 		losses := 0
-		for time.Since(began) < 20*time.Minute {
+		for time.Since(began) < 10*time.Minute {
 			for i, address := range m.addresses {
 				m.net.freezeAt(address, time.Since(began)/(7*time.Second)%3 != time.Duration(i))
 			}
@@ -283,8 +283,8 @@ func TestContactDoesNotFlap(t *testing.T) {
 				}
 			}
 		}
-		if losses > int(20*time.Minute/(ttl/2)) {
-			t.Errorf("contact was lost %d times in 20 minutes", losses)
+		if losses > int(10*time.Minute/(ttl/2)) {
+			t.Errorf("contact was lost %d times in 10 minutes", losses)
 		}
 		for _, address := range m.addresses {
 			m.net.freezeAt(address, false)

@@ -84,19 +84,20 @@ func TestAnSVIDIsRenewedAtHalfOfItsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := newPipes()
 		n := newNode(t, network.dial)
-		n.identity.Set(n.ca.node(n.key, n.ca.svid(n.key, 0, 24*time.Hour)))
+		const life = 2 * time.Hour
+		n.identity.Set(n.ca.node(n.key, n.ca.svid(n.key, 0, life)))
 		c := newCurator(n.ca.curatorCertificate())
 		c.view.Set(n.response(7))
 		c.set(func(r *rules) {
 			r.ttl = 3600
-			r.issue = func() [][]byte { return n.ca.svid(n.key, 0, 24*time.Hour).Certificate }
+			r.issue = func() [][]byte { return n.ca.svid(n.key, 0, life).Certificate }
 		})
 		defer c.serve(t, network.listen("a:1"))()
 		n.curatorAt("i1", "a:1")
 		began := time.Now()
 		defer n.run()()
 		defer n.follow()()
-		time.Sleep(5*12*time.Hour + time.Minute)
+		time.Sleep(5*life/2 + time.Minute)
 		synctest.Wait()
 		calls, _ := c.calls.Get()
 		issues := 0
@@ -105,7 +106,7 @@ func TestAnSVIDIsRenewedAtHalfOfItsLife(t *testing.T) {
 				continue
 			}
 			issues++
-			if at := call.at.Sub(began).Round(time.Minute); at != time.Duration(issues)*12*time.Hour {
+			if at := call.at.Sub(began).Round(time.Minute); at != time.Duration(issues)*life/2 {
 				t.Errorf("renewal %d came after %v", issues, at)
 			}
 			if _, err := names.PinnedKey(call.who); err == nil {
@@ -128,11 +129,11 @@ func TestARenewalThatTheIdentityDoesNotTakeIsNotRepeated(t *testing.T) {
 		n.identity.Set(n.ca.node(n.key, nil))
 		c := newCurator(n.ca.curatorCertificate())
 		c.view.Set(n.response(7))
-		c.set(func(r *rules) { r.issue = func() [][]byte { return n.ca.svid(n.key, 0, 24*time.Hour).Certificate } })
+		c.set(func(r *rules) { r.issue = func() [][]byte { return n.ca.svid(n.key, 0, 2*time.Hour).Certificate } })
 		defer c.serve(t, network.listen("a:1"))()
 		n.curatorAt("i1", "a:1")
 		defer n.run()()
-		time.Sleep(11 * time.Hour)
+		time.Sleep(55 * time.Minute)
 		if got := c.count("IssueSVID"); got != 1 {
 			t.Errorf("%d SVIDs were asked for", got)
 		}

@@ -16,7 +16,10 @@ import (
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
-	digest := node.add(t, everything)
+	digest, err := node.store.Import(t.Context(), executable(t).Reader(t, everything))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		manifest, err := node.launcher.Describe(t.Context(), digest)
 		if err != nil {
@@ -65,17 +68,16 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 			if name == "silent" || name == "deaf" {
 				node = newNode(t) // they take long, and plugins are asked one at a time
 			}
-			content := test.content
-			if content == nil {
+			var digest string
+			var err error
+			if test.content == nil {
 				variant := everything
 				variant.Before, variant.Path = name, filepath.Join(node.dir, "foreign.sock")
 				if name == "foreign" {
 					listenForeign(t, variant.Path)
 				}
-				content = executable(t).Bytes(t, variant)
-			}
-			digest, err := node.store.Import(t.Context(), reader(content))
-			if err != nil {
+				digest = node.add(t, variant)
+			} else if digest, err = node.store.Import(t.Context(), reader(test.content)); err != nil {
 				t.Fatal(err)
 			}
 			_, err = node.launcher.Describe(t.Context(), digest)

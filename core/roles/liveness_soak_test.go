@@ -25,6 +25,9 @@ const ordinaryTests = "^TestReal"
 // seed of the histories; "0": another one each time, which a failure prints.
 const seed = "0"
 
+// checks is how many histories there are.
+const checks = 2000
+
 func TestRealUnwellRolesAreReplaced(t *testing.T) {
 	t.Parallel()
 	for how, cause := range inorder.Of(map[string]string{

@@ -115,14 +115,14 @@ func steps(rt *rapid.T) []step {
 // last desired, but for what failed more often than its budget allows, and in the version before where the present one did not come to work; and a
 // shutdown leaves nothing.
 func TestEverythingConverges(t *testing.T) {
-	for flag, value := range map[string]string{"checks": "2000", "seed": seed} {
+	for flag, value := range map[string]string{"checks": fmt.Sprint(checks), "seed": seed} {
 		if err := goflag.Set("rapid."+flag, value); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var ends ends
 	rapid.Check(t, func(rt *rapid.T) { checkSequence(t, rt, &ends) })
-	if !testing.Short() && (ends.givenUp < 20 || ends.back < 20 || ends.kept < 20) { // a hundred or so of each
+	if !testing.Short() && (ends.givenUp < checks/100 || ends.back < checks/100 || ends.kept < checks/100) { // there are about five times as many
 		t.Errorf("%+v: the sequences do not do what they should", ends)
 	}
 	t.Logf("%+v", ends)

@@ -7,3 +7,6 @@ const ordinaryTests = "^TestRealRolesComeBack$"
 
 // seed of the histories; "0": another one each time, which a failure prints.
 const seed = "1"
+
+// checks is how many histories there are. The soak has more of them.
+const checks = 500

@@ -35,13 +35,14 @@ func damages(content []byte) map[string]func(path string) error {
 		"longer": write(append(append([]byte{}, content...), 'x')),
 	}
 	// Every length near the ends, where the marks of a format are, and a sample between.
+	const nearEnd = 8 / damagesApart
 	for length := 1; length < len(content); length++ {
-		if length < 8 || length > len(content)-8 || length%61 == 0 {
+		if length < nearEnd || length > len(content)-nearEnd || length%(61*damagesApart) == 0 {
 			all[fmt.Sprintf("%d bytes of it", length)] = write(content[:length])
 		}
 	}
 	for at := range content {
-		if at%37 == 0 || at < 4 || at > len(content)-4 {
+		if at%(37*damagesApart) == 0 || at < nearEnd/2 || at >= len(content)-nearEnd/2 {
 			flipped := append([]byte{}, content...)
 			flipped[at] ^= 1 << (at % 8)
 			all[fmt.Sprintf("a bit of byte %d", at)] = write(flipped)

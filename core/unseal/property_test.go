@@ -20,7 +20,7 @@ import (
 
 // TestNothingIsLost has anything happen to a node in any order. Its volume is formatted once, and the recovery key opens it at the end.
 func TestNothingIsLost(t *testing.T) {
-	if err := flag.Set("rapid.seed", seed); err != nil {
+	if err := errors.Join(flag.Set("rapid.seed", seed), flag.Set("rapid.checks", histories)); err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,8 +13,15 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// seed of the histories: another one each time, which a failure prints.
-const seed = "0"
+const (
+	// seed of the histories: another one each time, which a failure prints.
+	seed = "0"
+	// histories is how many there are.
+	histories = "100"
+	// Every place and every way.
+	damagesApart = 1
+	waysApart    = 1
+)
 
 // TestUnsealingTime measures what opening a volume costs: to read, to ask the TPM twice, to derive, to mount.
 func TestUnsealingTime(t *testing.T) {

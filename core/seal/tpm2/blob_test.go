@@ -93,16 +93,14 @@ func TestDamaged(t *testing.T) {
 		}
 	})
 	t.Run("a bit flipped", func(t *testing.T) {
-		for i := range good {
-			for bit := range 8 {
-				flipped := bytes.Clone(good)
-				flipped[i] ^= 1 << bit
-				_ = refused(t, nowhere, flipped)
-			}
+		for bit := 0; bit < 8*len(good); bit += someBits {
+			flipped := bytes.Clone(good)
+			flipped[bit/8] ^= 1 << (bit % 8)
+			_ = refused(t, nowhere, flipped)
 		}
-		for i := range indented.Len() {
+		for bit := 0; bit < 8*indented.Len(); bit += 8 * someBits {
 			flipped := bytes.Clone(indented.Bytes())
-			flipped[i] ^= 1
+			flipped[bit/8] ^= 1
 			_ = refused(t, nowhere, flipped)
 		}
 	})
@@ -155,7 +153,7 @@ func TestDamaged(t *testing.T) {
 	// What only the TPM can see is refused by it.
 	t.Run("private part", func(t *testing.T) {
 		_, private := parts(t, good)
-		for i := range private {
+		for i := 0; i < len(private); i += someBytes {
 			content := forged(t, good, func(f *form) { f.Private[i] ^= 0x10 })
 			if err := refused(t, s, content); !errors.Is(err, tpm2.ErrDamaged) {
 				t.Errorf("byte %d: %v", i, err)

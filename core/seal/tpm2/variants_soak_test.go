@@ -2,4 +2,8 @@
 
 package tpm2_test
 
-const manyTimes = 500
+const (
+	manyTimes = 500
+	someBits  = 1
+	someBytes = 1
+)

@@ -32,7 +32,7 @@ func TestReserve(t *testing.T) {
 
 	// Few bytes that etcd reckons to be many.
 	many := &pb.TxnRequest{}
-	for range 100_000 {
+	for range 60_000 {
 		many.Success = append(many.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("k")}}})
 	}
 	if _, err := apiOf(storetest.Dial(t, ant.Socket).ActiveConnection()).Txn(ctx, many); !isStatus(err, rpctypes.ErrGRPCNoSpace) {

@@ -134,7 +134,7 @@ func TestHistoryMakesRoomByItself(t *testing.T) {
 	root := store.Root(storetest.Context(t))
 	written := 0
 	began := time.Now()
-	for written < 2*int(store.MinQuota) {
+	for written < int(store.MinQuota)*3/2 {
 		_, err := s.Client().Put(root, "/key", big)
 		switch {
 		case err == nil:
@@ -153,7 +153,7 @@ func TestSmallerQuota(t *testing.T) {
 	config.Quota = 4 * store.MinQuota
 	s, stop := storetest.OpenWith(t, config, storetest.Plan)
 	root := store.Root(storetest.Context(t))
-	for n := range 50 {
+	for n := range 34 {
 		if _, err := s.Client().Put(root, "/a/"+string(rune('A'+n)), big); err != nil {
 			t.Fatal(err)
 		}

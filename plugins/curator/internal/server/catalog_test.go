@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -66,7 +65,7 @@ func approval(waits *clusterv1.PluginRecord) *clusterv1.ApprovePluginRequest {
 // stored is the catalog as it is in the store, and the document that the store's own reconciler follows.
 func (c *cluster) stored() (*store.State, *consensusv1.DesiredState) {
 	c.t.Helper()
-	client := c.reading()
+	client := c.client()
 	state, err := store.New(store.Config{Client: client, ClusterUser: "curator"}).ReadRecords(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
@@ -80,14 +79,6 @@ func (c *cluster) stored() (*store.State, *consensusv1.DesiredState) {
 		c.t.Fatal(err)
 	}
 	return state, desired
-}
-
-// reading returns a client for what is read often.
-func (c *cluster) reading() *clientv3.Client {
-	if c.reader == nil {
-		c.reader = c.client()
-	}
-	return c.reader
 }
 
 func usersOf(desired *consensusv1.DesiredState) string {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -301,12 +300,6 @@ func (o *operations) reset(t *rapid.T) {
 }
 
 func TestCatalogProperties(t *testing.T) {
-	// Every step is some calls of a real store: more of them are run by whoever asks for them (-rapid.checks).
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("20"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	c := newCluster(t)
 	o := &operations{c: c, owner: c.asOwner(), approved: make(map[string]map[string]bool)}
 	told := toldOf(t, c)

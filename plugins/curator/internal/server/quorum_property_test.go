@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"flag"
 	"slices"
 	"sync"
 	"testing"
@@ -20,11 +19,6 @@ import (
 // Whatever two curators decide at the same moment about members of the consensus store, and however slowly the store follows, it never gets to where its next
 // step would cost the quorum, and there is always a node left that has it, and one that has a curator.
 func TestTwoCuratorsKeepTheQuorum(t *testing.T) {
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set("12"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		c := oneOfMany(t, etcd, nil)

@@ -1,12 +1,15 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,7 +149,14 @@ type cluster struct {
 	curator *curator
 	ca      [][]byte
 	svid    *tls.Certificate
-	reader  *clientv3.Client // of stored, which is called often
+
+	// A handshake costs far more than a call, so the connections of the owner and to the store are made once.
+	mu      sync.Mutex
+	records *clientv3.Client
+	owned   *grpc.ClientConn
+	ownedBy ed25519.PrivateKey
+	ownedOf *curator
+	ownedCA [][]byte
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -259,7 +269,14 @@ func (ritual) Entry() *clusterv1.AuditEntry {
 
 func (ritual) Kept() {}
 
-func (c *cluster) client() *clientv3.Client { return etcd.Client(c.t, c.prefix) }
+func (c *cluster) client() *clientv3.Client {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.records == nil {
+		c.records = etcd.Client(c.t, c.prefix)
+	}
+	return c.records
+}
 
 // dial connects to a curator with a client certificate; nil: without one.
 func (c *cluster) dial(to *curator, certificate *tls.Certificate) *grpc.ClientConn {
@@ -312,7 +329,15 @@ func (c *cluster) asNode() clusterv1.NodeServiceClient {
 
 // asOwner is the management service as the owner calls it.
 func (c *cluster) asOwner() clusterv1.ManagementServiceClient {
-	return clusterv1.NewManagementServiceClient(c.dial(c.curator, selfSigned(c.t, c.owner)))
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// After a change of the curator, of the owner's key or of the CA the handshake is part of what is tested.
+	if c.ownedOf != c.curator || !c.ownedBy.Equal(c.owner) || !slices.EqualFunc(c.ownedCA, c.ca, bytes.Equal) {
+		c.owned = c.dial(c.curator, selfSigned(c.t, c.owner))
+		c.ownedBy, c.ownedOf, c.ownedCA = c.owner, c.curator, slices.Clone(c.ca)
+	}
+	return clusterv1.NewManagementServiceClient(c.owned)
 }
 
 func newKey(t *testing.T) ed25519.PrivateKey {

@@ -21,7 +21,7 @@ func generous(config *server.Config) { config.StewardTTL = 10 * time.Second }
 // candidates returns the keys of those that stand for election, the one that has won first.
 func (c *cluster) candidates() (keys []string) {
 	c.t.Helper()
-	got, err := c.reading().Get(c.t.Context(), "steward/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	got, err := c.client().Get(c.t.Context(), "steward/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestStewardFailsOver(t *testing.T) {
 		t.Errorf("candidates: %v after %v", left, first)
 	}
 	// Somebody takes its key away, as the end of its lease would: it stands again.
-	if _, err := c.reading().Delete(t.Context(), first[1]); err != nil {
+	if _, err := c.client().Delete(t.Context(), first[1]); err != nil {
 		t.Fatal(err)
 	}
 	c.leaves()
@@ -87,7 +87,7 @@ func TestResign(t *testing.T) {
 		if len(left) == 0 {
 			return
 		}
-		if _, err := c.reading().Delete(t.Context(), left[0]); err != nil {
+		if _, err := c.client().Delete(t.Context(), left[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestFencing(t *testing.T) {
 	}()
 	<-decided
 	// It has decided, and stops for a while in which its lease ends.
-	if _, err := c.reading().Delete(t.Context(), c.candidates()[0]); err != nil {
+	if _, err := c.client().Delete(t.Context(), c.candidates()[0]); err != nil {
 		t.Fatal(err)
 	}
 	present := <-won

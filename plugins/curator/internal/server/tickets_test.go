@@ -238,7 +238,7 @@ func TestNothingSecretOfEnrolmentIsShown(t *testing.T) {
 		}
 	}
 	// The secret is not in the store at all, and the CUK in one place.
-	got, err := c.reading().Get(t.Context(), "\x00", clientv3.WithFromKey())
+	got, err := c.client().Get(t.Context(), "\x00", clientv3.WithFromKey())
 	if err != nil || len(got.Kvs) == 0 {
 		t.Fatal(err)
 	}
