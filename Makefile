@@ -61,7 +61,9 @@ run: build ## run a cluster of one node in var/dev, until Ctrl-C
 # without DWARF takes half the time; panics name their functions all the same. The time limits only end what hangs.
 UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=3 -timeout=20m
 SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=3 -parallel=4 -timeout=40m
-SOAK_FLAGS := -tags=soak -race -count=1 -vet=off -p=2 -timeout=0
+# How often `make soak` runs each test.
+SOAK ?= 1
+SOAK_FLAGS := -tags=soak -race -count=$(SOAK) -vet=off -p=2 -timeout=0
 # What random tests begin with. `make soak` takes a new one unless it is given.
 SEED ?= 1
 # The packages of a tier. What lies below these directories of e2e tests the tests themselves.
@@ -121,7 +123,7 @@ check-modules: ## build every module outside the workspace, and compare the vers
 # The tests of soak are all of `make test` and those with the build tag soak. Its e2e/vm gets a kernel from Debian's mirror, and so is not cut off from the network.
 .PHONY: soak
 soak: SEED := $(if $(filter command line environment,$(origin SEED)),$(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
-soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every test, for hours, with a new seed
+soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every test SOAK times (1), for hours, with a new seed
 	$(call run-tier,soak,,$(SOAK_PACKAGES),$(SOAK_FLAGS))
 	@$(MAKE) --no-print-directory vm-test || touch var/test/soak.failed
 	@$(MAKE) --no-print-directory fuzz || touch var/test/soak.failed
