@@ -2,8 +2,5 @@
 
 package server_test
 
-// checks is how many histories of each property are tried. The soak tries more.
-const checks = "14"
-
 // strangersShare is which part of the RPCs a caller calls who is nobody, as one before was: one of so many. The soak has it call all of them.
 var strangersShare = 8
