@@ -104,9 +104,9 @@ func TestNodeOnAFullDisk(t *testing.T) {
 	d := newDisk(t)
 	c := d.cluster(t, nil)
 	c.WriteParameters(t, func(p *nodev1.Parameters) {
-		// What is the node's fault is not to use up even a budget of nothing.
-		none := uint32(0)
-		p.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &none}}
+		// What is the node's fault is not to use up even a budget of one. That one is for a crash on the full disk that the core judges when there is room again.
+		one := uint32(1)
+		p.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &one}}
 		// The run directory is a tmpfs of the machine's own, and not on the disk.
 		p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path))
 	})
