@@ -59,7 +59,7 @@ run: build ## run a cluster of one node in var/dev, until Ctrl-C
 
 # The tests: docs/contributing.md tells of their tiers. Results of earlier runs are not used: they prove nothing about a test that fails now and then. Linking
 # without DWARF takes half the time; panics name their functions all the same. The time limits only end what hangs.
-UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=3 -timeout=20m
+UNIT_FLAGS := -race -count=1 -vet=off -ldflags=-w -p=4 -timeout=20m
 SYSTEM_FLAGS := -count=1 -vet=off -ldflags=-w -p=3 -parallel=4 -timeout=40m
 # How often `make soak` runs each test.
 SOAK ?= 1
