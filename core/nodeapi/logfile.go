@@ -199,8 +199,18 @@ func (l *roleLog) step(to *lineSender) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	gone := info.Size() < l.seen
+	if info.Size() < l.seen {
+		return true, l.emptied(to)
+	}
+	// What was last read is read again with what comes next: if it is not there any more, the file was emptied and has grown as large since.
+	before, end := len(l.anchor), min(info.Size(), l.limit)
+	n, err := l.file.ReadAt(l.buffer[:int64(before)+min(logChunk, max(0, end-l.offset))], l.offset-int64(before))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	gone := n < before || !bytes.Equal(l.buffer[:before], l.anchor)
 	if !gone {
+		// Only after the read: the file may have been emptied, and written again, since its size was taken.
 		if gone, err = l.putAway(info); err != nil {
 			return false, err
 		}
@@ -209,15 +219,6 @@ func (l *roleLog) step(to *lineSender) (bool, error) {
 		return true, l.emptied(to)
 	}
 	l.seen = info.Size()
-	// What was last read is read again with what comes next: if it is not there any more, the file was emptied and has grown as large since.
-	before, end := len(l.anchor), min(l.seen, l.limit)
-	n, err := l.file.ReadAt(l.buffer[:int64(before)+min(logChunk, max(0, end-l.offset))], l.offset-int64(before))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
-	}
-	if n < before || !bytes.Equal(l.buffer[:before], l.anchor) {
-		return true, l.emptied(to)
-	}
 	if n == before {
 		return false, nil
 	}
