@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 		peer()
 		return
 	}
+	hostapi.AwaitLateClients()
 	leaktest.VerifyTestMain(m)
 }
 

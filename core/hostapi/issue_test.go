@@ -125,17 +125,18 @@ func TestTooManySVIDs(t *testing.T) {
 	}
 	n.issuer.set(func(i *issuer) { i.refuse, i.calls = nil, 0 })
 	var err error
+	before := 0
 	for given := 0; err == nil; given++ {
 		if given > 40 {
 			t.Fatal("there is no bound")
 		}
+		// Of the call that is refused: a later one may be given another SVID.
+		before = n.issuer.called()
 		_, err = greedy.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr})
 	}
 	mustRefuse(t, err, codes.ResourceExhausted, "role", "half of its time")
-	before := n.issuer.called()
-	_, err = greedy.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr})
-	if status.Code(err) != codes.ResourceExhausted || n.issuer.called() != before {
-		t.Errorf("the curator is asked all the same: %v", err)
+	if n.issuer.called() != before {
+		t.Error("the curator is asked all the same")
 	}
 	if _, err := modest.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr}); err != nil {
 		t.Errorf("another instance: %v", err)

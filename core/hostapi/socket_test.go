@@ -160,6 +160,9 @@ func TestThousandInstances(t *testing.T) {
 	for i := range 1000 {
 		cycle(100 + i)
 	}
+	// VerifyNone alone waits for half a second.
+	for ctx := within(t); goleak.Find(before) != nil && ctx.Err() == nil; {
+	}
 	goleak.VerifyNone(t, before)
 	if got := openDescriptors(t); got > descriptors {
 		t.Errorf("%d open descriptors before, %d after", descriptors, got)

@@ -31,7 +31,7 @@ func TestFollowsTheKernel(t *testing.T) {
 
 // inNamespace runs the room in a network namespace of its own, with one interface, until do has returned.
 func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink.Link, *Room)) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

@@ -147,7 +147,7 @@ func (a *alive) layout() storage.Layout {
 }
 
 func (a *alive) context() context.Context {
-	ctx, cancel := context.WithTimeout(a.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Minute)
 	a.t.Cleanup(cancel)
 	return ctx
 }

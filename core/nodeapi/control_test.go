@@ -152,6 +152,7 @@ func (a *api) watched(request *nodev1.WatchEventsRequest) []*nodev1.Event {
 }
 
 func TestEventsAreWatched(t *testing.T) {
+	nodeapi.WaitsForEver(t)
 	a := serve(t)
 	for n := range 1000 {
 		a.events.Record(&nodev1.Event{Type: fmt.Sprint("Event", n)})

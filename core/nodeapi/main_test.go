@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 		visit(os.Args[2])
 		return
 	}
+	nodeapi.AwaitLateClients()
 	leaktest.VerifyTestMain(m)
 }
 

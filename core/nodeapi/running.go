@@ -106,7 +106,7 @@ func (s *Server) end() {
 	}
 	if s.running.asked {
 		// The answer was just given, and is on its way.
-		grace.Reset(stopGrace)
+		grace.Reset(answerGrace)
 		select {
 		case <-stopped:
 			return

@@ -30,6 +30,8 @@ var (
 	// stopGrace is how long calls may go on when the core stops. Watches end at once; what may take longer is an import, which can be
 	// begun again.
 	stopGrace = 2 * time.Second
+	// answerGrace is how long the answers that come last may be on their way.
+	answerGrace = 2 * time.Second
 	// handshakeTimeout is how long a connection may take to prove who it is.
 	handshakeTimeout = 10 * time.Second
 )

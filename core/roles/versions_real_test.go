@@ -17,7 +17,7 @@ import (
 // A new version of a real plugin that does not start, then one that crashes soon, then one that works.
 func TestRealUpgrade(t *testing.T) {
 	t.Parallel()
-	n := newRealNode(t, func(c *roles.Config) { c.Probation = 2 * time.Second })
+	n := newRealNode(t, func(c *roles.Config) { c.Probation = time.Hour })
 	first := n.add(t, pair)
 	first.Version = "1.0.0"
 	n.desire(first, 1, plugintest.Configuration{Do: "ready", Write: "kept"}, "store")
@@ -61,6 +61,24 @@ func TestRealUpgrade(t *testing.T) {
 		return s.GetPluginVersion() == "1.0.0" && s.GetState() == ready
 	})
 
+	// The next core's trials are short.
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := openRealNode(n.dir, testLog(t), func(c *roles.Config) { c.Probation = time.Second })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := next.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	n = next
+	desire(third, first)
+	n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool {
+		return s.GetPluginVersion() == "1.0.0" && s.GetState() == ready
+	})
 	if _, err := n.Restart(t.Context(), "store", false); err != nil {
 		t.Fatal(err)
 	}
