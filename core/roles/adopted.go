@@ -35,7 +35,8 @@ func (a *actor) adopt(instance Running) {
 	a.instance, a.closeHost = instance, func() {}
 	a.begun, a.started, a.restarts = time.Now(), instance.Launched(), spec.Restarts
 	status, _ := instance.Status().Get()
-	a.showStatus(status, "")
+	a.describeStatus(status, "")
+	a.r.board.put(a.role, a.last)
 	// What was told by the core that launched it is not told again.
 	a.news.told = a.last.status.GetState()
 	a.wasReady = status.GetState() != rolev1.RoleState_ROLE_STATE_STARTING

@@ -58,8 +58,10 @@ func (a *actor) attend() {
 			return
 		}
 		probation := a.followTrial(status.GetState(), unwanted)
-		a.showStatus(status, note)
+		a.describeStatus(status, note)
+		// Before others see the state: a role that is started because this one is Ready is started after it in the events too.
 		later := a.tell()
+		a.r.board.put(a.role, a.last)
 		if now := status.GetState() == rolev1.RoleState_ROLE_STATE_READY; now != isReady {
 			isReady, steady = now, nil
 			if now {

@@ -20,8 +20,14 @@ type shown struct {
 	status  *rolev1.WatchResponse
 }
 
-// show puts the role's state on the board.
+// show describes the role and puts that on the board.
 func (a *actor) show(s shown) {
+	a.describe(s)
+	a.r.board.put(a.role, a.last)
+}
+
+// describe makes the role's entry of the board.
+func (a *actor) describe(s shown) {
 	now := time.Now()
 	status := &clusterv1.InstanceStatus{
 		Role: a.role, State: s.state, Restarts: a.restarts, LastFailure: a.history.lastFailure(),
@@ -59,11 +65,10 @@ func (a *actor) show(s shown) {
 		status.RolledBack = a.seen.desired.back
 	}
 	a.last = e
-	a.r.board.put(a.role, e)
 }
 
-// showStatus shows what the role says of itself.
-func (a *actor) showStatus(status *rolev1.WatchResponse, note string) {
+// describeStatus makes the role's entry of the board from what the role says of itself.
+func (a *actor) describeStatus(status *rolev1.WatchResponse, note string) {
 	s := shown{status: status, reason: status.GetReason(), state: starting}
 	switch status.GetState() {
 	case rolev1.RoleState_ROLE_STATE_READY:
@@ -79,5 +84,5 @@ func (a *actor) showStatus(status *rolev1.WatchResponse, note string) {
 	if note != "" {
 		s.reason = note
 	}
-	a.show(s)
+	a.describe(s)
 }
