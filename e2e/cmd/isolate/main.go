@@ -32,11 +32,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: isolate PROGRAM [ARGUMENT]...")
 		os.Exit(2)
 	}
+	outermost := os.Getenv(insideVariable) == ""
 	code, err := run(os.Args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "isolate:", err)
 	}
+	if code != 0 && outermost {
+		printLoad()
+	}
 	os.Exit(code)
+}
+
+// printLoad says how busy the machine was when tests failed: testall reports it with a flaky test.
+func printLoad() {
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		fmt.Fprintf(os.Stderr, "isolate: load average: %s", load)
+	}
 }
 
 func run(arguments []string) (code int, err error) {

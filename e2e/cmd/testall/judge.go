@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,8 @@ type testRun struct {
 	// failedOnce says that the test failed, firstFailure what it wrote when it failed for the first time.
 	failedOnce   bool
 	firstFailure []string
+	// load is the machine's load average when the tests of the package ended for the first time after it failed.
+	load string
 }
 
 func (r *testRun) String() string { return r.pkg + " " + r.name }
@@ -125,6 +128,9 @@ func (t *tally) readPackage(e event, failed map[string]int, output map[string][]
 		failed[e.Package], output[e.Package] = 0, nil
 	case "output":
 		output[e.Package] = append(output[e.Package], e.Output)
+		if load, ok := strings.CutPrefix(e.Output, "isolate: load average: "); ok {
+			t.setLoad(e.Package, strings.TrimSpace(load))
+		}
 	case "fail":
 		if failed[e.Package] == 0 {
 			t.problem("%s failed without a failed test:\n%s", e.Package, tail(output[e.Package]))
@@ -132,6 +138,15 @@ func (t *tally) readPackage(e event, failed map[string]int, output map[string][]
 		delete(failed, e.Package)
 	case "pass", "skip":
 		delete(failed, e.Package)
+	}
+}
+
+// setLoad notes the load average for the failed tests of a package that have none yet.
+func (t *tally) setLoad(pkg, load string) {
+	for _, r := range t.tests {
+		if r.pkg == pkg && r.failedOnce && r.load == "" {
+			r.load = load
+		}
 	}
 }
 
@@ -168,7 +183,7 @@ func (t *tally) print(out io.Writer, known, seed string) bool {
 	skips := t.with("skip")
 	section(out, "Skipped:", skips, func(r *testRun) string { return fmt.Sprintf("%s: %s", r, reason(r.output)) })
 	section(out, "Flaky: each passed when it was repeated alone. Enter them in docs/flaky.md with the suspected cause:", flaky, func(r *testRun) string {
-		return fmt.Sprintf("%s (seed %s)\n%s", r, seed, tail(r.firstFailure))
+		return fmt.Sprintf("%s (seed %s, load average %s)\n%s", r, seed, cmp.Or(r.load, "unknown"), tail(r.firstFailure))
 	})
 	failed := t.with("fail")
 	section(out, "Failed tests, and the end of what each wrote:", failed, func(r *testRun) string { return fmt.Sprintf("%s\n%s", r, tail(r.output)) })

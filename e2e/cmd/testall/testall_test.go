@@ -32,7 +32,7 @@ func writeFile(t *testing.T, name, text string) {
 // flaky are the events of a package in which one test fails and then passes alone.
 func flaky(pkg, test, output string) []string {
 	return []string{"start|" + pkg + "||", "run|" + pkg + "|" + test + "|", "run|" + pkg + "|" + test + "/sub|", "output|" + pkg + "|" + test + "|    " + output + "\n",
-		"fail|" + pkg + "|" + test + "/sub|", "fail|" + pkg + "|" + test + "|", "fail|" + pkg + "||",
+		"fail|" + pkg + "|" + test + "/sub|", "fail|" + pkg + "|" + test + "|", "output|" + pkg + "||isolate: load average: 7.5 3 2\n", "fail|" + pkg + "||",
 		"start|" + pkg + "||", "run|" + pkg + "|" + test + "|", "run|" + pkg + "|" + test + "/sub|", "pass|" + pkg + "|" + test + "/sub|", "pass|" + pkg + "|" + test + "|", "pass|" + pkg + "||"}
 }
 
@@ -97,7 +97,7 @@ func TestJudge(t *testing.T) {
 			name:   "a flaky test",
 			events: flaky("p", "TestA", "too late"),
 			last:   "2 passed, 0 failed, 0 skipped, 1 flaky",
-			shows:  []string{"p TestA (seed 7)\n", "too late"},
+			shows:  []string{"p TestA (seed 7, load average 7.5 3 2)\n", "too late"},
 		},
 		{
 			name:   "a flaky test that is known",
