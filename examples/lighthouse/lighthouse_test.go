@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -91,44 +92,49 @@ func request(handler http.Handler, method, path string) (status int, body string
 
 func lightOf(store keyValues) *light { return &light{counter: &counter{store: store, key: "count"}} }
 
+// In synthetic time a request has its 3 s however busy the machine is.
 func TestCount(t *testing.T) {
-	handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
-	for _, step := range []struct {
-		method, path string
-		status       int
-		body         string
-	}{
-		{"GET", "/", 200, `{"count":0}`},
-		{"POST", "/", 200, `{"count":1}`},
-		{"POST", "/", 200, `{"count":2}`},
-		{"GET", "/", 200, `{"count":2}`},
-		{"DELETE", "/", 405, "Method Not Allowed"},
-		{"GET", "/healthz", 200, `{"health":"ok"}`},
-		{"POST", "/other", 404, "404 page not found"},
-		{"GET", "/", 200, `{"count":2}`},
-	} {
-		if status, body := request(handler, step.method, step.path); status != step.status || body != step.body {
-			t.Errorf("%s %s: %d %s, want %d %s", step.method, step.path, status, body, step.status, step.body)
+	synctest.Test(t, func(t *testing.T) {
+		handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
+		for _, step := range []struct {
+			method, path string
+			status       int
+			body         string
+		}{
+			{"GET", "/", 200, `{"count":0}`},
+			{"POST", "/", 200, `{"count":1}`},
+			{"POST", "/", 200, `{"count":2}`},
+			{"GET", "/", 200, `{"count":2}`},
+			{"DELETE", "/", 405, "Method Not Allowed"},
+			{"GET", "/healthz", 200, `{"health":"ok"}`},
+			{"POST", "/other", 404, "404 page not found"},
+			{"GET", "/", 200, `{"count":2}`},
+		} {
+			if status, body := request(handler, step.method, step.path); status != step.status || body != step.body {
+				t.Errorf("%s %s: %d %s, want %d %s", step.method, step.path, status, body, step.status, step.body)
+			}
 		}
-	}
+	})
 }
 
 func TestNobodysCountIsLost(t *testing.T) {
-	handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for range 10 {
-				if status, body := request(handler, "POST", "/"); status != 200 {
-					t.Errorf("%d %s", status, body)
+	synctest.Test(t, func(t *testing.T) {
+		handler := handler(lightOf(&memory{}), hclog.NewNullLogger())
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 10 {
+					if status, body := request(handler, "POST", "/"); status != 200 {
+						t.Errorf("%d %s", status, body)
+					}
 				}
-			}
-		})
-	}
-	all.Wait()
-	if _, body := request(handler, "GET", "/"); body != `{"count":200}` {
-		t.Errorf("got %s", body)
-	}
+			})
+		}
+		all.Wait()
+		if _, body := request(handler, "GET", "/"); body != `{"count":200}` {
+			t.Errorf("got %s", body)
+		}
+	})
 }
 
 func TestErrors(t *testing.T) {
@@ -150,36 +156,38 @@ func TestErrors(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	l, store := &lighthouse{}, &memory{}
-	metrics := func() string {
-		var text strings.Builder
-		if err := l.metrics(t.Context(), &text); err != nil {
-			t.Error(err)
-		}
-		var values []string
-		for line := range strings.Lines(text.String()) {
-			if !strings.HasPrefix(line, "#") {
-				values = append(values, strings.TrimSpace(line))
+	synctest.Test(t, func(t *testing.T) {
+		l, store := &lighthouse{}, &memory{}
+		metrics := func() string {
+			var text strings.Builder
+			if err := l.metrics(t.Context(), &text); err != nil {
+				t.Error(err)
 			}
+			var values []string
+			for line := range strings.Lines(text.String()) {
+				if !strings.HasPrefix(line, "#") {
+					values = append(values, strings.TrimSpace(line))
+				}
+			}
+			return strings.Join(values, ", ")
 		}
-		return strings.Join(values, ", ")
-	}
-	if got := metrics(); got != "" {
-		t.Errorf("before it serves: %s", got)
-	}
-	l.light.Store(lightOf(store))
-	handler := handler(l.light.Load(), hclog.NewNullLogger())
-	for range 3 {
-		request(handler, "POST", "/")
-	}
-	if got := metrics(); got != "lighthouse_unanswered_total 0, lighthouse_count 3" {
-		t.Errorf("after three: %s", got)
-	}
-	store.err = errors.New("no leader")
-	request(handler, "GET", "/")
-	if got := metrics(); got != "lighthouse_unanswered_total 1" {
-		t.Errorf("without the store: %s", got)
-	}
+		if got := metrics(); got != "" {
+			t.Errorf("before it serves: %s", got)
+		}
+		l.light.Store(lightOf(store))
+		handler := handler(l.light.Load(), hclog.NewNullLogger())
+		for range 3 {
+			request(handler, "POST", "/")
+		}
+		if got := metrics(); got != "lighthouse_unanswered_total 0, lighthouse_count 3" {
+			t.Errorf("after three: %s", got)
+		}
+		store.err = errors.New("no leader")
+		request(handler, "GET", "/")
+		if got := metrics(); got != "lighthouse_unanswered_total 1" {
+			t.Errorf("without the store: %s", got)
+		}
+	})
 }
 
 func TestHealth(t *testing.T) {

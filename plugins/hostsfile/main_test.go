@@ -238,7 +238,7 @@ func TestBlockStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		process.AwaitReady()
-		if err := process.StopFor(10*time.Second, reason); err != nil {
+		if err := process.StopFor(time.Minute, reason); err != nil {
 			t.Error(err)
 		}
 		if code := process.Exit(); code != 0 {

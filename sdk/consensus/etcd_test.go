@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -72,6 +73,12 @@ func (s *store) start() {
 		s.t.Fatal(err)
 	case <-time.After(patience):
 		s.t.Fatal("etcd does not become ready")
+	}
+	// It refuses its clients until it has a version, which comes some time after that and is told to nobody.
+	for began := time.Now(); etcd.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			s.t.Fatal("etcd has no version")
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// waitAtMost is how long a call waits for its entry to be written: somewhat more than one write may take.
+	// waitAtMost is somewhat more than one write may take.
 	waitAtMost = 6 * time.Second
 	// queued is how many entries may wait: more than calls can be under way on some connections.
 	queued = 1024
@@ -54,6 +54,8 @@ type Config struct {
 	// 20 and 1 s.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
+	// WaitAtMost is how long a call waits for its entry to be written; default 6 s.
+	WaitAtMost time.Duration
 }
 
 // Log writes the entries of this curator.
@@ -80,6 +82,9 @@ func New(config Config) *Log {
 	}
 	if config.UnprovenEvery == 0 {
 		config.UnprovenEvery = unprovenEvery
+	}
+	if config.WaitAtMost == 0 {
+		config.WaitAtMost = waitAtMost
 	}
 	l := &Log{config: config, pending: make(chan *item, queued), changes: make(chan struct{}, queued)}
 	l.limiter = rate.NewLimiter(rate.Every(config.UnprovenEvery), config.UnprovenBurst)
@@ -115,24 +120,24 @@ func (l *Log) Run(ctx context.Context) {
 
 // put hands an entry over, and waits until it is written. Whoever calls has been answered only then, whatever becomes of the call's context.
 func (l *Log) put(entry *clusterv1.AuditEntry) error {
-	timeout := time.NewTimer(waitAtMost)
+	timeout := time.NewTimer(l.config.WaitAtMost)
 	defer timeout.Stop()
 	handed := &item{entry: entry, result: make(chan error, 1)}
 	select {
 	case l.pending <- handed:
 	case <-timeout.C:
-		return errBusy
+		return l.busy()
 	}
 	select {
 	case err := <-handed.result:
 		return err
 	case <-timeout.C:
 		handed.abandoned.Store(true)
-		return errBusy
+		return l.busy()
 	}
 }
 
-var errBusy = fmt.Errorf("it was not written within %v", waitAtMost)
+func (l *Log) busy() error { return fmt.Errorf("it was not written within %v", l.config.WaitAtMost) }
 
 // drop hands an entry over and does not wait. It reports whether there was room.
 func (l *Log) drop(entry *clusterv1.AuditEntry) bool {
@@ -184,7 +189,7 @@ func (w *writer) write(first *item) error {
 	shelves := make(map[store.AuditShelf]int)
 	for i, item := range items {
 		if item.abandoned.Load() {
-			item.entry.Code, item.entry.Reason = spell(codes.Unavailable), errBusy.Error()
+			item.entry.Code, item.entry.Reason = spell(codes.Unavailable), w.log.busy().Error()
 		}
 		records[i] = store.AuditRecord{Shelf: shelf(item.entry), Entry: item.entry}
 		shelves[records[i].Shelf]++

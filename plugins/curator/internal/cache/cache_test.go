@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 var etcd *etcdtest.Etcd
@@ -36,6 +37,7 @@ type source struct {
 	fail   error              // of reads
 	reads  int
 	resume []int64 // the revisions after which watches began
+	begun  event.Value[int]
 }
 
 func (s *source) ReadAll(ctx context.Context) (*store.State, error) {
@@ -54,7 +56,9 @@ func (s *source) Watch(ctx context.Context, after int64) clientv3.WatchChan {
 	gate := s.gate
 	ctx, s.breaks = context.WithCancel(ctx)
 	s.resume = append(s.resume, after)
+	begun := len(s.resume)
 	s.mu.Unlock()
+	s.begun.Set(begun)
 	if gate != nil {
 		select {
 		case <-gate:
@@ -68,6 +72,21 @@ func (s *source) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
+}
+
+// breakWatch ends the present watch, and returns when the cache begins the next one, which waits for the gate: nothing comes by the former one any more.
+func (r *rig) breakWatch(gate chan struct{}) {
+	r.t.Helper()
+	var before int
+	r.source.set(func() {
+		r.source.gate, before = gate, len(r.source.resume)
+		r.source.breaks()
+	})
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if _, err := r.source.begun.Wait(ctx, func(now int) bool { return now > before }); err != nil {
+		r.t.Fatal("the cache does not watch again")
+	}
 }
 
 // rig is a cache that runs.
@@ -161,7 +180,7 @@ func TestResumes(t *testing.T) {
 	first := r.put()
 	reached := r.nodes(1).Revision
 	gate := make(chan struct{})
-	r.source.set(func() { r.source.gate = gate; r.source.breaks() })
+	r.breakWatch(gate)
 	second := r.put()
 	r.delete("nodes/" + first)
 	close(gate)
@@ -185,7 +204,7 @@ func TestCompaction(t *testing.T) {
 	first := r.put()
 	r.nodes(1)
 	gate := make(chan struct{})
-	r.source.set(func() { r.source.gate = gate; r.source.breaks() })
+	r.breakWatch(gate)
 	second := r.put()
 	r.delete("nodes/" + first)
 	if err := etcd.Compact(t.Context(), r.client); err != nil {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -139,46 +140,49 @@ func code(err error) codes.Code { return status.Code(answer.Error(err)) }
 
 // However many strangers ask, from however many addresses, the store is read for a few of them at a time; and no node waits behind them.
 func TestStrangersTakeTurns(t *testing.T) {
-	const strangers, atOnce = 40, 8
-	r := newRig(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	results := make(chan error, strangers)
-	for n := range strangers {
-		ask := []func(context.Context, ed25519.PrivateKey, string) error{r.join, r.commit}[n%2]
-		key := newKey(t)
-		go func() { results <- ask(ctx, key, fmt.Sprintf("192.0.2.%d", n)) }()
-	}
-	r.awaitReads(atOnce)
-	own := newKey(t)
-	known := own.Public().(ed25519.PublicKey)
-	r.heard.Set(&cache.Snapshot{State: &store.State{Nodes: map[string]*clusterv1.NodeRecord{
-		identity.NodeID(known): {Id: identity.NodeID(known), PublicKey: known, JoinPublicKey: known},
-	}}})
-	node := make(chan error, 1)
-	go func() { node <- r.join(t.Context(), own, "192.0.2.1") }()
-	r.awaitReads(1)
-	// Those that wait give up; those that read do so until the store answers.
-	cancel()
-	for range strangers - atOnce {
-		select {
-		case err := <-results:
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("one that waits: %v", err)
+	// In synthetic time, nobody's turn is over before the test has looked.
+	synctest.Test(t, func(t *testing.T) {
+		const strangers, atOnce = 40, 8
+		r := newRig(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		results := make(chan error, strangers)
+		for n := range strangers {
+			ask := []func(context.Context, ed25519.PrivateKey, string) error{r.join, r.commit}[n%2]
+			key := newKey(t)
+			go func() { results <- ask(ctx, key, fmt.Sprintf("192.0.2.%d", n)) }()
+		}
+		r.awaitReads(atOnce)
+		own := newKey(t)
+		known := own.Public().(ed25519.PublicKey)
+		r.heard.Set(&cache.Snapshot{State: &store.State{Nodes: map[string]*clusterv1.NodeRecord{
+			identity.NodeID(known): {Id: identity.NodeID(known), PublicKey: known, JoinPublicKey: known},
+		}}})
+		node := make(chan error, 1)
+		go func() { node <- r.join(t.Context(), own, "192.0.2.1") }()
+		r.awaitReads(1)
+		// Those that wait give up; those that read do so until the store answers.
+		cancel()
+		for range strangers - atOnce {
+			select {
+			case err := <-results:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("one that waits: %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatalf("more than %d strangers have the store read at once", atOnce)
 			}
-		case <-time.After(patience):
-			t.Fatalf("more than %d strangers have the store read at once", atOnce)
 		}
-	}
-	close(r.store.gate)
-	for range atOnce {
-		if err := <-results; code(err) != codes.NotFound {
-			t.Errorf("one that read: %v", err)
+		close(r.store.gate)
+		for range atOnce {
+			if err := <-results; code(err) != codes.NotFound {
+				t.Errorf("one that read: %v", err)
+			}
 		}
-	}
-	if err := <-node; code(err) != codes.NotFound {
-		t.Errorf("the node: %v", err)
-	}
+		if err := <-node; code(err) != codes.NotFound {
+			t.Errorf("the node: %v", err)
+		}
+	})
 }
 
 // A call that is under way counts as one that failed, so that nobody has more of them begun than may fail, and counts for nothing once it has not.

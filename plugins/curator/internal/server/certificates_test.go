@@ -174,7 +174,7 @@ func TestListCertificates(t *testing.T) {
 	}
 	// What nobody can read, and what is of nobody, is not in it.
 	stranger := identity.NodeID(public(newKey(t)))
-	if err := store.New(store.Config{Client: c.client()}).NoteIssued(t.Context(), store.Issued{Node: stranger, Certificate: c.svid.Certificate[0]}, time.Hour); err != nil {
+	if err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).NoteIssued(t.Context(), store.Issued{Node: stranger, Certificate: c.svid.Certificate[0]}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{"issued/node/" + c.id + "/a/b": "x", "issued/role/" + c.id + "/api": "\xff", "issued/nonsense": "", "issued/role/" + c.id + "/gone": "\n\x01x"} {
@@ -204,8 +204,8 @@ func TestListCertificates(t *testing.T) {
 	}
 }
 
-// trusting is the management service as the owner calls it that trusts some certificates only.
-func (c *cluster) trusting(certificates ...[]byte) clusterv1.ManagementServiceClient {
+// trusting connects as the owner who trusts some certificates only.
+func (c *cluster) trusting(certificates ...[]byte) *grpc.ClientConn {
 	c.t.Helper()
 	roots := x509.NewCertPool()
 	for _, der := range certificates {
@@ -222,8 +222,7 @@ func (c *cluster) trusting(certificates ...[]byte) clusterv1.ManagementServiceCl
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { _ = conn.Close() })
-	return clusterv1.NewManagementServiceClient(conn)
+	return conn
 }
 
 func pin(t *testing.T, der []byte) []byte {
@@ -240,7 +239,9 @@ func pin(t *testing.T, der []byte) []byte {
 func (c *cluster) reaches(want bool, certificates ...[]byte) {
 	c.t.Helper()
 	for ctx := inTime(c.t); ; {
-		_, err := c.trusting(certificates...).GetClusterInfo(ctx, &clusterv1.GetClusterInfoRequest{})
+		conn := c.trusting(certificates...)
+		_, err := clusterv1.NewManagementServiceClient(conn).GetClusterInfo(ctx, &clusterv1.GetClusterInfoRequest{})
+		_ = conn.Close() // an address may have only so many
 		if (err == nil) == want {
 			return
 		}

@@ -18,7 +18,7 @@ func TestDryRun(t *testing.T) {
 	c := newCluster(t)
 	owner, ctx := c.asOwner(), t.Context()
 	bob := c.addOperator("bob", roleViewer)
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	waits := c.offer(lamp("1.0.0", readPath("/srv")), digestOf("a"))
 	before, err := records.ReadAll(ctx)
 	if err != nil {

@@ -170,7 +170,7 @@ func TestTicketIsSpentOnce(t *testing.T) {
 	if err != nil || len(list.GetTickets()) != 1 || list.GetTickets()[0].GetUsed() != 2 {
 		t.Errorf("%v, %v", list, err)
 	}
-	state, err := store.New(store.Config{Client: c.client()}).ReadAll(t.Context())
+	state, err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).ReadAll(t.Context())
 	if err != nil || len(state.Nodes) != 3 {
 		t.Errorf("%v, %v", state, err)
 	}

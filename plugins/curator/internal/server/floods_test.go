@@ -82,18 +82,22 @@ func TestManyRegisterAtOnce(t *testing.T) {
 		m := c.machine()
 		client := m.by([]*curator{c.curator, other}[n%2], m.key)
 		group.Go(func() {
-			// Who is told to come again does.
-			for {
-				_, err := client.Register(inTime(t), m.request(made, "store"))
-				if code := status.Code(err); code == codes.Aborted || code == codes.ResourceExhausted {
-					continue
-				} else if err != nil {
+			ctx := inTime(t)
+			for _, call := range []func() error{
+				func() error { _, err := client.Register(ctx, m.request(made, "store")); return err },
+				func() error {
+					_, err := client.Commit(ctx, &clusterv1.CommitRequest{Cuk: m.cuk, Incarnation: m.start})
+					return err
+				},
+			} {
+				// Who is told to come again does.
+				err := call()
+				for code := status.Code(err); code == codes.Aborted || code == codes.ResourceExhausted; code = status.Code(err) {
+					err = call()
+				}
+				if err != nil {
 					t.Error(err)
 				}
-				break
-			}
-			if _, err := client.Commit(inTime(t), &clusterv1.CommitRequest{Cuk: m.cuk, Incarnation: m.start}); err != nil && status.Code(err) != codes.Aborted {
-				t.Error(err)
 			}
 		})
 	}

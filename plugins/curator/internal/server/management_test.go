@@ -265,7 +265,7 @@ func TestAddPlugin(t *testing.T) {
 	if next := add(); next.GetGeneration() != 2 || next.GetVersion() != "1.1.0" {
 		t.Errorf("the next version is %v", next)
 	}
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	state, err := records.ReadRecords(t.Context())
 	if err != nil {
 		t.Fatal(err)

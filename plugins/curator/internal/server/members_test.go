@@ -67,7 +67,7 @@ func (c *cluster) nodeWith(roles ...string) string {
 // runs has nodes report that they live and that their curator is ready, for longer than a test takes.
 func (c *cluster) runs(ids ...string) {
 	c.t.Helper()
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	for _, id := range ids {
 		status := &clusterv1.NodeStatus{NodeId: id, Instances: []*clusterv1.InstanceStatus{{Role: "api", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
 		if err := errors.Join(records.PutStatus(c.t.Context(), status), records.Beat(c.t.Context(), id, time.Hour)); err != nil {

@@ -195,7 +195,7 @@ func (c *cluster) silences(id string) {
 // A node that was off for longer than its SVID lives comes back by its key, and gets a new one.
 func TestExpiredSVID(t *testing.T) {
 	c := newCluster(t)
-	authority, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client()}))
+	authority, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client(), AnswerWithin: patience}))
 	if err != nil {
 		t.Fatal(err)
 	}

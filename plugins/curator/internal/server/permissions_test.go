@@ -33,7 +33,7 @@ func TestPermissions(t *testing.T) {
 	c := newCluster(t)
 	c.announce()
 	now := time.Now()
-	own, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client()}))
+	own, err := ca.Load(t.Context(), store.New(store.Config{Client: c.client(), AnswerWithin: patience}))
 	if err != nil {
 		t.Fatal(err)
 	}

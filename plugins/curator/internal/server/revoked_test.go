@@ -21,7 +21,7 @@ import (
 func TestRevokedWhileTheCallIsUnderWay(t *testing.T) {
 	c := newCluster(t)
 	alice := c.addOperator("alice", roleOwner)
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	log := audit.New(audit.Config{Store: records, NodeID: c.id, Log: hclog.NewNullLogger(), Now: time.Now, Counts: metrics.New()})
 	running, stop := context.WithCancel(context.Background())
 	stopped := make(chan struct{})

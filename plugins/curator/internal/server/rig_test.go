@@ -70,7 +70,7 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 		Client: etcd.Client(t, prefix), ClusterUser: "curator", Bootstrap: bootstrap.NewService(time.Now), Host: new(host),
 		NodeID: "reeve-00000000000000000000000000000000", Role: "curator",
 		Configuration: configuration.Configuration{Listen: "127.0.0.1:0"},
-		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL,
+		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL, AnswerWithin: patience,
 	}
 	if change != nil {
 		change(&config)
@@ -254,7 +254,7 @@ func (c *cluster) setState(id string, state clusterv1.NodeState) {
 
 func (c *cluster) update(change func(*store.State) *store.Change) {
 	c.t.Helper()
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	if _, err := records.Update(c.t.Context(), ritual{}, func(state *store.State) (*store.Change, error) { return change(state), nil }); err != nil {
 		c.t.Fatal(err)
 	}

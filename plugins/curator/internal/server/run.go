@@ -88,8 +88,12 @@ func Run(ctx context.Context, config Config) error {
 	workers.Go(func() { followed.Run(ctx) })
 	workers.Go(func() { follow(ctx, followed.Snapshots(), config.Metrics) })
 
+	var waitForEntry time.Duration
+	if config.AnswerWithin > 0 {
+		waitForEntry = config.AnswerWithin + time.Second
+	}
 	audited := audit.New(audit.Config{
-		Store: records, NodeID: config.NodeID, Log: config.Log.Named("audit"), Now: config.Now, Counts: config.Metrics,
+		WaitAtMost: waitForEntry, Store: records, NodeID: config.NodeID, Log: config.Log.Named("audit"), Now: config.Now, Counts: config.Metrics,
 		UnprovenBurst: config.UnprovenBurst, UnprovenEvery: config.UnprovenEvery,
 	})
 	// The last calls end after ctx, and are kept too.

@@ -71,7 +71,7 @@ func TestStarts(t *testing.T) {
 
 // One who is refused all the time does not have the store write all the time.
 func TestRefusedStartsAreNotedNowAndThen(t *testing.T) {
-	c := newCluster(t)
+	c := newStandingCluster(t)
 	c.announce()
 	m := c.member("store")
 	newer := incarnation(100)

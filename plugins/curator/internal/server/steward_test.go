@@ -15,8 +15,8 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// generous has a curator that a busy machine keeps from running for a moment not be taken for one that is gone.
-func generous(config *server.Config) { config.StewardTTL = 10 * time.Second }
+// generous has a curator that a busy machine keeps from running for a moment not be taken for one that is gone. One that could not resign is followed within patience.
+func generous(config *server.Config) { config.StewardTTL = time.Minute }
 
 // candidates returns the keys of those that stand for election, the one that has won first.
 func (c *cluster) candidates() (keys []string) {
@@ -72,7 +72,7 @@ func TestStewardFailsOver(t *testing.T) {
 // Who resigns is followed at once, and not only when its lease ends.
 func TestResign(t *testing.T) {
 	c := newCluster(t)
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	if err := c.curator.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestResign(t *testing.T) {
 // What a curator decided that has lost the election without knowing it is not written.
 func TestFencing(t *testing.T) {
 	c := newCluster(t)
-	one, two := store.New(store.Config{Client: c.client(), ClusterUser: "curator"}), store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	one, two := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience}), store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	if err := c.curator.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +178,12 @@ func TestStewardStopsWithoutAStore(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c := newClusterOn(t, own, generous)
-	second := start(t, own, c.prefix, generous).ready()
+	impatient := func(config *server.Config) {
+		generous(config)
+		config.AnswerWithin = 4 * time.Second
+	}
+	c := newClusterOn(t, own, impatient)
+	second := start(t, own, c.prefix, impatient).ready()
 	own.Pause()
 	for _, curator := range []*curator{c.curator, second} {
 		if err := curator.stop(); err != nil {
@@ -193,8 +197,8 @@ func TestStewardStopsWithoutAStore(t *testing.T) {
 
 // A term that nobody could win ends with its context.
 func TestCampaignEnds(t *testing.T) {
-	c := newCluster(t)
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	c := newClusterOn(t, etcd, generous)
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	for ctx := inTime(t); len(c.candidates()) < 1 && ctx.Err() == nil; {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

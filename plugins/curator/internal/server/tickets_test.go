@@ -71,6 +71,8 @@ func TestTickets(t *testing.T) {
 		_, err := enrolment.Register(t.Context(), request)
 		return err
 	}
+	// A connection of a stranger ends after 30 s. The secret makes this one last until the clock has gone on.
+	wantCode(t, try(long, func(r *clusterv1.RegisterRequest) { r.JoinPublicKey = random(31) }), codes.InvalidArgument, "join_public_key")
 	// Who does not have the secret is not told what there is.
 	var said []string
 	for _, change := range []func(*clusterv1.RegisterRequest){
@@ -110,7 +112,7 @@ func TestTickets(t *testing.T) {
 	if list, err := owner.ListTickets(t.Context(), &clusterv1.ListTicketsRequest{}); err != nil || len(list.GetTickets()) != 1 || !proto.Equal(list.GetTickets()[0], long.GetTicket()) {
 		t.Errorf("%v, %v", list, err)
 	}
-	if state, err := store.New(store.Config{Client: c.client()}).ReadTickets(t.Context()); err != nil || len(state.Tickets) != 1 {
+	if state, err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).ReadTickets(t.Context()); err != nil || len(state.Tickets) != 1 {
 		t.Errorf("%v, %v", state, err)
 	}
 	if err := try(long, nil); err != nil {
@@ -129,7 +131,7 @@ func TestDryRunsOfEnrolment(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRefusedStart(t, member.beat(incarnation(1)), false, 2)
-	records := store.New(store.Config{Client: c.client()})
+	records := store.New(store.Config{Client: c.client(), AnswerWithin: patience})
 	before, err := records.ReadAll(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -33,8 +33,8 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	return nil
 }
 
-// renewWithin is how long the store may take to renew a lease, which takes milliseconds.
-const renewWithin = time.Second
+// renewPart is which part of the time that an answer may take the store may take to renew a lease, which takes milliseconds: a second by default.
+const renewPart = 5
 
 // Beat keeps a node's heartbeat fresh for ttl from now, in whole seconds. The lease is found from the node's heartbeat key, so that it does
 // not matter which curator the node's last heartbeat went to. The error is ErrNoNode if there is no record of the node.
@@ -65,7 +65,7 @@ func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error 
 	if len(got.Kvs) > 0 {
 		seen = got.Kvs[0].ModRevision
 		if lease := clientv3.LeaseID(got.Kvs[0].Lease); lease != clientv3.NoLease {
-			renewing, cancel := context.WithTimeout(ctx, renewWithin)
+			renewing, cancel := context.WithTimeout(ctx, s.answerWithin/renewPart)
 			_, err := s.client.KeepAliveOnce(renewing, lease)
 			// A lease that has expired and is not revoked yet does not answer at all: then another takes its place.
 			silent := renewing.Err() != nil && ctx.Err() == nil
