@@ -321,7 +321,7 @@ func TestOrdinaryUser(t *testing.T) {
 
 // A thread that has entered a group bears its children there, and does not make the process one of the group's, which would be killed with it.
 func TestEnter(t *testing.T) {
-	tree, err := cgroup.Open("reeve-test-enter")
+	tree, err := cgroup.Open(fmt.Sprintf("reeve-test-%d-enter", os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,7 @@ func (m *Metrics) admit(all *merge, a answer, texts, samples *int) (series int, 
 // ask asks all roles at the same time. The answers are in the order in which they are added: what two roles call the same and mean differently is
 // the first one's, so those that the node relies on come first, and the others by name.
 func (m *Metrics) ask(ctx context.Context) []answer {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	capabilities := m.now.capabilities
@@ -90,7 +91,6 @@ func (m *Metrics) ask(ctx context.Context) []answer {
 		}
 		a := answer{role: role, trusted: provides(capabilities, role, roles.CapabilityConsensus) || provides(capabilities, role, roles.CapabilityCluster)}
 		asking.Go(func() {
-			began := time.Now()
 			a.text, a.err = fetch(ctx, provider.Conn)
 			a.took = time.Since(began)
 			mu.Lock()

@@ -271,8 +271,9 @@ func TestLaunchRefusesAnotherDigest(t *testing.T) {
 	node.nothingLeft(t)
 }
 
+// It runs alone: a process that another test forks meanwhile may have what is imported open for writing until it executes its program, and the store's
+// patience with that is over at once by the clock of this test.
 func TestCollect(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, dir := openStore(t)
 		imported := func(content string) string {

@@ -89,7 +89,7 @@ func (i *Instance) Exit() Exit {
 // supervise owns everything of the instance: it returns when the process has ended and all is clean, or when the instance is left.
 func (i *Instance) supervise() {
 	s := i.session
-	watching, end := context.WithCancel(s.process.life)
+	watching, end := context.WithCancel(context.Background())
 	defer end()
 	watched := make(chan struct{})
 	go func() {
@@ -109,7 +109,13 @@ func (i *Instance) supervise() {
 	}
 	defer close(i.left)
 	defer close(i.done)
-	<-watched
+	// The stream ends with the process, unless somebody else has the connection.
+	select {
+	case <-watched:
+	case <-time.After(exitMargin):
+		end()
+		<-watched
+	}
 	i.problems = s.end(context.Background())
 	i.exit = s.exit(s.log.lines())
 	i.exit.Requested = i.requested.Load()

@@ -132,12 +132,16 @@ func TestEnds(t *testing.T) {
 		code          int
 		says          string
 	}{
-		"fails":   {plugintest.Configuration{Do: "fail"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, "no strength left"},
-		"returns": {plugintest.Configuration{Do: "return"}, rolev1.RoleState_ROLE_STATE_FAILED, 1, ""},
-		"exits":   {plugintest.Configuration{Do: "ready", After: 200, Log: []string{"so long"}}, 0, 4, "exited with status 4: so long"},
+		"fails":   {plugintest.Configuration{Do: "fail", Signalled: true}, rolev1.RoleState_ROLE_STATE_FAILED, 1, "no strength left"},
+		"returns": {plugintest.Configuration{Do: "return", Signalled: true}, rolev1.RoleState_ROLE_STATE_FAILED, 1, ""},
+		"exits":   {plugintest.Configuration{Do: "exit", Signalled: true, Log: []string{"so long"}}, 0, 3, "exited with status 3: so long"},
 	}) {
 		t.Run(name, func(t *testing.T) {
 			instance := node.launch(t, test.configuration)
+			waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+			if err := syscall.Kill(instance.Process().PID, syscall.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
 			select {
 			case <-instance.Done():
 			case <-time.After(patience):

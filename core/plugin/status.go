@@ -40,16 +40,13 @@ const (
 	messageCost    = 1 << 10
 )
 
-// watch follows the role's status until the process ends or the role has failed.
-func (i *Instance) watch(life context.Context) {
-	i.follow(life, rolev1.NewRoleServiceClient(i.session.conn))
+// watch follows the role's status until the process ends, the role has failed or the context ends.
+func (i *Instance) watch(ctx context.Context) {
+	i.follow(ctx, i.session.process.life, rolev1.NewRoleServiceClient(i.session.conn))
 }
 
-func (i *Instance) follow(life context.Context, client rolev1.RoleServiceClient) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stop := context.AfterFunc(life, cancel)
-	defer stop()
+// follow asks no more when life has ended. What has come by then is still read, to the end of the stream: that is what the role said last.
+func (i *Instance) follow(ctx, life context.Context, client rolev1.RoleServiceClient) {
 	stated := new(event.Value[*rolev1.WatchResponse])
 	publishing, end := context.WithCancel(context.Background())
 	var publisher sync.WaitGroup
@@ -59,12 +56,12 @@ func (i *Instance) follow(life context.Context, client rolev1.RoleServiceClient)
 	defer end()
 	budget := rate.NewLimiter(heardPerSecond, heardAtOnce)
 	broken := time.Now()
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && life.Err() == nil {
 		heard, err := i.receive(ctx, client, budget, stated)
 		if heard {
 			broken = time.Now()
 		}
-		if last, _ := stated.Get(); ctx.Err() != nil || last.GetState() == rolev1.RoleState_ROLE_STATE_FAILED {
+		if last, _ := stated.Get(); ctx.Err() != nil || life.Err() != nil || last.GetState() == rolev1.RoleState_ROLE_STATE_FAILED {
 			return
 		}
 		if time.Since(broken) > silence {
@@ -74,6 +71,7 @@ func (i *Instance) follow(life context.Context, client rolev1.RoleServiceClient)
 		}
 		select {
 		case <-ctx.Done():
+		case <-life.Done():
 		case <-time.After(watchPause):
 		}
 	}

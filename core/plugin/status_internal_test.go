@@ -85,7 +85,7 @@ func TestAStatusFloodCostsTheCoreLittle(t *testing.T) {
 				life, end := context.WithTimeout(t.Context(), 10*time.Second)
 				defer end()
 				changes := counted(life, i.status)
-				i.follow(life, role)
+				i.follow(life, life, role)
 				if n := changes(); n < min(100, role.read/2) || n > changesAtOnce+10*changesPerSecond+2 {
 					t.Errorf("the status changed %d times in 10 s", n)
 				}
@@ -114,12 +114,35 @@ func TestTheLastWordOfAFloodIsPublished(t *testing.T) {
 			return i.statusWith(state, "no luck"), nil
 		}}
 		began := time.Now()
-		i.follow(t.Context(), role)
+		i.follow(t.Context(), t.Context(), role)
 		if last, _ := i.status.Get(); last.GetState() != rolev1.RoleState_ROLE_STATE_FAILED || last.GetReason() != "no luck" {
 			t.Errorf("the status is %v", last)
 		}
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// What a role said before it ended is its status, also if the core reads it only when the process is gone.
+func TestTheLastWordOfTheDeadIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := bareInstance()
+		life, end := context.WithCancel(t.Context())
+		role := &flood{next: func(n int) (*rolev1.WatchResponse, error) {
+			switch n {
+			case 1:
+				end()
+				synctest.Wait() // whoever is told of the end has acted on it
+				return i.statusWith(rolev1.RoleState_ROLE_STATE_READY, ""), nil
+			case 2:
+				return i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED, "no luck"), nil
+			}
+			return nil, errors.New("the role has ended")
+		}}
+		i.follow(t.Context(), life, role)
+		if last, _ := i.status.Get(); last.GetState() != rolev1.RoleState_ROLE_STATE_FAILED || last.GetReason() != "no luck" {
+			t.Errorf("the status is %v", last)
 		}
 	})
 }

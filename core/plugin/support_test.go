@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,6 +97,13 @@ func (l *logSink) wait(t testing.TB, match func(logged) bool) logged {
 			t.Fatal("the line was not logged")
 		}
 	}
+}
+
+// has reports whether a line that matches was logged.
+func (l *logSink) has(match func(logged) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lines, match)
 }
 
 // processes lists the live processes that belong to the instances of a node: by their executable, their environment or, as root, their user.

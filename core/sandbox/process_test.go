@@ -121,16 +121,20 @@ func TestThreads(t *testing.T) {
 	w, host := newWorld(t), probed(t)
 	mountsBefore, state := w.mounts(t), statusLines(t)
 	attempt(t, host, w.policy)
-	before := threads(t)
-	for range 200 {
-		attempt(t, host, w.policy)
-	}
-	deadline := time.Now().Add(20 * time.Second)
-	for threads(t) > before+6 { // the runtime may have made some of its own
-		if time.Now().After(deadline) {
-			t.Fatalf("%d threads, before there were %d", threads(t), before)
+	// The runtime may make some of its own, and on a busy machine more of them, but not every time.
+	for turn := 1; ; turn++ {
+		before := threads(t)
+		for range 200 {
+			attempt(t, host, w.policy)
 		}
-		runtime.Gosched()
+		for deadline := time.Now().Add(20 * time.Second); threads(t) > before+6 && time.Now().Before(deadline); {
+			runtime.Gosched()
+		}
+		if now := threads(t); now <= before+6 {
+			break
+		} else if turn == 3 {
+			t.Fatalf("%d threads, before there were %d", now, before)
+		}
 	}
 	if after := w.mounts(t); after != mountsBefore {
 		t.Errorf("the mounts of the core were\n%s\nand are\n%s", mountsBefore, after)
@@ -300,7 +304,7 @@ func TestEndsWithCore(t *testing.T) {
 	if err := command.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if !ended(fd, 10_000) {
+	if !ended(fd, 60_000) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		t.Fatal("the role outlives the core")
 	}
@@ -337,7 +341,7 @@ func tracedThread(t *testing.T, endsWithCore bool) {
 	if endsWithCore && ended(int(child.PIDFD.Fd()), 300) {
 		t.Error("it ended by itself: there is nothing to test")
 	}
-	for deadline := time.Now().Add(10 * time.Second); !ended(int(child.PIDFD.Fd()), 20); {
+	for deadline := time.Now().Add(time.Minute); !ended(int(child.PIDFD.Fd()), 20); {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not end")
 		}

@@ -108,7 +108,9 @@ func TestRegistering(t *testing.T) {
 	answers := make(chan error, 1)
 	answers <- &enrol.RefusedError{Code: codes.PermissionDenied, Message: "the policy does not allow it"}
 	var numbers []uint64
-	b.room.SetJoin(func(_ context.Context, c *seal.Configuration, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
+	// The refusal stands until the node is answered again.
+	seen := make(chan struct{})
+	b.room.SetJoin(func(ctx context.Context, c *seal.Configuration, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
 		numbers = append(numbers, request.GetIncarnation().GetNumber())
 		if c.NodeID() != first.NodeID() || !bytes.Equal(c.Registration.CAPins[0], bytes.Repeat([]byte{9}, 32)) {
 			t.Errorf("the cluster is asked for %+v", c)
@@ -117,13 +119,20 @@ func TestRegistering(t *testing.T) {
 		case err := <-answers:
 			return nil, err
 		default:
+		}
+		select {
+		case <-seen:
 			return &clusterv1.JoinResponse{Cuk: bytes.Clone(cuk)}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	})
 	o := b.open()
+	defer o.end()
 	b.until(t, "is refused", func(s *clusterv1.StorageStatus) bool {
 		return source(s, "cluster").GetState() == clusterv1.CukSourceState_CUK_SOURCE_STATE_FAILED && strings.Contains(source(s, "cluster").GetReason(), "policy")
 	})
+	close(seen)
 	if err := o.wait(t); err != nil {
 		t.Fatal(err)
 	}

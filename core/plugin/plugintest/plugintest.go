@@ -83,8 +83,8 @@ type Role struct {
 type Configuration struct {
 	// Do is ready, degraded, starting, fail, return, panic, exit or stubborn.
 	Do string `json:"do"`
-	// After is when it exits with status 4, in milliseconds; 0: never.
-	After int `json:"after,omitempty"`
+	// Signalled has it be ready, and do what Do says when it is sent SIGUSR1.
+	Signalled bool `json:"signalled,omitempty"`
 	// Log is lines for its standard error.
 	Log []string `json:"log,omitempty"`
 	// Environment has it write its environment to its standard error.

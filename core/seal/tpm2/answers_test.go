@@ -47,7 +47,7 @@ func TestNoTPM(t *testing.T) {
 		filepath.Join(directory, "none"): "firmware setup", file: "neither a character device nor a Unix socket", directory: "neither a character device nor",
 		left: "start the software TPM", "/dev/null": "TPM2_PCR_Read",
 	} {
-		_, err := tpm2.New(tpm2.Config{Device: path, Timeout: 200 * time.Millisecond}).Seal(t.Context(), secret)
+		_, err := tpm2.New(tpm2.Config{Device: path, Timeout: patience}).Seal(t.Context(), secret)
 		if !errors.Is(err, tpm2.ErrUnavailable) || !strings.Contains(err.Error(), text) || strings.Count(err.Error(), path) != 1 {
 			t.Errorf("%s: %v", path, err)
 		}

@@ -213,8 +213,6 @@ func TestNotEmpty(t *testing.T) {
 }
 
 func TestBusy(t *testing.T) {
-	volume.Patience = impatience
-	t.Cleanup(func() { volume.Patience = patience })
 	tests := map[string]struct {
 		use string
 		// run starts a process that uses the file or its directory, and writes a line when it does.
@@ -252,7 +250,7 @@ func TestBusy(t *testing.T) {
 					}
 				}
 				end := started(t, command)
-				err := kind.Close(t.Context())
+				err := closeImpatiently(t, kind)
 				var busy *volume.BusyError
 				if !errors.As(err, &busy) {
 					t.Fatalf("closed although in use: %v", err)
@@ -277,8 +275,6 @@ func TestBusy(t *testing.T) {
 
 // What is unmounted and held by a process with mounts of its own is not said to be usable, and not bound again.
 func TestHeldWhenUnmounted(t *testing.T) {
-	volume.Patience = impatience
-	t.Cleanup(func() { volume.Patience = patience })
 	both(t, func(t *testing.T, n node) {
 		if !n.image {
 			return // a directory is not unmounted
@@ -293,13 +289,21 @@ func TestHeldWhenUnmounted(t *testing.T) {
 		must(t, n.kind(nil).Format(t.Context(), key))
 		must(t, kind.Open(t.Context(), key))
 		var busy *volume.BusyError
-		if err := kind.Close(t.Context()); !errors.As(err, &busy) || !strings.Contains(err.Error(), "unmounted") || strings.Contains(err.Error(), "bind") {
+		if err := closeImpatiently(t, kind); !errors.As(err, &busy) || !strings.Contains(err.Error(), "unmounted") || strings.Contains(err.Error(), "bind") {
 			t.Errorf("closed, or why not: %v", err)
 		}
 		end()
 		must(t, kind.Close(t.Context()))
 		wantState(t, kind, volume.Closed)
 	})
+}
+
+// closeImpatiently closes a volume that is in use. Every other close waits for what other tests of the machine have of its mounts for a moment.
+func closeImpatiently(t *testing.T, kind volume.Kind) error {
+	t.Helper()
+	volume.Patience = impatience
+	defer func() { volume.Patience = patience }()
+	return kind.Close(t.Context())
 }
 
 func shell(script string) *exec.Cmd { return exec.Command("sh", "-c", script) }

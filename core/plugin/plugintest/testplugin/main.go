@@ -189,6 +189,12 @@ func run(ctx context.Context, host *role.Host) error {
 	if c.Forks > 0 {
 		host.SetValue("forks", fmt.Sprint(fork(c.Forks)))
 	}
+	if c.Signalled {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGUSR1)
+		host.Ready()
+		<-signals
+	}
 	switch c.Do {
 	case "ready":
 		host.SetEndpoint("test", "127.0.0.1:1")
@@ -206,21 +212,13 @@ func run(ctx context.Context, host *role.Host) error {
 	case "exit":
 		os.Exit(3)
 	case "stubborn":
+		signal.Ignore(syscall.SIGTERM) // before anybody is told that it is there
 		host.Ready()
-		signal.Ignore(syscall.SIGTERM)
 		hang()
 	default:
 		return fmt.Errorf("no such thing to do: %q", c.Do)
 	}
 	take(c.Memory)
-	if c.After > 0 {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Duration(c.After) * time.Millisecond):
-			os.Exit(4)
-		}
-	}
 	<-ctx.Done()
 	return nil
 }

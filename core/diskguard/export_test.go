@@ -1,0 +1,6 @@
+package diskguard
+
+import "context"
+
+// Look does once what Run does again and again.
+func (g *Guard) Look(ctx context.Context) { g.look(ctx) }
