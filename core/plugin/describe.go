@@ -89,6 +89,9 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 	}
 	err = s.whileAlive(ctx, func(ctx context.Context) error {
 		answer, err := rolev1.NewRoleServiceClient(s.conn).Describe(ctx, &rolev1.DescribeRequest{}, bounded())
+		if ranOut(ctx, err) {
+			<-ctx.Done()
+		}
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return cause
 		}

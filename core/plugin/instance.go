@@ -144,7 +144,7 @@ func (i *Instance) CheckHealth(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case (status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded) && soonOver(ctx):
+	case ranOut(ctx, err):
 		return context.DeadlineExceeded
 	}
 	answer := status.Convert(err)
@@ -152,11 +152,12 @@ func (i *Instance) CheckHealth(ctx context.Context) error {
 	return errors.New(cmp.Or(reason, answer.Code().String()))
 }
 
-// soonOver reports whether a call is about to run out of time. The role's server knows the deadline as well, and ends the call by its own clock a moment
-// before the core does: that is no answer.
-func soonOver(ctx context.Context) bool {
+// ranOut reports whether a call failed because its time is over, or about to be. The role's server knows the deadline as well, and ends the call by its own
+// clock a moment before the core does: that is no answer.
+func ranOut(ctx context.Context, err error) bool {
+	code := status.Code(err)
 	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) < exitMargin
+	return (code == codes.Canceled || code == codes.DeadlineExceeded) && ok && time.Until(deadline) < exitMargin
 }
 
 // Stop ends the instance: it asks the role, which has the grace period (DefaultGrace if it is not positive), then sends SIGTERM to the
