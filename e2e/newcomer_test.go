@@ -263,19 +263,21 @@ func quote(text string) string {
 // nodeList compares the cluster's list with what the node says of itself.
 func nodeList(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
 	t.Helper()
-	var list struct {
-		Nodes []struct {
-			ID      string `json:"id"`
-			State   string `json:"state"`
-			Healthy bool   `json:"healthy"`
-		} `json:"nodes"`
-	}
-	if err := json.Unmarshal([]byte(c.MustReeve(t, "node", "list", "-o", "json").Stdout), &list); err != nil {
-		t.Fatal(err)
-	}
-	if len(list.Nodes) != 1 || list.Nodes[0].ID != status.Node.ID || list.Nodes[0].State != "Up" || !list.Nodes[0].Healthy {
-		t.Errorf("the cluster's nodes are %v, want one, %s, Up and healthy", list.Nodes, status.Node.ID)
-	}
+	// How the node is the cluster hears from the node, which on a busy machine may be a moment after it is Home.
+	eventually.True(t, patience, "one node, "+status.Node.ID+", Up and healthy", func() (bool, string) {
+		var list struct {
+			Nodes []struct {
+				ID      string `json:"id"`
+				State   string `json:"state"`
+				Healthy bool   `json:"healthy"`
+			} `json:"nodes"`
+		}
+		result := c.MustReeve(t, "node", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(result.Stdout), &list); err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Nodes) == 1 && list.Nodes[0].ID == status.Node.ID && list.Nodes[0].State == "Up" && list.Nodes[0].Healthy, result.String()
+	})
 }
 
 // byAddress does an operator's work from afar: with the address of a curator, the CA and the owner's key, and without the directory. counted is

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 	"github.com/reeveproject/reeve/e2e/internal/softtpm"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -191,25 +192,27 @@ func hasNone(t *testing.T, c *devcluster.Cluster, secrets map[string][]byte) {
 // asClusterSees waits until the cluster says of the node's volume what it is to say.
 func asClusterSees(t *testing.T, c *devcluster.Cluster, ok func(devcluster.Storage) bool) {
 	t.Helper()
-	var list struct {
-		Nodes []struct {
-			ID      string             `json:"id"`
-			Storage devcluster.Storage `json:"storage"`
-		} `json:"nodes"`
-	}
-	result := c.MustReeve(t, "node", "list", "-o", "json")
-	if err := json.Unmarshal([]byte(result.Stdout), &list); err != nil || len(list.Nodes) != 1 {
-		t.Fatalf("%v: %s", err, result)
-	}
-	if !ok(list.Nodes[0].Storage) {
-		t.Errorf("the cluster's list of nodes says of the volume: %s", result)
-	}
+	var id string
+	eventually.True(t, patience, "the cluster's list of nodes says of the volume what it is to say", func() (bool, string) {
+		var list struct {
+			Nodes []struct {
+				ID      string             `json:"id"`
+				Storage devcluster.Storage `json:"storage"`
+			} `json:"nodes"`
+		}
+		result := c.MustReeve(t, "node", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(result.Stdout), &list); err != nil || len(list.Nodes) != 1 {
+			t.Fatalf("%v: %s", err, result)
+		}
+		id = list.Nodes[0].ID
+		return ok(list.Nodes[0].Storage), result.String()
+	})
 	var shown struct {
 		Cluster struct {
 			Storage devcluster.Storage `json:"storage"`
 		} `json:"cluster"`
 	}
-	result = c.MustReeve(t, "describe", "node", list.Nodes[0].ID, "-o", "json")
+	result := c.MustReeve(t, "describe", "node", id, "-o", "json")
 	if err := json.Unmarshal([]byte(result.Stdout), &shown); err != nil || !ok(shown.Cluster.Storage) {
 		t.Errorf("the cluster says of the volume (%v): %s", err, result)
 	}
@@ -380,12 +383,12 @@ func TestPlainSaysSo(t *testing.T) {
 		if text := c.MustReeve(t, "status").Stdout; !strings.Contains(text, "NOT ENCRYPTED") {
 			t.Errorf("the status does not say it:\n%s", text)
 		}
-		if text := c.MustReeve(t, "node", "list").Stdout; !strings.Contains(text, "NOT ENCRYPTED") {
-			t.Errorf("the cluster's list of nodes does not say it:\n%s", text)
-		}
 		asClusterSees(t, c, func(s devcluster.Storage) bool {
 			return !s.Encrypted && s.Kind == "plain" && strings.Contains(strings.Join(s.Weaknesses, "\n"), "not encrypted")
 		})
+		if text := c.MustReeve(t, "node", "list").Stdout; !strings.Contains(text, "NOT ENCRYPTED") {
+			t.Errorf("the cluster's list of nodes does not say it:\n%s", text)
+		}
 		for _, command := range []string{"seal", "unlock"} {
 			if result := c.Reeve(t, "node", command); result.Code == 0 || !strings.Contains(result.Stderr, "NOT ENCRYPTED") {
 				t.Errorf("%s: %s", command, result)

@@ -52,7 +52,7 @@ type withoutLeaks struct{ m *testing.M }
 func (w withoutLeaks) Run() int {
 	code := w.m.Run()
 	err := goleak.Find()
-	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); { // a busy machine is slow to end them
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); { // a busy machine is slow to end them
 		err = goleak.Find()
 	}
 	if err != nil {
@@ -421,7 +421,7 @@ func killNode(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	defer func() { _ = unix.Close(pidfd) }()
 	ts.Check(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
-	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 10_000)
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 60_000)
 	ts.Check(err)
 }
 

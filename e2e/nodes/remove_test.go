@@ -30,7 +30,8 @@ func TestRolesMoveAndNodesGo(t *testing.T) {
 	})
 	// A node without a store of its own is a member like every other.
 	await(t, c, 1, patience, "the node is well", func(nodes []node) bool {
-		return by(nodes, third).Healthy && by(nodes, third).Membership.State == "Home"
+		node := by(nodes, third)
+		return node.Healthy && node.Membership != nil && node.Membership.State == "Home"
 	})
 	c.MustReeve(t, "node", "role", "add", third, "consensus")
 	c.MustReeve(t, "node", "role", "add", third, "curator", "--config", configuration(t, c, `{"listen":"127.0.0.3:0"}`))
@@ -53,7 +54,7 @@ func TestRolesMoveAndNodesGo(t *testing.T) {
 	await(t, c, 1, patience, "the dead node is seen", func(nodes []node) bool { return !by(nodes, third).Healthy })
 	c.MustReeve(t, "node", "delete", third, "--yes")
 	await(t, c, 1, patience, "its member is out", func(nodes []node) bool {
-		return by(nodes, third).State == "Decommissioned" && by(nodes, third).Store == nil && by(nodes, first).Store.Step == ""
+		return by(nodes, third).State == "Decommissioned" && by(nodes, third).Store == nil && by(nodes, first).Store != nil && by(nodes, first).Store.Step == ""
 	})
 	// It comes back, is told, and is none any more.
 	started := c.Reeve(t, "dev", "up", "--detach")

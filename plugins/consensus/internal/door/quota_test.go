@@ -17,6 +17,9 @@ import (
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
+// ttl is how long a lease lasts that is not to end within a test, in seconds.
+const ttl = 3600
+
 // bound grants ant so much, as the cluster API does, and waits until it counts.
 func bound(t *testing.T, n *node, bytes, leases int64) {
 	t.Helper()
@@ -45,7 +48,7 @@ func TestOverQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range mayLease {
-		if _, err := raw.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60}); err != nil {
+		if _, err := raw.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +66,7 @@ func TestOverQuota(t *testing.T) {
 	refused("a put", err)
 	_, err = raw.Txn(ctx, &pb.TxnRequest{Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(ownKey + "2"), Value: value}}}}})
 	refused("a transaction", err)
-	_, err = raw.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
+	_, err = raw.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
 	refused("a lease", err)
 
 	// The others, the cluster user beyond the quotas of all, and what does not grow.
@@ -78,9 +81,11 @@ func TestOverQuota(t *testing.T) {
 	if _, err := raw.DeleteRange(ctx, &pb.DeleteRangeRequest{Key: []byte(ownKey)}); err != nil {
 		t.Errorf("a delete: %v", err)
 	}
-	if _, err := raw.Put(ctx, &pb.PutRequest{Key: []byte(ownKey + "2"), Value: value}); err != nil {
+	last, err := raw.Put(ctx, &pb.PutRequest{Key: []byte(ownKey + "2"), Value: value})
+	if err != nil {
 		t.Errorf("after the delete: %v", err)
 	}
+	storetest.Eventually(t, "the count of the last put", func() bool { return n.store.Counted() >= last.GetHeader().GetRevision() })
 	if usage := n.store.UsageOf("ant"); usage.Refused != 3 || usage.Leases != mayLease || usage.Bytes != int64(len(ownKey)+1+len(value)) {
 		t.Errorf("it has %v", usage)
 	}
@@ -102,11 +107,11 @@ func TestLeasesOfAUser(t *testing.T) {
 	mine, other := storetest.Dial(t, ant.Socket), storetest.Dial(t, bee.Socket)
 	granted := make(map[clientv3.LeaseID]bool)
 	for range 5 {
-		lease, err := mine.Grant(ctx, 60)
+		lease, err := mine.Grant(ctx, ttl)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := other.Grant(ctx, 60); err != nil {
+		if _, err := other.Grant(ctx, ttl); err != nil {
 			t.Fatal(err)
 		}
 		if numbers.OfLease(int64(lease.ID)) != n.store.Number("ant") {
@@ -133,7 +138,7 @@ func TestLeasesOfAUser(t *testing.T) {
 		}
 		select {
 		case answer := <-alive:
-			if answer == nil || answer.TTL != 60 {
+			if answer == nil || answer.TTL != ttl {
 				t.Errorf("the lease was kept alive for %v", answer)
 			}
 		case <-time.After(storetest.Bound):

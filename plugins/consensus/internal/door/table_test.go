@@ -240,7 +240,7 @@ func watchRows() []row {
 			err = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
 				Key: []byte(key), RangeEnd: []byte(end), StartRevision: revision,
 			}}})
-			if err != nil {
+			if err != nil && !errors.Is(err, io.EOF) { // the stream has ended, and Recv says why
 				return err
 			}
 			answer, err := stream.Recv()
@@ -275,7 +275,7 @@ func leaseRows(ids leases) []row {
 			if err != nil {
 				return err
 			}
-			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
+			if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil && !errors.Is(err, io.EOF) { // Recv says why the stream has ended
 				return err
 			}
 			return drop(stream.Recv())

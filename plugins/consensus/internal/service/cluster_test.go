@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type wire struct {
 	node      string
 	directory *directory
 	addresses event.Value[[]string]
+	looks     atomic.Int64 // how often the directory was read, which every call to all does once
 }
 
 func (w *wire) Listen(context.Context) (net.Listener, error) {
@@ -75,6 +77,7 @@ func (w *wire) Caller(ctx context.Context) (string, bool) {
 }
 
 func (w *wire) Nodes() []string {
+	w.looks.Add(1)
 	w.directory.mu.Lock()
 	defer w.directory.mu.Unlock()
 	var nodes []string

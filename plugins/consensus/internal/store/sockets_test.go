@@ -44,7 +44,7 @@ func TestUnixSocketsOnly(t *testing.T) {
 		if _, err := s.Client().Put(root, "/key", "value"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Recover(storetest.Context(t)); err != nil {
+		if _, err := storetest.Recover(storetest.Context(t), s); err != nil {
 			t.Fatal(err)
 		}
 		stop()

@@ -23,7 +23,8 @@ func awaitRoom(t *testing.T, s *store.Store, want store.Room) store.Status {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), storetest.RestBound)
 	defer cancel()
-	status, err := s.Status().Wait(ctx, func(status store.Status) bool { return status.Room == want })
+	// A machine that stands still for a moment has no quorum, and a status without one says nothing else.
+	status, err := s.Status().Wait(ctx, func(status store.Status) bool { return status.Room == want && status.Quorum() })
 	if err != nil {
 		now, _ := s.Status().Get()
 		t.Fatalf("room %d, want %d: %s", now.Room, want, now.Problem())
@@ -37,14 +38,14 @@ func fill(t *testing.T, s *store.Store, prefix string) {
 	ctx := storetest.Context(t)
 	for n := 0; ; n++ {
 		_, err := s.Client().Put(store.Root(ctx), fmt.Sprintf("%s%03d", prefix, n), big)
-		if err == nil {
+		if err == nil || errors.Is(err, rpctypes.ErrTimeout) && ctx.Err() == nil {
 			continue
 		}
 		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatal(err)
 		}
 		var full *store.NoRoomError
-		if _, err = s.Recover(ctx); errors.As(err, &full) && full.Status.Room == store.NoRoom {
+		if _, err = storetest.Recover(ctx, s); errors.As(err, &full) && full.Status.Room == store.NoRoom {
 			return
 		}
 		if err != nil && full == nil {
@@ -96,12 +97,8 @@ func TestAlarm(t *testing.T) {
 	stop()
 	s, _ = storetest.OpenWith(t, config, storetest.Plan)
 	awaitRoom(t, s, store.RoomForClusterUser)
-	if _, err := s.Client().Put(root, "/reeve/users/curator/key", "v"); err != nil {
-		t.Errorf("after a restart: %v", err)
-	}
-	if _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); err != nil {
-		t.Errorf("a delete in a full store: %v", err)
-	}
+	patiently(t, root, func() error { _, err := s.Client().Put(root, "/reeve/users/curator/key", "v"); return err })
+	patiently(t, root, func() error { _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); return err })
 	status = awaitRoom(t, s, store.RoomForAll)
 	if status.DatabaseSize > 2<<20 || status.Problem() != "" {
 		t.Errorf("after the delete: %+v", status)
@@ -119,13 +116,9 @@ func TestAlarmWithoutRestart(t *testing.T) {
 	root := store.Root(storetest.Context(t))
 	fill(t, s, "/a/")
 	awaitRoom(t, s, store.NoRoom)
-	if _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); err != nil {
-		t.Fatal(err)
-	}
+	patiently(t, root, func() error { _, err := s.Client().Delete(root, "/a/", clientv3.WithPrefix()); return err })
 	awaitRoom(t, s, store.RoomForAll)
-	if _, err := s.Client().Put(root, "/a/A", big); err != nil {
-		t.Errorf("after the recovery: %v", err)
-	}
+	patiently(t, root, func() error { _, err := s.Client().Put(root, "/a/A", big); return err })
 }
 
 // TestHistoryMakesRoomByItself writes one key over and over: what is full is only history.
@@ -139,6 +132,7 @@ func TestHistoryMakesRoomByItself(t *testing.T) {
 		switch {
 		case err == nil:
 			written += len(big)
+		case errors.Is(err, rpctypes.ErrTimeout) && time.Since(began) <= storetest.RestBound: // etcd rewrites its database
 		case !errors.Is(err, rpctypes.ErrNoSpace) || time.Since(began) > storetest.RestBound:
 			t.Fatalf("after %d bytes: %v", written, err)
 		default:
@@ -162,9 +156,8 @@ func TestSmallerQuota(t *testing.T) {
 	config.Quota = store.MinQuota
 	s, stop = storetest.OpenWith(t, config, storetest.Plan)
 	awaitRoom(t, s, store.RoomForClusterUser)
-	if _, err := s.Client().Put(root, "/key", "v"); err != nil {
-		t.Errorf("the cluster API has no room to say that the quota should be larger again: %v", err)
-	}
+	// The cluster API has room to say that the quota should be larger again.
+	patiently(t, root, func() error { _, err := s.Client().Put(root, "/key", "v"); return err })
 	stop()
 	config.Quota = 4 * store.MinQuota
 	s, _ = storetest.OpenWith(t, config, storetest.Plan)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"testing"
 )
 
@@ -14,13 +15,21 @@ func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 64|id>>16&63, id>>8&255, id&255)
 }
 
-// Free is an address of Host at which nobody listens.
+// given are the addresses that Free has returned.
+var given sync.Map
+
+// Free is an address of Host at which nobody listens, and which no other test of this process is given: it may not listen there yet, or not at the moment.
 func Free(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", net.JoinHostPort(Host(), "0"))
-	if err != nil {
-		t.Fatal(err)
+	for {
+		listener, err := net.Listen("tcp", net.JoinHostPort(Host(), "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := listener.Addr().String()
+		listener.Close()
+		if _, twice := given.LoadOrStore(address, true); !twice {
+			return address
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

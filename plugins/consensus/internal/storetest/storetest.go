@@ -3,6 +3,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -108,6 +109,16 @@ func OpenWith(t testing.TB, config store.Config, plan store.Plan) (*store.Store,
 	})
 	t.Cleanup(stop)
 	return s, stop
+}
+
+// Recover makes room in a store, again as long as the store says that it has no quorum: one member on a machine that stands still for a moment has none.
+func Recover(ctx context.Context, s *store.Store) (store.Recovered, error) {
+	for {
+		recovered, err := s.Recover(ctx)
+		if !errors.Is(err, store.ErrNoQuorum) || ctx.Err() != nil {
+			return recovered, err
+		}
+	}
 }
 
 // Context is done with the test, or when it should long have been.

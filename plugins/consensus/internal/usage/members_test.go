@@ -18,16 +18,25 @@ func TestMembersAgree(t *testing.T) {
 	s, _ := storetest.Open(t, directory, storetest.Plan)
 	grant(t, s, user("ant"), user("bee"))
 	ctx := storetest.Context(t)
+	// A request that is lost because the leader changes is made again: that is nothing that it could be spared.
+	patiently := func(request func() error) {
+		t.Helper()
+		var err error
+		defer func() {
+			if t.Failed() {
+				t.Logf("the last request: %v", err)
+			}
+		}()
+		storetest.Eventually(t, "a request is carried out", func() bool { err = request(); return err == nil })
+	}
 	write := func(from, to int) {
 		t.Helper()
 		for n := from; n < to; n++ {
-			if err := (as{s, []string{"ant", "bee"}[n%2]}).put(ctx, fmt.Sprint(n%40), strings.Repeat("x", n)); err != nil {
-				t.Fatal(err)
-			}
+			patiently(func() error {
+				return as{s, []string{"ant", "bee"}[n%2]}.put(ctx, fmt.Sprint(n%40), strings.Repeat("x", n))
+			})
 		}
-		if err := (as{s, "ant"}).remove(ctx, "2", "3"); err != nil {
-			t.Fatal(err)
-		}
+		patiently(func() error { return as{s, "ant"}.remove(ctx, "2", "3") })
 	}
 	write(0, 50)
 	second := storetest.Join(t, s, directory)

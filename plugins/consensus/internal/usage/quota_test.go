@@ -201,7 +201,7 @@ func TestRestartAgrees(t *testing.T) {
 	}
 	counted(t, s, s.Server().KV().Rev())
 	before := checkCount(t, s)
-	if _, err := s.Recover(ctx); err != nil { // compacts
+	if _, err := storetest.Recover(ctx, s); err != nil { // compacts
 		t.Fatal(err)
 	}
 	if after := checkCount(t, s); !maps.Equal(after, before) {
