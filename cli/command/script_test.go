@@ -421,8 +421,19 @@ func killNode(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	defer func() { _ = unix.Close(pidfd) }()
 	ts.Check(unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0))
-	_, err = unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 60_000)
-	ts.Check(err)
+	for deadline := time.Now().Add(time.Minute); ; {
+		ended, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 1000)
+		if errors.Is(err, unix.EINTR) { // such as by the end of another child
+			continue
+		}
+		ts.Check(err)
+		if ended > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("process %d does not end", pid)
+		}
+	}
 }
 
 // waitLine waits until a file, which a program in the background writes, has a text in it: waitline FILE TEXT

@@ -431,9 +431,10 @@ func TestHostileTrees(t *testing.T) {
 			_ = unix.Kill(-hog.Process.Pid, unix.SIGKILL)
 			_ = hog.Wait()
 		}()
-		now, _ := v.instances.Get()
-		now[0].Process = &plugin.Process{PID: hog.Process.Pid}
-		v.instances.Set(now)
+		instances, _ := v.instances.Get()
+		runs := append(roles.Instances{}, instances...) // the guard may be looking at those
+		runs[0].Process = &plugin.Process{PID: hog.Process.Pid}
+		v.instances.Set(runs)
 		v.await("the hog is stopped", stopped("hog"))
 	})
 }

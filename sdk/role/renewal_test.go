@@ -47,7 +47,7 @@ func TestRenewalUnderTraffic(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	cluster := roletest.NewCluster(t, 2)
-	cluster.Authority().SetLifetime(4 * time.Second)
+	cluster.Authority().SetLifetime(12 * time.Second) // renewed after 6 to 8, which leaves time for what is done until they end
 	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
 	echo(t, listen(t, server))
 	connect := func() (conn net.Conn, err error) {

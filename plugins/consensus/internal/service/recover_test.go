@@ -44,10 +44,11 @@ func TestRecover(t *testing.T) {
 		return state(s, curator) == consensusv1.AccessState_ACCESS_STATE_OPEN
 	})
 	grant(t, curator, "ant")
-	now := f.until("the role is let in", func(s *consensusv1.StoreStatus) bool {
+	f.until("the role is let in", func(s *consensusv1.StoreStatus) bool {
 		return state(s, ant) == consensusv1.AccessState_ACCESS_STATE_OPEN
 	})
-	if now = f.until("the election is counted", func(s *consensusv1.StoreStatus) bool { return s.LeaderChanges > 0 }); now.LeaderChanges != 1 || now.DatabaseInUse == 0 || now.DatabaseInUse > now.DatabaseSize {
+	now := f.until("the election is counted", func(s *consensusv1.StoreStatus) bool { return s.LeaderChanges > 0 })
+	if now.LeaderChanges != 1 || now.DatabaseInUse == 0 || now.DatabaseInUse > now.DatabaseSize {
 		t.Errorf("the status of a new store: %v", now)
 	}
 
