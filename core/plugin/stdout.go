@@ -134,21 +134,29 @@ func (o *outputs) follow(events *os.File) {
 		if err != nil {
 			return // closed
 		}
-		for rest := buffer[:n]; len(rest) >= unix.SizeofInotifyEvent; {
-			watch := int(int32(binary.NativeEndian.Uint32(rest)))
-			mask := binary.NativeEndian.Uint32(rest[4:])
-			size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(rest[12:]))
-			rest = rest[min(size, len(rest)):]
-			if mask&unix.IN_Q_OVERFLOW != 0 {
-				o.all()
-				continue
-			}
-			o.mu.Lock()
-			out := o.open[watch]
-			o.mu.Unlock()
-			if out != nil {
-				out.changed(mask&unix.IN_CLOSE_WRITE != 0)
-			}
+		o.heed(events, buffer[:n])
+	}
+}
+
+// heed looks at the outputs that events are about. Those of an inotify instance that is closed are about none: another one gives the same numbers again.
+func (o *outputs) heed(events *os.File, raw []byte) {
+	for len(raw) >= unix.SizeofInotifyEvent {
+		watch := int(int32(binary.NativeEndian.Uint32(raw)))
+		mask := binary.NativeEndian.Uint32(raw[4:])
+		size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(raw[12:]))
+		raw = raw[min(size, len(raw)):]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			o.all()
+			continue
+		}
+		var out *output
+		o.mu.Lock()
+		if o.events == events {
+			out = o.open[watch]
+		}
+		o.mu.Unlock()
+		if out != nil {
+			out.changed(mask&unix.IN_CLOSE_WRITE != 0)
 		}
 	}
 }
