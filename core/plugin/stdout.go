@@ -134,12 +134,12 @@ func (o *outputs) follow(events *os.File) {
 		if err != nil {
 			return // closed
 		}
-		o.heed(events, buffer[:n])
+		o.handleEvents(events, buffer[:n])
 	}
 }
 
-// heed looks at the outputs that events are about. Those of an inotify instance that is closed are about none: another one gives the same numbers again.
-func (o *outputs) heed(events *os.File, raw []byte) {
+// handleEvents looks at the outputs that events are about. Those of an inotify instance that is closed are about none: another one gives the same numbers again.
+func (o *outputs) handleEvents(events *os.File, raw []byte) {
 	for len(raw) >= unix.SizeofInotifyEvent {
 		watch := int(int32(binary.NativeEndian.Uint32(raw)))
 		mask := binary.NativeEndian.Uint32(raw[4:])

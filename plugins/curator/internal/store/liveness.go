@@ -33,7 +33,7 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	return nil
 }
 
-// renewPart is which part of the time that an answer may take the store may take to renew a lease, which takes milliseconds: a second by default.
+// The store may take the renewPart-th part of answerWithin to renew a lease, a second by default. It takes milliseconds.
 const renewPart = 5
 
 // Beat keeps a node's heartbeat fresh for ttl from now, in whole seconds. The lease is found from the node's heartbeat key, so that it does
