@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
 // How often the node reports. Every report is one write of the whole status to the consensus store, and is sent on to every node: what roles state
@@ -27,11 +28,18 @@ const (
 type pace struct {
 	last  time.Time
 	all   *rate.Limiter
-	roles map[string]*rate.Limiter // by role; the node's own fields under ""
+	roles map[string]budget // by role; the node's own fields under ""
+}
+
+// budget bounds how often a role's changes are reported at once. Every new generation of the role's assignment gets a new budget: operators wait for the result of
+// their own decision, and a role cannot cause one.
+type budget struct {
+	*rate.Limiter
+	generation uint64
 }
 
 func newPace() *pace {
-	return &pace{all: rate.NewLimiter(rate.Every(allChangeEvery), allChanges), roles: make(map[string]*rate.Limiter)}
+	return &pace{all: rate.NewLimiter(rate.Every(allChangeEvery), allChanges), roles: make(map[string]budget)}
 }
 
 // wait is how long a report has to wait that follows sent (nil: it is the first on its connection).
@@ -40,8 +48,8 @@ func (p *pace) wait(now time.Time, sent, next *clusterv1.NodeStatus) time.Durati
 	if p.all.TokensAt(now) < 1 {
 		return later
 	}
-	for _, role := range pressing(sent, next) {
-		if p.of(role).TokensAt(now) >= 1 {
+	for _, changed := range pressing(sent, next) {
+		if p.of(changed).TokensAt(now) >= 1 {
 			return 0
 		}
 	}
@@ -51,38 +59,44 @@ func (p *pace) wait(now time.Time, sent, next *clusterv1.NodeStatus) time.Durati
 // spend counts a report that is sent now.
 func (p *pace) spend(now time.Time, sent, next *clusterv1.NodeStatus) {
 	p.last = now
-	roles := pressing(sent, next)
-	if len(roles) > 0 {
+	changes := pressing(sent, next)
+	if len(changes) > 0 {
 		p.all.AllowN(now, 1)
 	}
-	for _, role := range roles {
-		p.of(role).AllowN(now, 1)
+	for _, changed := range changes {
+		p.of(changed).AllowN(now, 1)
 	}
 	// A role that is gone leaves nothing behind, once it could have begun anew anyway.
-	for role, limiter := range p.roles {
-		if limiter.TokensAt(now) >= roleChanges {
+	for role, budget := range p.roles {
+		if budget.TokensAt(now) >= roleChanges {
 			delete(p.roles, role)
 		}
 	}
 }
 
-func (p *pace) of(role string) *rate.Limiter {
-	limiter := p.roles[role]
-	if limiter == nil {
-		limiter = rate.NewLimiter(rate.Every(roleChangeEvery), roleChanges)
-		p.roles[role] = limiter
+func (p *pace) of(changed change) *rate.Limiter {
+	known, ok := p.roles[changed.role]
+	if !ok || changed.generation > known.generation {
+		known = budget{Limiter: rate.NewLimiter(rate.Every(roleChangeEvery), roleChanges), generation: changed.generation}
+		p.roles[changed.role] = known
 	}
-	return limiter
+	return known.Limiter
+}
+
+// change names a role of which something changed, and the generation of its assignment.
+type change struct {
+	role       string
+	generation uint64
 }
 
 // pressing returns the roles of which something changed that others act upon; "" stands for the node itself.
-func pressing(sent, next *clusterv1.NodeStatus) []string {
+func pressing(sent, next *clusterv1.NodeStatus) []change {
 	if sent == nil {
-		return []string{""}
+		return []change{{}}
 	}
-	var changed []string
-	if !proto.Equal(withoutInstances(sent), withoutInstances(next)) {
-		changed = append(changed, "")
+	var changed []change
+	if !proto.Equal(nodeActedUpon(sent), nodeActedUpon(next)) {
+		changed = append(changed, change{})
 	}
 	before := make(map[string]*clusterv1.InstanceStatus)
 	for _, instance := range sent.GetInstances() {
@@ -91,20 +105,22 @@ func pressing(sent, next *clusterv1.NodeStatus) []string {
 	for _, instance := range next.GetInstances() {
 		role := instance.GetRole()
 		if old, ok := before[role]; !ok || old != instance && !proto.Equal(actedUpon(old), actedUpon(instance)) {
-			changed = append(changed, role)
+			changed = append(changed, change{role, instance.GetConfigurationGeneration()})
 		}
 		delete(before, role)
 	}
-	for role := range before {
-		changed = append(changed, role)
+	for role, instance := range before {
+		changed = append(changed, change{role, instance.GetConfigurationGeneration()})
 	}
 	return changed
 }
 
-func withoutInstances(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
+// nodeActedUpon returns the fields about the node itself that other nodes or the cluster act upon. Reasons, times and the details of the volume are only for people to read.
+func nodeActedUpon(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	return &clusterv1.NodeStatus{
 		NodeId: status.GetNodeId(), Addresses: status.GetAddresses(), ApiAddress: status.GetApiAddress(), Isolation: status.GetIsolation(),
-		Volume: status.GetVolume(), Version: status.GetVersion(),
+		Volume: status.GetVolume(), Version: status.GetVersion(), CaPins: status.GetCaPins(),
+		Membership: &hostv1.Membership{State: status.GetMembership().GetState()}, Storage: &clusterv1.StorageStatus{State: status.GetStorage().GetState()},
 	}
 }
 

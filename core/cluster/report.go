@@ -70,7 +70,7 @@ func refused(err error) bool {
 
 // sameStatus compares two statuses by what they say, whenever they say it.
 func sameStatus(a, b *clusterv1.NodeStatus) bool {
-	if !proto.Equal(withoutInstances(a), withoutInstances(b)) || len(a.GetInstances()) != len(b.GetInstances()) {
+	if !proto.Equal(ofNode(a), ofNode(b)) || len(a.GetInstances()) != len(b.GetInstances()) {
 		return false
 	}
 	for i, instance := range a.GetInstances() {
@@ -79,4 +79,13 @@ func sameStatus(a, b *clusterv1.NodeStatus) bool {
 		}
 	}
 	return true
+}
+
+// ofNode returns the fields about the node itself, without the time of the report. A field that is missing here is never reported by itself.
+func ofNode(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
+	return &clusterv1.NodeStatus{
+		NodeId: status.GetNodeId(), Addresses: status.GetAddresses(), ApiAddress: status.GetApiAddress(), Isolation: status.GetIsolation(),
+		Volume: status.GetVolume(), Version: status.GetVersion(), Missing: status.GetMissing(), Storage: status.GetStorage(),
+		Membership: status.GetMembership(), CaPins: status.GetCaPins(),
+	}
 }

@@ -118,6 +118,30 @@ func TestARoleThatChangesItsEndpointsForEverDelaysOnlyItself(t *testing.T) {
 	})
 }
 
+func TestWhatTheClusterDecidesIsAnsweredAtOnce(t *testing.T) {
+	onFakeClock(t, func(t *testing.T, s *scene) {
+		defer s.up("a:1")()
+		s.curatorAt("i1", "a:1")
+		of := func(generation uint64, pid int64) *clusterv1.NodeStatus {
+			return &clusterv1.NodeStatus{Instances: []*clusterv1.InstanceStatus{{Role: "r", ConfigurationGeneration: generation, Pid: pid}}}
+		}
+		s.status.Set(of(1, 0))
+		await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 1 })
+		during(3*time.Second, func(n int) { s.status.Set(of(1, int64(n))) })
+		for generation := uint64(2); generation < 6; generation++ {
+			decided := time.Now()
+			s.status.Set(of(generation, 0))
+			await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool {
+				return r[len(r)-1].GetInstances()[0].GetConfigurationGeneration() == generation
+			})
+			if took := time.Since(decided); took > 10*time.Millisecond {
+				t.Errorf("what came of generation %d was reported after %s", generation, took)
+			}
+			during(time.Second, func(n int) { s.status.Set(of(generation, int64(n))) })
+		}
+	})
+}
+
 func TestAllRolesTogetherAreBoundedToo(t *testing.T) {
 	onFakeClock(t, func(t *testing.T, s *scene) {
 		defer s.up("a:1")()
@@ -136,6 +160,41 @@ func TestAllRolesTogetherAreBoundedToo(t *testing.T) {
 			t.Errorf("%d reports in 60 s", n)
 		}
 	})
+}
+
+func TestWhatANodeSaysOfItselfIsReported(t *testing.T) {
+	home := &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_HOME, Reason: "one"}
+	split := &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, Reason: "one"}
+	for name, test := range map[string]struct {
+		before, after *clusterv1.NodeStatus
+		atOnce        bool
+	}{
+		"membership": {&clusterv1.NodeStatus{Membership: split}, &clusterv1.NodeStatus{Membership: home}, true},
+		"CA pins":    {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{CaPins: [][]byte{{1}}}, true},
+		"state of the volume": {
+			&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Storage: &clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_LOCKED}}, true,
+		},
+		"reason of the membership": {
+			&clusterv1.NodeStatus{Membership: home}, &clusterv1.NodeStatus{Membership: &hostv1.Membership{State: home.State, Reason: "other"}}, false,
+		},
+		"location of the volume": {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Storage: &clusterv1.StorageStatus{Location: "/dev/vdb"}}, false},
+		"what is missing":        {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Missing: []*clusterv1.Missing{{Name: "landlock"}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFakeClock(t, func(t *testing.T, s *scene) {
+				defer s.up("a:1")()
+				s.curatorAt("i1", "a:1")
+				s.status.Set(test.before)
+				await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 1 })
+				changed := time.Now()
+				s.status.Set(test.after)
+				await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return proto.Equal(r[len(r)-1], test.after) })
+				if took := time.Since(changed); test.atOnce && took > 10*time.Millisecond || took > 2*time.Second {
+					t.Errorf("it was reported after %s", took)
+				}
+			})
+		})
+	}
 }
 
 func TestAReportIsMadeToFit(t *testing.T) {
