@@ -107,9 +107,10 @@ run-system: build test-programs $(GOTESTSUM)
 # What tests need beside the programs of `make build`.
 .PHONY: test-programs
 test-programs:
-	@mkdir -p bin/test bin/failpoints
+	@mkdir -p bin/test bin/failpoints/plugins
 	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
+	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
 
 # The acceptance test of the gate: two copies of it at the same time, beside a node on the default ports and a busy loop on each processor.
 .PHONY: test-twice

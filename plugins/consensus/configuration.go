@@ -23,6 +23,7 @@ type configuration struct {
 // The bounds that etcd sets, and a lowest heartbeat below which a busy machine loses its leader.
 const (
 	minHeartbeat = 5
+	maxHeartbeat = 10_000
 	minRatio     = 5 // heartbeats in an election time
 	maxElection  = 50_000
 )
@@ -63,6 +64,9 @@ func parseConfiguration(document []byte) (configuration, error) {
 	problems := &role.ConfigurationError{}
 	if c.HeartbeatMilliseconds < minHeartbeat {
 		problems.Add("/heartbeatMilliseconds", "%d is too short; at least %d", c.HeartbeatMilliseconds, minHeartbeat)
+	}
+	if c.HeartbeatMilliseconds > maxHeartbeat {
+		problems.Add("/heartbeatMilliseconds", "%d is too long; at most %d", c.HeartbeatMilliseconds, maxHeartbeat)
 	}
 	if c.ElectionMilliseconds > maxElection {
 		problems.Add("/electionMilliseconds", "%d is too long; at most %d", c.ElectionMilliseconds, maxElection)

@@ -8,6 +8,8 @@ import (
 	"context"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
@@ -51,6 +53,7 @@ func main() {
 				if err != nil {
 					return err
 				}
+				checkpoint.Use(host.DataDirectory(), steps.All())
 				return consensus.Run(ctx, service.Config{
 					Log:              host.Logger(),
 					DataDirectory:    host.DataDirectory(),
@@ -60,6 +63,8 @@ func main() {
 					Quota:            settings.QuotaBytes,
 					Reporter:         host,
 					Network:          network{host},
+					AwaitNodes:       network{host}.await,
+					Gone:             network{host}.gone,
 					PeerListen:       settings.PeerListen,
 				})
 			},

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"net"
+	"slices"
 
 	"google.golang.org/grpc/credentials"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/service"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -39,6 +41,24 @@ func (n network) Caller(ctx context.Context) (node string, ok bool) {
 // Nodes implements service.Network.
 func (n network) Nodes() []string {
 	directory, _ := n.host.Directory().Get()
+	return n.serving(directory)
+}
+
+// gone reports whether the cluster's directory is there and does not have a node.
+func (n network) gone(node string) bool {
+	directory, _ := n.host.Directory().Get()
+	has := func(id string) bool {
+		return slices.ContainsFunc(directory.GetNodes(), func(one *hostv1.DirectoryNode) bool { return one.GetNodeId() == id })
+	}
+	return has(n.host.NodeID()) && !has(node)
+}
+
+// await returns as soon as there are Nodes, or ctx is done.
+func (n network) await(ctx context.Context) {
+	_, _ = n.host.Directory().Wait(ctx, func(directory *hostv1.Directory) bool { return len(n.serving(directory)) > 0 })
+}
+
+func (n network) serving(directory *hostv1.Directory) []string {
 	var nodes []string
 	for _, node := range directory.GetNodes() {
 		if node.GetNodeId() == n.host.NodeID() {

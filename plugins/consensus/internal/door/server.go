@@ -129,20 +129,40 @@ func withoutToken(ctx context.Context) context.Context {
 	return metadata.NewIncomingContext(ctx, sent)
 }
 
-// askAttempts bounds how often a call is repeated, should users be made and removed without a pause.
-const askAttempts = 16
+// askFor bounds how long a call is repeated, should users be made and removed without a pause. It is repeated at once, and then after ever longer pauses from
+// askFirst to askLast: a change of users takes about as long as a call, and many that follow one another get in front of many of its attempts. How many, a
+// machine under load decides; so the bound is a time, longer than etcd lets one call take (7 s).
+const (
+	askFor   = 10 * time.Second
+	askFirst = time.Millisecond
+	askLast  = 64 * time.Millisecond
+)
 
 // askAgain repeats a call that etcd refused because its permissions changed between the call's arrival and its turn, whosever permissions they
 // were: making one role's user must not fail a call of another. etcd checks before it acts, so what was refused had no effect.
 func askAgain(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {
 	answer, err := handle(ctx, request)
-	for range askAttempts {
-		if rpctypes.Error(err) != rpctypes.ErrAuthOldRevision {
-			break
-		}
+	pause := time.Duration(0)
+	for began := time.Now(); rpctypes.Error(err) == rpctypes.ErrAuthOldRevision && time.Since(began) < askFor && rested(ctx, pause); {
+		pause = min(max(askFirst, 2*pause), askLast)
 		answer, err = handle(ctx, request)
 	}
 	return answer, err
+}
+
+// rested waits for a pause, and reports whether there is still somebody who waits for an answer.
+func rested(ctx context.Context, pause time.Duration) bool {
+	if pause == 0 {
+		return true
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // stopBound is how long a server's last calls may take. They end with their connections, unless etcd itself hangs.

@@ -18,6 +18,9 @@ import (
 
 	"github.com/google/renameio/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // Files are what a member needs to speak to the others, in a directory of its own.
@@ -27,10 +30,11 @@ func (f Files) key() string         { return filepath.Join(f.Directory, "key.pem
 func (f Files) certificate() string { return filepath.Join(f.Directory, "certificate.pem") }
 func (f Files) authority() string   { return filepath.Join(f.Directory, "ca.pem") }
 
-// Info is by what etcd speaks to the other members.
+// Info is what etcd is told to speak to the other members by. It believes nobody by that: the only CA is the member's own certificate, which has signed nothing. Others are
+// reached through Outgoing and served by Listener, which look who it is; what of etcd gets around them fails.
 func (f Files) Info() transport.TLSInfo {
 	return transport.TLSInfo{
-		CertFile: f.certificate(), KeyFile: f.key(), TrustedCAFile: f.authority(), ServerName: ServerName, ClientCertAuth: true, MinVersion: tls.VersionTLS13,
+		CertFile: f.certificate(), KeyFile: f.key(), TrustedCAFile: f.certificate(), ServerName: ServerName, ClientCertAuth: true, MinVersion: tls.VersionTLS13,
 	}
 }
 
@@ -72,7 +76,7 @@ func (f Files) Key() (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made, f.write(f.key(), encode(keyType, der))
+	return made, f.write(steps.WritePeerKey, f.key(), encode(keyType, der))
 }
 
 // Request is a certificate request for the member's key.
@@ -93,10 +97,10 @@ func (f Files) Install(certificate, authority []byte, name Name) error {
 	if _, err := check(certificate, authority, key, &name); err != nil {
 		return err
 	}
-	if err := f.write(f.authority(), encode(certificateType, authority)); err != nil {
+	if err := f.write(steps.WritePeerCA, f.authority(), encode(certificateType, authority)); err != nil {
 		return err
 	}
-	return f.write(f.certificate(), encode(certificateType, certificate))
+	return f.write(steps.WritePeerCertificate, f.certificate(), encode(certificateType, certificate))
 }
 
 // Load reads the files. It fails with fs.ErrNotExist if one is missing.
@@ -169,7 +173,11 @@ func read(path string) ([]byte, error) {
 	return content, err
 }
 
-func (f Files) write(path string, content []byte) error {
+func (f Files) write(step checkpoint.Step, path string, content []byte) error {
+	return checkpoint.Around(step, func() error { return f.replace(path, content) })
+}
+
+func (f Files) replace(path string, content []byte) error {
 	if err := renameio.WriteFile(path, content, 0o600); err != nil {
 		return fmt.Errorf("write the member's peer credentials: %w", err)
 	}

@@ -50,6 +50,8 @@ type MembersConfig struct {
 	ClusterUser string
 	// StallBound is DefaultStallBound if it is zero.
 	StallBound time.Duration
+	// Gone reports whether the cluster is known to have a node no more; nil: none is.
+	Gone func(node string) bool
 	// Before is called before each change of the store, with its name: where a test ends everything. Nil: nothing is.
 	Before func(step string)
 }
@@ -62,12 +64,16 @@ type Members struct {
 	learner    learning
 	marks      marks
 	noted      map[uint64]time.Time // by member: when the note of its removal was first seen
+	awaited    map[string]time.Time // by node that is to have a member: since when it is waited for
 }
 
 // NewMembers returns Members.
 func NewMembers(config MembersConfig) *Members {
 	if config.StallBound == 0 {
 		config.StallBound = DefaultStallBound
+	}
+	if config.Gone == nil {
+		config.Gone = func(string) bool { return false }
 	}
 	if config.Before == nil {
 		config.Before = func(string) {}
@@ -113,7 +119,7 @@ func (m *Members) Run(ctx context.Context) error {
 			timer.Reset(idleInterval)
 		}
 		if !leading {
-			m.learner, m.marks, m.noted = learning{}, marks{}, nil
+			m.learner, m.marks, m.noted, m.awaited = learning{}, marks{}, nil, nil
 		}
 		if !look || !leading {
 			continue

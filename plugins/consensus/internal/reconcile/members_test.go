@@ -274,6 +274,7 @@ func TestRemovalLooksAgain(t *testing.T) {
 	var once sync.Once
 	noted := make(chan struct{})
 	c.lead(func(config *reconcile.MembersConfig) {
+		config.StallBound = time.Millisecond // the removal does not wait for reeve-4
 		config.Before = func(step string) {
 			if step != "remove" {
 				return
@@ -306,4 +307,47 @@ func TestOneRemovalAtATime(t *testing.T) {
 	}
 	c.says(third, leaderApplied, true)
 	storetest.Eventually(t, "the one that was begun with is removed first", func() bool { gone := c.gone(); return len(gone) > 0 && gone[0] == second })
+}
+
+// announce has a node prepare its member.
+func (c *company) announce(id uint64) {
+	c.t.Helper()
+	c.put(peers.AnnouncementKey(c.peer(id, false).Node), peers.Announcement{Member: id, Address: "192.0.2.1:1"}.Marshal())
+}
+
+// TestSwapGrowsFirst takes nobody out of a store before somebody else votes in the same place, but who is of no use.
+func TestSwapGrowsFirst(t *testing.T) {
+	c := newCompany(t, second, third)
+	c.lead(nil, "reeve-1", "reeve-4", "reeve-5")
+	c.await("reeve-2", "when that of reeve-4 or reeve-5 votes")
+	c.await("reeve-3", "when that of reeve-4 or reeve-5 votes")
+	if gone := c.gone(); len(gone) > 0 {
+		t.Fatalf("%x went before anybody came", gone)
+	}
+	c.announce(fourth)
+	storetest.Eventually(t, "one comes, and one goes", func() bool { return c.votes(fourth) && len(c.gone()) == 1 })
+	c.await("reeve-3", "when that of reeve-5 votes")
+	if gone := c.gone(); len(gone) != 1 {
+		t.Fatalf("%x went, and one came", gone)
+	}
+	c.announce(fifth)
+	c.awaitGone(second, third)
+}
+
+// TestSwapGoesOnWithoutTheDead checks that a member that does not answer is removed at once, and that a removal does not wait for ever for a node that never comes.
+func TestSwapGoesOnWithoutTheDead(t *testing.T) {
+	c := newCompany(t, second, third)
+	c.silence(third)
+	c.lead(func(config *reconcile.MembersConfig) { config.StallBound = 2 * time.Second }, "reeve-1", "reeve-4")
+	c.awaitGone(third, second)
+}
+
+// TestRemovedNodeIsNotHeld takes the member of a node at once that the cluster has no more, whoever is still to come.
+func TestRemovedNodeIsNotHeld(t *testing.T) {
+	c := newCompany(t, second, third)
+	c.lead(func(config *reconcile.MembersConfig) {
+		config.Gone = func(node string) bool { return node == "reeve-3" }
+	}, "reeve-1", "reeve-4", "reeve-5")
+	c.awaitGone(third)
+	c.await("reeve-2", "when that of reeve-4 or reeve-5 votes")
 }

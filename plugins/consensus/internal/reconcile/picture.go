@@ -13,8 +13,10 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // picture is what a round goes by.
@@ -139,6 +141,26 @@ func (m *Members) see(p *picture) {
 			m.noted[id] = since
 		}
 	}
+	expected := m.awaited
+	m.awaited = make(map[string]time.Time)
+	for _, node := range p.desired {
+		if p.of(node) == nil && (p.givenUp[node] == "" || p.givenUpAt[node] <= p.announcedAt[node]) {
+			m.awaited[node] = time.Now()
+			if since, ok := expected[node]; ok {
+				m.awaited[node] = since
+			}
+		}
+	}
+}
+
+// coming are the nodes whose members are still to come, which nothing keeps from that, and which have not been waited for in vain for so long that they are no more.
+func (m *Members) coming(p *picture) (nodes []string) {
+	for _, node := range p.desired {
+		if since, ok := m.awaited[node]; ok && !p.stuck[node] && time.Since(since) < m.StallBound {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // note takes in one of the keys that the members share. What is not understood is nobody's wish.
@@ -206,7 +228,11 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 		return nil
 	}
 	m.Before("tell")
-	if _, err := m.Store.Client().Put(store.Root(ctx), m.state, string(content)); err != nil {
+	err = checkpoint.Around(steps.Tell, func() error {
+		_, err := m.Store.Client().Put(store.Root(ctx), m.state, string(content))
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("tell how the members are: %w", err)
 	}
 	return nil

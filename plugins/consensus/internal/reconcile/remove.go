@@ -11,7 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // noteBound is how long the removal of a voter that somebody has noted holds up that of another one: by then, no call of a former leader is under way any more.
@@ -41,6 +43,13 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 		case 2*len(allSilent) >= len(all):
 			p.tell(peer.Node, fmt.Sprintf("cannot be taken out: the members of %s do not answer or are far behind; "+
 				"start these nodes, and wait until they have caught up", strings.Join(allSilent, ", ")), true)
+			continue
+		}
+		// The store grows before it shrinks, or a swap of all members would leave it on one of them. Who is of no use is not missed, and
+		// whose node is none any more has no vote to keep.
+		if coming := m.coming(p); len(coming) > 0 && p.good(peer) && !m.Gone(peer.Node) && len(stay) < min(len(all), len(p.desired)) {
+			p.tell(peer.Node, fmt.Sprintf("its member is removed when that of %s votes in its place, or has not come within %s", strings.Join(coming, " or "), m.StallBound), false)
+			busy = true
 			continue
 		}
 		p.tell(peer.Node, "its member is being removed", false)
@@ -98,11 +107,13 @@ func (m *Members) underWay(p *picture, but uint64) *store.Peer {
 // has changed since it was looked: a quorum has it, so all that was decided before it is known here then. What has changed is looked at anew.
 func (m *Members) expel(ctx context.Context, p *picture, peer store.Peer) error {
 	m.Before("note removal")
+	checkpoint.Before(steps.NoteRemoval)
 	answer, err := m.Store.Client().Txn(store.Root(ctx)).
 		Then(clientv3.OpPut(peers.RemovedKey(peer.ID), peer.Node), clientv3.OpGet(peers.RemovedPrefix, clientv3.WithPrefix())).Commit()
 	if err != nil {
 		return fmt.Errorf("note the removal of the member of node %s: %w", peer.Node, err)
 	}
+	checkpoint.After(steps.NoteRemoval)
 	m.Before("remove")
 	if !m.Store.Leads() || !p.is(m.Store.Peers()) || !p.hasNoted(answer.Responses[1].GetResponseRange().GetKvs(), peer.ID) {
 		m.Log.Info("gave up a step: the members of the store have changed meanwhile", "node", peer.Node, "member", peers.FormatMember(peer.ID))
@@ -160,10 +171,13 @@ func (m *Members) finishRemovals(ctx context.Context, p *picture) (done bool, er
 			continue
 		}
 		m.Before("finish removal")
-		_, err := m.Store.Client().Txn(store.Root(ctx)).Then(
-			clientv3.OpDelete(peers.RemovedKey(id)),
-			clientv3.OpDelete(peers.AbsentOf(id), clientv3.WithPrefix()),
-		).Commit()
+		err := checkpoint.Around(steps.FinishRemoval, func() error {
+			_, err := m.Store.Client().Txn(store.Root(ctx)).Then(
+				clientv3.OpDelete(peers.RemovedKey(id)),
+				clientv3.OpDelete(peers.AbsentOf(id), clientv3.WithPrefix()),
+			).Commit()
+			return err
+		})
 		if err != nil {
 			return false, fmt.Errorf("note that the removal of the member of node %s is done: %w", node, err)
 		}

@@ -10,7 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // learning is how far the learner has come.
@@ -80,7 +82,10 @@ func (m *Members) teach(ctx context.Context, p *picture, peer store.Peer) error 
 func (m *Members) drop(ctx context.Context, p *picture, peer store.Peer, reason string) error {
 	if reason != "" {
 		m.Before("give up")
-		_, err := m.Store.Client().Txn(store.Root(ctx)).Then(clientv3.OpPut(peers.GivenUpKey(peer.Node), reason), clientv3.OpDelete(peers.AnnouncementKey(peer.Node))).Commit()
+		err := checkpoint.Around(steps.GiveUp, func() error {
+			_, err := m.Store.Client().Txn(store.Root(ctx)).Then(clientv3.OpPut(peers.GivenUpKey(peer.Node), reason), clientv3.OpDelete(peers.AnnouncementKey(peer.Node))).Commit()
+			return err
+		})
 		if err != nil {
 			return fmt.Errorf("note that the member of node %s is given up: %w", peer.Node, err)
 		}

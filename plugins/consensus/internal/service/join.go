@@ -17,8 +17,10 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 const (
@@ -28,6 +30,8 @@ const (
 	askBound = joinBound + 5*time.Second
 	// joinInterval is how often it is looked whether the leader has added the member.
 	joinInterval = 50 * time.Millisecond
+	// directoryBound is how long the directory is waited for, which comes a moment after the role has started.
+	directoryBound = 2 * time.Second
 	// listenRetry is the wait before it is tried again to listen.
 	listenRetry = time.Second
 	// maxJoin bounds the size of a call, in bytes.
@@ -109,10 +113,12 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 	if err != nil || authority == nil {
 		return nil, status.Errorf(codes.Unavailable, "consensus: the CA of the store's peers is not there yet: %v", err)
 	}
+	checkpoint.Before(steps.IssuePeerCertificate)
 	certificate, err := authority.Issue(key, peers.Name{Cluster: p.clusterID(), Node: node, Member: member})
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "consensus: %v", err)
 	}
+	checkpoint.After(steps.IssuePeerCertificate)
 	answer := &consensusv1.JoinResponse{
 		MemberId: peers.FormatMember(member), StoreId: p.store.Server().Cluster().ID().String(),
 		Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()},
@@ -166,13 +172,15 @@ func (p *peerService) announce(ctx context.Context, node string, member uint64, 
 		return nil
 	}
 	content := peers.Announcement{Member: member, Address: address}.Marshal()
-	_, err := p.store.Client().Txn(store.Root(ctx)).
-		If(clientv3.Compare(clientv3.Value(peers.AnnouncementKey(node)), "!=", content)).
-		Then(clientv3.OpPut(peers.AnnouncementKey(node), content)).
-		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(peers.AnnouncementKey(node)), "=", 0)},
-			[]clientv3.Op{clientv3.OpPut(peers.AnnouncementKey(node), content)}, nil)).
-		Commit()
-	return err
+	return checkpoint.Around(steps.Announce, func() error {
+		_, err := p.store.Client().Txn(store.Root(ctx)).
+			If(clientv3.Compare(clientv3.Value(peers.AnnouncementKey(node)), "!=", content)).
+			Then(clientv3.OpPut(peers.AnnouncementKey(node), content)).
+			Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(peers.AnnouncementKey(node)), "=", 0)},
+				[]clientv3.Op{clientv3.OpPut(peers.AnnouncementKey(node), content)}, nil)).
+			Commit()
+		return err
+	})
 }
 
 // awaitMember waits until the leader has added the member.
@@ -222,6 +230,11 @@ func joiner(config Config) func(context.Context, *consensusv1.JoinRequest) (*con
 		return nil
 	}
 	return func(ctx context.Context, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
+		if config.AwaitNodes != nil {
+			bounded, cancel := context.WithTimeout(ctx, directoryBound)
+			config.AwaitNodes(bounded)
+			cancel()
+		}
 		nodes := config.Network.Nodes()
 		if len(nodes) == 0 {
 			return nil, fmt.Errorf("%w: the cluster's directory has no node yet whose member of the store could be asked", store.ErrWaiting)

@@ -39,6 +39,10 @@ type Config struct {
 	Reporter   Reporter
 	// Network is how the members reach each other's roles; nil: they do not.
 	Network Network
+	// AwaitNodes returns as soon as Network has Nodes, or the context is done; nil: nobody waits for that.
+	AwaitNodes func(context.Context)
+	// Gone reports whether the cluster is known to have a node no more; nil: none is.
+	Gone func(node string) bool
 	// PeerListen is where the member listens for etcd's peers, host:port; an empty host or port: that of the node, and DefaultPeerPort.
 	PeerListen string
 	// Before is reconcile.MembersConfig's.
@@ -123,7 +127,8 @@ func (r *running) serve(ctx context.Context, config Config, formed *store.Store)
 	})
 	group.Go(func() error {
 		return reconcile.NewMembers(reconcile.MembersConfig{
-			Log: config.Log.Named("members"), Store: formed, ClusterUser: r.attempts.clusterUser(), StallBound: config.StallBound, Before: config.Before,
+			Log: config.Log.Named("members"), Store: formed, ClusterUser: r.attempts.clusterUser(), StallBound: config.StallBound,
+			Gone: config.Gone, Before: config.Before,
 		}).Run(ctx)
 	})
 	group.Go(func() error { return servePeers(ctx, config, formed, r.attempts.clusterUser()) })
@@ -166,6 +171,7 @@ func (r *running) form(ctx context.Context, config Config, place *place) (*store
 				PulseInterval:    config.PulseInterval,
 				Place:            place.value(),
 				Join:             joiner(config),
+				Waiting:          config.Reporter.Degraded,
 			}, attempt.plan)
 			if err == nil {
 				status, _ := formed.Status().Get()

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // Problem says that what is on disk does not fit what was asked for. Nothing was changed.
@@ -108,10 +110,16 @@ func prepareAgain(directory string, plan Plan, found *marker) (*marker, error) {
 		return nil, err
 	}
 	if !plan.Join {
-		return nil, missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; assign the role to the node again to have it join anew",
-			found.MemberID, plan.NodeID, plan.ClusterID)
+		return nil, noneAnyMore(plan, found)
 	}
 	return beginJoin(directory, plan)
+}
+
+// noneAnyMore says what to do on the node of a member that was removed.
+func noneAnyMore(plan Plan, found *marker) *Problem {
+	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; nothing is to be done if that was meant; if the node is to hold a part of the store again, "+
+		"take the role from it where it still has it (`reeve node role remove %[2]s ROLE`), and assign it anew (`reeve node role add %[2]s ROLE`): a new member joins then",
+		found.MemberID, plan.NodeID, plan.ClusterID)
 }
 
 // beginJoin chooses the ID of a member that is to join. It tells a join that goes on from another one, whose data was lost: no two have the same.
@@ -139,12 +147,14 @@ func retire(directory string, found *marker) error {
 
 // removeMember deletes what is in the directory besides the marker and the lock.
 func removeMember(directory string) error {
-	for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("delete the former member's data: %w", err)
+	return checkpoint.Around(steps.DeleteMember, func() error {
+		for _, path := range []string{etcdDirectory(directory), peerDirectory(directory)} {
+			if err := os.RemoveAll(path); err != nil {
+				return fmt.Errorf("delete the former member's data: %w", err)
+			}
 		}
-	}
-	return syncDirectory(directory)
+		return syncDirectory(directory)
+	})
 }
 
 // finish marks the store as complete. From then on it must never be lost, so the directories that etcd made are synced first, and the one

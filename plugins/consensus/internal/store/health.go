@@ -88,6 +88,9 @@ var errStands = errors.New("what the members have agreed upon is not applied")
 // mend.
 func (s *Store) moves(ctx context.Context) error {
 	server := s.etcd.Server
+	if s.closing() {
+		return nil
+	}
 	if _, err := server.Range(Root(ctx), &pb.RangeRequest{Key: []byte("/"), Serializable: true}); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/version"
@@ -23,7 +24,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 var (
@@ -34,7 +37,7 @@ var (
 	// ErrWaiting says that a member cannot join yet. The same call may succeed later.
 	ErrWaiting = errors.New("the member cannot join the store yet")
 
-	// errAgain says that etcd is to be started once more: it reads only then by whose certificates the others are known.
+	// errAgain says that the member is to be started once more: what listens, or asks, has read the former certificates.
 	errAgain = errors.New("the peers' CA is another one than at the start")
 )
 
@@ -44,6 +47,9 @@ func (s *Store) begin(ctx context.Context) (beginning, *peers.Authority, error) 
 	switch s.marker.Phase {
 	case joining:
 		plan, err := s.ask(ctx)
+		if err == nil && plan != nil {
+			err = guard(func() error { return s.lay(ctx, s.others.get()) })
+		}
 		how.join = plan
 		return how, nil, err
 	case forming:
@@ -145,9 +151,12 @@ func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error
 	if err != nil {
 		return err
 	}
-	_, err = s.client.Txn(Root(ctx)).
-		If(clientv3.Compare(clientv3.CreateRevision(peers.AuthorityKey), "=", 0)).
-		Then(clientv3.OpPut(peers.AuthorityKey, string(content))).Commit()
+	err = checkpoint.Around(steps.ShareAuthority, func() error {
+		_, err := s.client.Txn(Root(ctx)).
+			If(clientv3.Compare(clientv3.CreateRevision(peers.AuthorityKey), "=", 0)).
+			Then(clientv3.OpPut(peers.AuthorityKey, string(content))).Commit()
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("store the CA of the store's peers: %w", err)
 	}
@@ -235,7 +244,7 @@ func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
 	if plan.url == "" {
 		return nil, fmt.Errorf("%w: the answer of the store does not have this member", ErrWaiting)
 	}
-	s.others = answer.GetMembers()
+	s.others.set(answer.GetMembers())
 	slices.Sort(cluster)
 	plan.cluster = strings.Join(cluster, ",")
 	return plan, nil
@@ -277,9 +286,28 @@ func (s *Store) isRemoved(ctx context.Context) bool {
 	defer cancel()
 	answer, err := s.config.Join(ctx, request)
 	if err == nil {
+		s.others.set(answer.GetMembers())
 		s.introduce(answer.GetMembers())
 	}
 	return errors.Is(err, ErrRemoved)
+}
+
+// acquaintances are the members of the store, as the others have last told. They are never changed.
+type acquaintances struct {
+	mu      sync.Mutex
+	members []*consensusv1.StorePeer
+}
+
+func (a *acquaintances) get() []*consensusv1.StorePeer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.members
+}
+
+func (a *acquaintances) set(members []*consensusv1.StorePeer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.members = members
 }
 
 // introduce has etcd know where the other members are, of whom its own data may not say anything: it was away when they came, or has taken nothing over yet. Only by

@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // markerVersion is the version of the marker's format and of the layout of the data directory.
@@ -95,11 +98,16 @@ func (m *marker) write(directory string) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(markerPath(directory), append(content, '\n'), 0o600); err != nil {
-		return err
-	}
-	return syncDirectory(directory)
+	return checkpoint.Around(marks[m.Phase], func() error {
+		if err := renameio.WriteFile(markerPath(directory), append(content, '\n'), 0o600); err != nil {
+			return err
+		}
+		return syncDirectory(directory)
+	})
 }
+
+// marks are the steps of writing a marker.
+var marks = map[phase]checkpoint.Step{forming: steps.MarkForming, complete: steps.MarkComplete, joining: steps.MarkJoining, removed: steps.MarkRemoved}
 
 func syncDirectory(directory string) error {
 	handle, err := os.Open(directory)

@@ -16,6 +16,8 @@ import (
 	servererrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // Peer is a member of the store, as the local one knows it.
@@ -53,6 +55,17 @@ func (s *Store) NodeID() string { return s.plan.NodeID }
 
 // Removed reports whether a member was removed from the store.
 func (s *Store) Removed(member uint64) bool { return s.etcd.Server.IsIDRemoved(member) }
+
+// closing reports whether etcd closes its database, or is about to, which it does a second after it has learned that the local member was removed. Who reads it
+// then ends the process.
+func (s *Store) closing() bool {
+	select {
+	case <-s.etcd.Server.StoppingNotify():
+		return true
+	default:
+		return s.Removed(uint64(s.etcd.Server.MemberID()))
+	}
+}
 
 // state is how the local member is.
 func (s *Store) state() peers.State {
@@ -95,20 +108,32 @@ func (s *Store) Ask(ctx context.Context) map[uint64]peers.State {
 }
 
 func askOne(ctx context.Context, client *http.Client, url string) (peers.State, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+statePath, nil)
+	content, _, err := getFrom(ctx, client, url+statePath)
 	if err != nil {
 		return peers.State{}, err
+	}
+	return peers.ParseState(content)
+}
+
+// maxAnswer bounds what another member is listened to.
+const maxAnswer = 1 << 16
+
+// getFrom asks another member for something.
+func getFrom(ctx context.Context, client *http.Client, url string) ([]byte, http.Header, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, err
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return peers.State{}, err
+		return nil, nil, err
 	}
 	defer answer.Body.Close()
-	content, err := io.ReadAll(io.LimitReader(answer.Body, 1<<16))
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return peers.State{}, fmt.Errorf("%s: %w", answer.Status, err)
+	if answer.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Errorf("%s answers %s", url, answer.Status)
 	}
-	return peers.ParseState(content)
+	content, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	return content, answer.Header, err
 }
 
 // silent are the nodes whose members do not answer.
@@ -124,14 +149,25 @@ func (s *Store) silent(ctx context.Context) []string {
 }
 
 // Expect has the member listen for the others from now on, although there are none yet.
-func (s *Store) Expect() { s.peering.wanted.Store(true) }
+func (s *Store) Expect() {
+	if s.peering.wanted.Swap(true) {
+		return
+	}
+	select {
+	case s.peering.expected <- struct{}{}:
+	default: // it is about to be looked
+	}
+}
 
 // AddLearner adds the member of a node that has prepared it. One that is there already is no error.
 func (s *Store) AddLearner(ctx context.Context, id uint64, node, address string) error {
-	_, err := s.etcd.Server.AddMember(Root(ctx), membership.Member{
-		ID:             types.ID(id),
-		RaftAttributes: membership.RaftAttributes{PeerURLs: []string{peers.URL(address)}, IsLearner: true},
-		Attributes:     membership.Attributes{Name: node},
+	err := checkpoint.Around(steps.AddLearner, func() error {
+		_, err := s.etcd.Server.AddMember(Root(ctx), membership.Member{
+			ID:             types.ID(id),
+			RaftAttributes: membership.RaftAttributes{PeerURLs: []string{peers.URL(address)}, IsLearner: true},
+			Attributes:     membership.Attributes{Name: node},
+		})
+		return err
 	})
 	if errors.Is(err, membership.ErrIDExists) {
 		return nil
@@ -144,7 +180,10 @@ var ErrBehind = errors.New("the member has not taken over enough of the store's 
 
 // Promote has a learner vote. The local member must be the leader.
 func (s *Store) Promote(ctx context.Context, id uint64) error {
-	_, err := s.etcd.Server.PromoteMember(Root(ctx), id)
+	err := checkpoint.Around(steps.Promote, func() error {
+		_, err := s.etcd.Server.PromoteMember(Root(ctx), id)
+		return err
+	})
 	switch {
 	case errors.Is(err, servererrors.ErrLearnerNotReady):
 		return ErrBehind
@@ -156,7 +195,10 @@ func (s *Store) Promote(ctx context.Context, id uint64) error {
 
 // RemoveMember removes a member for good. One that is gone is no error.
 func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
-	_, err := s.etcd.Server.RemoveMember(Root(ctx), id)
+	err := checkpoint.Around(steps.RemoveMember, func() error {
+		_, err := s.etcd.Server.RemoveMember(Root(ctx), id)
+		return err
+	})
 	if errors.Is(err, membership.ErrIDRemoved) || errors.Is(err, membership.ErrIDNotFound) {
 		return nil
 	}
@@ -165,7 +207,7 @@ func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
 
 // MoveLeader hands the leadership over to another voter.
 func (s *Store) MoveLeader(ctx context.Context, to uint64) error {
-	return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to)
+	return checkpoint.Around(steps.HandOver, func() error { return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to) })
 }
 
 // Leads reports whether the local member is the leader at this moment.

@@ -12,7 +12,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // Number is that of a user that is there; 0: there is none.
@@ -75,11 +77,13 @@ func (s *Store) ensureNumber(root context.Context, user string) error {
 			return fmt.Errorf("%d numbers were given to users, and there are no more", last)
 		}
 		next := numbers.Format(last + 1)
+		checkpoint.Before(steps.GiveNumber)
 		answer, err := s.client.Txn(root).
 			If(clientv3.Compare(clientv3.ModRevision(numbers.LastKey), "=", seen)).
 			Then(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 				[]clientv3.Op{clientv3.OpPut(numbers.LastKey, next), clientv3.OpPut(key, next)}, nil)).
 			Commit()
+		checkpoint.After(steps.GiveNumber)
 		if err != nil || answer.Succeeded {
 			return err
 		}
@@ -101,6 +105,9 @@ func (s *Store) lastNumber(root context.Context) (last uint32, modified int64, e
 
 // listLeases are the IDs of all leases.
 func (s *Store) listLeases() ([]int64, error) {
+	if s.closing() {
+		return nil, errStopped
+	}
 	all, err := s.etcd.Server.LeaseLeases(Root(context.Background()), nil)
 	if err != nil {
 		return nil, err

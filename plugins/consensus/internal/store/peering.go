@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 const (
@@ -34,11 +35,14 @@ const (
 // peering is where the other members reach this one: nowhere while there are none.
 type peering struct {
 	store *Store
-	// wanted says that somebody is about to join.
-	wanted  atomic.Bool
-	problem atomic.Pointer[string]
-	working sync.WaitGroup
-	cancel  context.CancelFunc
+	// wanted says that somebody is about to join, of which expected tells.
+	wanted   atomic.Bool
+	expected chan struct{}
+	problem  atomic.Pointer[string]
+	// outgoing is how the member reaches the others.
+	outgoing *peers.Outgoing
+	working  sync.WaitGroup
+	cancel   context.CancelFunc
 
 	mu       sync.Mutex
 	bound    net.Listener // nil: nothing is
@@ -55,7 +59,11 @@ type peering struct {
 }
 
 func newPeering(s *Store) *peering {
-	return &peering{store: s, cancel: func() {}, absent: make(map[uint64]bool)}
+	p := &peering{store: s, cancel: func() {}, expected: make(chan struct{}, 1), absent: make(map[uint64]bool)}
+	p.outgoing = peers.NewOutgoing(peers.OutgoingConfig{
+		Log: s.log.Named("peers"), Places: p, Credentials: func() (*peers.Credentials, error) { return s.files().Load() }, DialTimeout: s.dialTimeout(),
+	})
+	return p
 }
 
 // bind takes the address at which others are to reach the member, as soon as there is one.
@@ -75,10 +83,14 @@ func (p *peering) take(place Place) error {
 	if p.bound != nil && p.place == place {
 		return nil
 	}
+	moved := p.place.Host != "" && p.place.Host != place.Host
 	p.release()
 	bound, err := peers.Bind(place.Listen)
 	if err != nil {
 		return err
+	}
+	if moved {
+		p.outgoing.Renew()
 	}
 	p.bound, p.place = bound, place
 	return nil
@@ -127,6 +139,7 @@ func (p *peering) stop() {
 	}
 	p.cancel()
 	p.working.Wait()
+	p.outgoing.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.release()
@@ -142,10 +155,11 @@ func (p *peering) run(ctx context.Context) {
 			return
 		case <-places.Changed():
 			_, _ = places.Next(ctx) // look reads the present one
+		case <-p.expected:
 		case <-ticker.C:
 		}
-		if p.store.Removed(uint64(p.store.etcd.Server.MemberID())) {
-			continue // etcd is about to end, and its data is not to be read any more
+		if p.store.closing() {
+			continue
 		}
 		p.look(ctx)
 		if p.forgetting.CompareAndSwap(false, true) {
@@ -159,6 +173,7 @@ func (p *peering) run(ctx context.Context) {
 
 // look listens where it should, closes the connections of those who are no members any more, and has the others know the member's address.
 func (p *peering) look(ctx context.Context) {
+	p.outgoing.Sweep() // first: whatever becomes of the listener, nobody speaks to a former member
 	server := p.store.etcd.Server
 	own := server.Cluster().Member(server.MemberID())
 	alone := len(server.Cluster().Members()) == 1 && own != nil
@@ -265,20 +280,45 @@ func (p *peering) state(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Admit implements peers.Gate. A member of which the local one has never heard is let in only while that knows no better: it may have been away when the other came, and
-// all who could tell it may be gone.
+// all who could tell it may be gone. One that has taken nothing over yet goes by what it was told when it was given its place.
 func (p *peering) Admit(name peers.Name) error {
-	server := p.store.etcd.Server
-	if server.IsIDRemoved(name.Member) {
+	members, told := p.members()
+	if p.store.Removed(name.Member) {
 		return fmt.Errorf("member %s of node %s was removed from the store", peers.FormatMember(name.Member), name.Node)
 	}
-	member := server.Cluster().Member(types.ID(name.Member))
+	n := slices.IndexFunc(members, func(peer Peer) bool { return peer.ID == name.Member })
 	switch {
-	case member == nil && p.knows():
+	case n < 0 && (told || p.knows()):
 		return fmt.Errorf("the store has no member %s of node %s", peers.FormatMember(name.Member), name.Node)
-	case member != nil && member.Name != "" && member.Name != name.Node:
-		return fmt.Errorf("member %s is of node %s, not of node %s", peers.FormatMember(name.Member), member.Name, name.Node)
+	case n >= 0 && members[n].Node != "" && members[n].Node != name.Node:
+		return fmt.Errorf("member %s is of node %s, not of node %s", peers.FormatMember(name.Member), members[n].Node, name.Node)
 	}
 	return nil
+}
+
+// members are those of the store, as far as the local one knows them: until it has taken any of the store over, those that it was told of.
+func (p *peering) members() (members []Peer, told bool) {
+	if members = p.store.Peers(); len(members) > 0 {
+		return members, false
+	}
+	for _, other := range p.store.others.get() {
+		if id, err := peers.ParseMember(other.GetMemberId()); err == nil {
+			members = append(members, Peer{ID: id, Node: other.GetNodeId(), URLs: other.GetPeerUrls()})
+		}
+	}
+	return members, true
+}
+
+// At implements peers.Places.
+func (p *peering) At(address string) []uint64 {
+	var at []uint64
+	members, _ := p.members()
+	for _, member := range members {
+		if slices.Contains(member.URLs, peers.URL(address)) {
+			at = append(at, member.ID)
+		}
+	}
+	return at
 }
 
 // knows reports whether the local member knows all members: it has read as a quorum has it, under the leader that there is.
@@ -292,7 +332,10 @@ func (p *peering) move(ctx context.Context, url string) {
 	ctx, cancel := context.WithTimeout(ctx, moveBound)
 	defer cancel()
 	server := p.store.etcd.Server
-	_, err := server.UpdateMember(Root(ctx), membership.Member{ID: server.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
+	err := checkpoint.Around(steps.MoveMember, func() error {
+		_, err := server.UpdateMember(Root(ctx), membership.Member{ID: server.MemberID(), RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
+		return err
+	})
 	if err != nil && ctx.Err() == nil {
 		p.store.log.Warn("cannot tell the other members of the store where this one is reached; trying again", "url", url, "error", err)
 	}
@@ -317,9 +360,12 @@ func (p *peering) forget(ctx context.Context) {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(Root(ctx), moveBound)
-		_, err = p.store.client.Txn(bounded).
-			If(clientv3.Compare(clientv3.CreateRevision(removal), "!=", 0)).
-			Then(clientv3.OpPut(peers.AbsentKey(id, uint64(server.MemberID())), "")).Commit()
+		err = checkpoint.Around(steps.NoteAbsence, func() error {
+			_, err := p.store.client.Txn(bounded).
+				If(clientv3.Compare(clientv3.CreateRevision(removal), "!=", 0)).
+				Then(clientv3.OpPut(peers.AbsentKey(id, uint64(server.MemberID())), "")).Commit()
+			return err
+		})
 		cancel()
 		if err == nil {
 			p.absent[id] = true
@@ -328,6 +374,9 @@ func (p *peering) forget(ctx context.Context) {
 }
 
 func (p *peering) connected(member uint64) bool {
+	if p.outgoing.Connected(member) {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.listener != nil && p.listener.Connected(member)

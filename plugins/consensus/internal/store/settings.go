@@ -32,18 +32,26 @@ type beginning struct {
 // joinPlan is whom a member finds when it takes the store over.
 type joinPlan struct{ url, cluster string }
 
+// election is raft's time, as it is configured.
+func (c Config) election() time.Duration {
+	if c.Election == 0 {
+		return DefaultElection
+	}
+	return c.Election
+}
+
+// dialTimeout is how long a connection to another member may take: as etcd has it, a second longer than an election.
+func (s *Store) dialTimeout() time.Duration { return time.Second + s.config.election() }
+
 // settings is etcd's configuration. All of etcd's extras are off: the HTTP gateway, profiling, tracing and metrics listeners.
 func settings(config Config, plan Plan, how beginning) (*embed.Config, error) {
 	socket, err := peerSocket(config.RuntimeDirectory)
 	if err != nil {
 		return nil, err
 	}
-	heartbeat, election := config.Heartbeat, config.Election
+	heartbeat, election := config.Heartbeat, config.election()
 	if heartbeat == 0 {
 		heartbeat = DefaultHeartbeat
-	}
-	if election == 0 {
-		election = DefaultElection
 	}
 
 	settings := embed.NewConfig()

@@ -53,8 +53,8 @@ func (s Status) Quorum() bool { return s.NoQuorum.IsZero() }
 // Leading reports whether the local member is the leader.
 func (s Status) Leading() bool { return s.LeaderID != "" && s.LeaderID == s.MemberID }
 
-// statusInterval is how often etcd is asked for what it does not tell: size, progress, members, and users that another member changed. A round costs
-// a few microseconds and no write.
+// statusInterval is how often etcd is asked for what it does not tell: size, progress, and users that another member changed. A round costs a few
+// microseconds and no write.
 const statusInterval = 2 * time.Second
 
 // Status is the present state of the store. Open sets it; Run keeps it.
@@ -64,16 +64,20 @@ func (s *Store) Status() *event.Value[Status] { return &s.status }
 func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(statusInterval)
 	defer ticker.Stop()
-	defer s.feel(ctx)()
-	defer s.attend(ctx)()
-	removal, stop := s.awaitRemoval(ctx)
+	// Ends with the removal, whatever is under way: a look at the quorum takes longer than etcd keeps its database open.
+	reading, end := context.WithCancel(ctx)
+	defer end()
+	defer s.feel(reading)()
+	defer s.attend(reading)()
+	removal, members, stop := s.awaitMembers(reading, end)
 	defer stop()
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
-		s.refresh(ctx)
-		s.makeRoom(ctx)
+		s.refresh(reading)
+		s.makeRoom(reading)
 		select {
 		case <-leaderChanged:
+		case <-members:
 		case <-s.space.refused:
 		case request := <-s.recoveries:
 			request.carryOut(s)
@@ -93,14 +97,18 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// removalInterval is how often a member looks whether it has learned of its own removal.
-const removalInterval = 50 * time.Millisecond
+// membersInterval is how often it is looked whether the members have changed, of which etcd tells nobody, and the local one among them.
+const membersInterval = 50 * time.Millisecond
 
-// awaitRemoval tells when the others say that the member was removed, which they are asked while it may be cut off.
-func (s *Store) awaitRemoval(ctx context.Context) (removal <-chan struct{}, stop func()) {
+// awaitMembers tells when the others say that the local member was removed, which they are asked while it may be cut off, and when the members have changed. Upon the
+// removal it calls end first.
+func (s *Store) awaitMembers(ctx context.Context, end func()) (removal, changed <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	told := make(chan struct{})
-	tell := sync.OnceFunc(func() { close(told) })
+	told, news := make(chan struct{}), make(chan struct{}, 1)
+	tell := sync.OnceFunc(func() {
+		end()
+		close(told)
+	})
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for s.pauseToAsk(ctx) {
@@ -112,21 +120,39 @@ func (s *Store) awaitRemoval(ctx context.Context) (removal <-chan struct{}, stop
 	})
 	// etcd closes its database a second after it has learned of the removal. Nobody may read by then.
 	asking.Go(func() {
-		ticker := time.NewTicker(removalInterval)
+		ticker := time.NewTicker(membersInterval)
 		defer ticker.Stop()
+		last := s.members()
 		for !s.Removed(uint64(s.etcd.Server.MemberID())) {
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
 			}
+			if now := s.members(); !slices.Equal(now, last) {
+				last = now
+				select {
+				case news <- struct{}{}:
+				default: // it is about to be looked
+				}
+			}
 		}
 		tell()
 	})
-	return told, func() {
+	return told, news, func() {
 		cancel()
 		asking.Wait()
 	}
+}
+
+// members are those of the store, sorted by ID.
+func (s *Store) members() []Member {
+	var all []Member
+	for _, member := range s.etcd.Server.Cluster().Members() {
+		all = append(all, Member{ID: member.ID.String(), Name: member.Name, Learner: member.IsLearner})
+	}
+	slices.SortFunc(all, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	return all
 }
 
 // usersInterval is how often it is looked whether another member has changed the users, by the number of the last change: a withdrawn user loses its
@@ -185,10 +211,7 @@ func (s *Store) refresh(ctx context.Context) {
 		status.Silent = s.silent(ctx)
 	}
 	status.Room = s.space.room(status.DatabaseSize, server.Alarms())
-	for _, member := range server.Cluster().Members() {
-		status.Members = append(status.Members, Member{ID: member.ID.String(), Name: member.Name, Learner: member.IsLearner})
-	}
-	slices.SortFunc(status.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	status.Members = s.members()
 
 	s.accounts.Lock() // so that nobody publishes users between the reading and the writing of them
 	defer s.accounts.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,11 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -49,6 +53,8 @@ type Config struct {
 	// Join asks the members of the cluster's store for a place in it. It fails with ErrRemoved if the store has removed the member that asks, and with
 	// ErrElsewhere if it has another one of this node.
 	Join func(context.Context, *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error)
+	// Waiting is told what a member waits for that takes long to serve; nil: nobody is.
+	Waiting func(reason string)
 }
 
 // Plan is which store to run.
@@ -75,8 +81,8 @@ type Store struct {
 	marker    *marker
 	peering   *peering
 	halted    bool
-	finished  atomic.Bool              // the marker's phase is complete
-	others    []*consensusv1.StorePeer // who were members when the local one joined; empty: it was one already
+	finished  atomic.Bool // the marker's phase is complete
+	others    acquaintances
 
 	status     event.Value[Status]
 	space      *space
@@ -142,8 +148,7 @@ func (s *Store) gone() error {
 	if s.plan.Join {
 		return fmt.Errorf("%w: member %s was removed from it, and a new one of this node is to join", ErrWaiting, s.marker.MemberID)
 	}
-	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; assign the role to the node again to have it join anew",
-		s.marker.MemberID, s.plan.NodeID, s.plan.ClusterID)
+	return noneAnyMore(s.plan, s.marker)
 }
 
 func (s *Store) start(ctx context.Context) (err error) {
@@ -178,6 +183,9 @@ func (s *Store) start(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("start etcd in %s: %w", settings.Dir, err)
 	}
+	if err := guard(func() error { return divert(s.etcd.Server, s.peering.outgoing) }); err != nil {
+		return fmt.Errorf("have etcd reach the other members safely: %w", err)
+	}
 	s.leaders.follow(s.etcd.Server)
 	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
@@ -188,7 +196,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if err := s.adoptAuthority(); err != nil {
 		return err
 	}
-	s.introduce(s.others)
+	s.introduce(s.others.get())
 	if err := s.peering.start(); err != nil {
 		return err
 	}
@@ -224,6 +232,9 @@ func (s *Store) awaitUsers(ctx context.Context) error {
 	ticker := time.NewTicker(versionInterval)
 	defer ticker.Stop()
 	for s.Learner() {
+		if s.closing() {
+			return errStopped
+		}
 		if s.etcd.Server.AuthStore().IsAuthEnabled() && s.confined(s.plan.ClusterUser) {
 			return nil
 		}
@@ -246,14 +257,25 @@ type BrokenError struct{ Cause string }
 
 func (e *BrokenError) Error() string { return "etcd gave up: " + e.Cause }
 
-// startEtcd turns the panics with which etcd answers to files that it cannot use into errors.
-func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
+// guard turns the panics with which etcd answers to what it cannot use into errors.
+func guard(use func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			running, err = nil, &BrokenError{Cause: fmt.Sprint(cause)}
+			err = &BrokenError{Cause: fmt.Sprint(cause)}
 		}
 	}()
-	return embed.StartEtcd(settings)
+	return use()
+}
+
+func startEtcd(settings *embed.Config) (running *embed.Etcd, err error) {
+	err = guard(func() (err error) {
+		checkpoint.Before(steps.StartEtcd)
+		if running, err = embed.StartEtcd(settings); err == nil {
+			checkpoint.After(steps.StartEtcd)
+		}
+		return err
+	})
+	return running, err
 }
 
 // askInterval is how often a member that may be cut off asks the others whether it is still one of them: who was away when it was removed is not let in to be told.
@@ -273,6 +295,7 @@ func (s *Store) awaitService(ctx context.Context) error {
 			}
 		}
 	})
+	asked.Go(func() { s.tellWaiting(awaiting) })
 	for _, await := range []func(context.Context) error{s.awaitReady, s.awaitUsers, s.awaitVersion} {
 		if err := await(awaiting); err != nil {
 			if errors.Is(context.Cause(awaiting), ErrRemoved) {
@@ -356,11 +379,15 @@ func (s *Store) Retire() error {
 	return retire(s.directory, s.marker)
 }
 
+// cedeBound is how many election times a leader that is about to stop may take to hand the leadership over.
+const cedeBound = 2
+
 // halt stops etcd, and reports whether nothing of it runs any more.
 func (s *Store) halt() bool {
 	if s.halted {
 		return true
 	}
+	s.cede()
 	s.peering.stop()
 	if s.client != nil {
 		s.client.Close() // its error only says that it is closed
@@ -381,6 +408,50 @@ func (s *Store) halt() bool {
 	}
 	s.halted = true // who still asks it finds a store that has stopped
 	return true
+}
+
+// cede hands the leadership over, if the member has it and another voter is well: when etcd does so itself as it stops, the others cannot be reached any more. In vain it
+// is no loss but of time, since they elect a leader by themselves.
+func (s *Store) cede() {
+	if s.etcd == nil || !s.Leads() {
+		return
+	}
+	server := s.etcd.Server
+	own := uint64(server.MemberID())
+	others := slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.Learner || peer.ID == own })
+	if len(others) == 0 || s.Removed(own) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cedeBound*s.config.election())
+	defer cancel()
+	go func() {
+		select {
+		case <-server.StopNotify():
+			cancel() // nobody leads here any more
+		case <-ctx.Done():
+		}
+	}()
+	asking, stop := context.WithTimeout(ctx, s.config.election())
+	answers := s.Ask(asking)
+	stop()
+	var to *peers.State
+	for _, other := range others {
+		state, ok := answers[other.ID]
+		if ok && state.Leader == s.MemberID() && (to == nil || state.Applied > to.Applied) {
+			to = &state
+		}
+	}
+	if to == nil {
+		s.log.Warn("no other member of the store answers that could lead it; they have to elect one without this one")
+		return
+	}
+	id, err := peers.ParseMember(to.Member)
+	if err == nil {
+		err = server.MoveLeader(ctx, own, id)
+	}
+	if err != nil {
+		s.log.Warn("cannot hand the leadership of the store over before this member stops; the others have to elect a leader without it", "to", to.Member, "error", err)
+	}
 }
 
 // memberName is how etcd prints an ID; 0 is nobody.

@@ -10,9 +10,12 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // Of the user u etcd knows two things: the role u, which may read and write the prefix of u, and the user u, which has that role and no
@@ -24,16 +27,18 @@ func (s *Store) enableAuthorization(ctx context.Context) error {
 		return nil
 	}
 	ctx = Root(ctx)
-	steps := []func() error{
-		func() error { return unless(rpctypes.ErrRoleAlreadyExist)(s.client.RoleAdd(ctx, RootUser)) },
-		func() error {
+	for _, step := range []struct {
+		name checkpoint.Step
+		take func() error
+	}{
+		{steps.MakeRootRole, func() error { return unless(rpctypes.ErrRoleAlreadyExist)(s.client.RoleAdd(ctx, RootUser)) }},
+		{steps.MakeRoot, func() error {
 			return unless(rpctypes.ErrUserAlreadyExist)(s.client.UserAddWithOptions(ctx, RootUser, "", &clientv3.UserAddOptions{NoPassword: true}))
-		},
-		func() error { return unless(nil)(s.client.UserGrantRole(ctx, RootUser, RootUser)) },
-		func() error { return unless(nil)(s.client.AuthEnable(ctx)) },
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
+		}},
+		{steps.GrantRoot, func() error { return unless(nil)(s.client.UserGrantRole(ctx, RootUser, RootUser)) }},
+		{steps.EnableAuthorization, func() error { return unless(nil)(s.client.AuthEnable(ctx)) }},
+	} {
+		if err := checkpoint.Around(step.name, step.take); err != nil {
 			return err
 		}
 	}
@@ -67,7 +72,10 @@ func (s *Store) EnsureUser(ctx context.Context, user string) error {
 	}
 	roles, exists := s.rolesOf(user)
 	if !exists {
-		_, err := s.client.UserAddWithOptions(root, user, "", &clientv3.UserAddOptions{NoPassword: true})
+		err := checkpoint.Around(steps.MakeUser, func() error {
+			_, err := s.client.UserAddWithOptions(root, user, "", &clientv3.UserAddOptions{NoPassword: true})
+			return err
+		})
 		if err != nil && !errors.Is(err, rpctypes.ErrUserAlreadyExist) {
 			return fmt.Errorf("make etcd's user %s: %w", user, err)
 		}
@@ -81,7 +89,11 @@ func (s *Store) EnsureUser(ctx context.Context, user string) error {
 		}
 	}
 	if !slices.Contains(roles, user) {
-		if _, err := s.client.UserGrantRole(root, user, user); err != nil {
+		err := checkpoint.Around(steps.ConfineUser, func() error {
+			_, err := s.client.UserGrantRole(root, user, user)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("confine etcd's user %s: %w", user, err)
 		}
 	}
@@ -91,7 +103,11 @@ func (s *Store) EnsureUser(ctx context.Context, user string) error {
 func (s *Store) ensureRole(root context.Context, user string) error {
 	permissions, exists := s.permissionsOf(user)
 	if !exists {
-		if _, err := s.client.RoleAdd(root, user); err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
+		err := checkpoint.Around(steps.MakeRole, func() error {
+			_, err := s.client.RoleAdd(root, user)
+			return err
+		})
+		if err != nil && !errors.Is(err, rpctypes.ErrRoleAlreadyExist) {
 			return err
 		}
 	}
@@ -110,8 +126,10 @@ func (s *Store) ensureRole(root context.Context, user string) error {
 		return nil
 	}
 	prefix := consensusv1.UserPrefix(user)
-	_, err := s.client.RoleGrantPermission(root, user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-	return err
+	return checkpoint.Around(steps.ConfineRole, func() error {
+		_, err := s.client.RoleGrantPermission(root, user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+		return err
+	})
 }
 
 // RemoveUser takes a user's permissions and then what is left of it. Its keys stay, and its number: see Wipe. A user that is not there is no error.
@@ -122,10 +140,18 @@ func (s *Store) RemoveUser(ctx context.Context, user string) error {
 	defer s.refreshUsers()
 	root := Root(ctx)
 	// Without its user a connection is refused everything at once, so this comes first.
-	if _, err := s.client.UserDelete(root, user); err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
+	err := checkpoint.Around(steps.RemoveUser, func() error {
+		_, err := s.client.UserDelete(root, user)
+		return err
+	})
+	if err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 		return fmt.Errorf("remove etcd's user %s: %w", user, err)
 	}
-	if _, err := s.client.RoleDelete(root, user); err != nil && !errors.Is(err, rpctypes.ErrRoleNotFound) {
+	err = checkpoint.Around(steps.RemoveRole, func() error {
+		_, err := s.client.RoleDelete(root, user)
+		return err
+	})
+	if err != nil && !errors.Is(err, rpctypes.ErrRoleNotFound) {
 		return fmt.Errorf("remove etcd's role %s: %w", user, err)
 	}
 	return nil
@@ -133,17 +159,25 @@ func (s *Store) RemoveUser(ctx context.Context, user string) error {
 
 // Accounts returns the names of all users and roles, but root's, as the local member knows them: what EnsureUser or RemoveUser left unfinished is
 // among them. Sorted.
+//
+// The roles are read from the database. etcd's own list of them takes the lock of its writes as if it were called by a request that is applied, and has the database
+// written: with the index of the request that is being applied by then, and without what it writes. A member that is killed before the next write lacks that one for good.
 func (s *Store) Accounts() ([]string, error) {
-	auth := s.etcd.Server.AuthStore()
-	users, err := auth.UserList(&pb.AuthUserListRequest{})
+	users, err := s.etcd.Server.AuthStore().UserList(&pb.AuthUserListRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list etcd's users: %w", err)
 	}
-	roles, err := auth.RoleList(&pb.AuthRoleListRequest{})
+	names := users.Users
+	tx := s.etcd.Server.Backend().ReadTx()
+	tx.RLock()
+	err = tx.UnsafeForEach(schema.AuthRoles, func(name, _ []byte) error {
+		names = append(names, string(name))
+		return nil
+	})
+	tx.RUnlock()
 	if err != nil {
 		return nil, fmt.Errorf("list etcd's roles: %w", err)
 	}
-	names := slices.Concat(users.Users, roles.Roles)
 	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser })
 	slices.Sort(names)
 	return slices.Compact(names), nil
@@ -180,6 +214,9 @@ func (s *Store) confined(user string) bool {
 
 // refreshUsers publishes the users, if etcd's authorization or their numbers have changed since it last did.
 func (s *Store) refreshUsers() {
+	if s.closing() {
+		return // Run, which ends then, may learn of it late
+	}
 	s.accounts.Lock()
 	defer s.accounts.Unlock()
 	revision, numbered := s.etcd.Server.AuthStore().Revision(), s.numbersRevision()

@@ -9,8 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // ErrChanged says that a key is not any more as it was when it was acted upon.
@@ -43,7 +45,9 @@ func (s *Store) Wipe(ctx context.Context, user, document string, revision int64)
 			return removed, s.takeNumberBack(root, user, unchanged)
 		}
 		after := string(found.Kvs[len(found.Kvs)-1].Key) + "\x00"
+		checkpoint.Before(steps.WipeKeys)
 		answer, err := s.client.Txn(root).If(unchanged).Then(clientv3.OpDelete(string(found.Kvs[0].Key), clientv3.WithRange(after))).Commit()
+		checkpoint.After(steps.WipeKeys)
 		switch {
 		case err != nil:
 			return removed, fmt.Errorf("remove keys of the user %s: %w", user, err)
@@ -69,11 +73,13 @@ func (s *Store) takeNumberBack(root context.Context, user string, unchanged clie
 		if err != nil {
 			return err
 		}
+		checkpoint.Before(steps.TakeNumberBack)
 		answer, err := s.client.Txn(root).
 			If(unchanged, clientv3.Compare(clientv3.ModRevision(numbers.LastKey), "=", seen)).
 			Then(clientv3.OpDelete(key), clientv3.OpPut(numbers.LastKey, numbers.Format(last))).
 			Else(clientv3.OpTxn([]clientv3.Cmp{unchanged}, nil, nil)).
 			Commit()
+		checkpoint.After(steps.TakeNumberBack)
 		switch {
 		case err != nil:
 			return fmt.Errorf("take back the number of the user %s: %w", user, err)

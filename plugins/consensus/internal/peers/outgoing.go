@@ -1,0 +1,243 @@
+package peers
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+)
+
+const (
+	// keepAlive is etcd's own for its peers.
+	keepAlive = 30 * time.Second
+	// maxIdle is how many connections to a member may wait for the next message; etcd's own.
+	maxIdle = 1024
+)
+
+// Places says who may be spoken to, and where.
+type Places interface {
+	Gate
+	// At are the IDs of the members whose address is this one (host:port); none: nobody is known to be there.
+	At(address string) []uint64
+}
+
+// OutgoingConfig is what Outgoing needs.
+type OutgoingConfig struct {
+	Log    hclog.Logger
+	Places Places
+	// Credentials are those by which the member proves itself at that moment.
+	Credentials func() (*Credentials, error)
+	// DialTimeout bounds how long a connection may take.
+	DialTimeout time.Duration
+}
+
+// Outgoing is how the member reaches the others. A connection comes about only with who is a member now, and at its own address: any certificate of the peers' CA would
+// do for etcd, also that of a removed member which has taken the address of another one over, and it would then be told all that is written, and believed. It
+// ends with its member.
+type Outgoing struct {
+	config OutgoingConfig
+
+	mu   sync.Mutex
+	open map[*outgoing]struct{}
+	over bool
+}
+
+// NewOutgoing returns an Outgoing.
+func NewOutgoing(config OutgoingConfig) *Outgoing {
+	return &Outgoing{config: config, open: make(map[*outgoing]struct{})}
+}
+
+// Streams are for requests whose answer goes on for ever. A connection over which nothing comes for some seconds, in which at least a sign of life should have, ends.
+func (o *Outgoing) Streams() http.RoundTripper { return o.transport(rafthttp.ConnReadTimeout, -1) }
+
+// Messages are for requests that have an answer.
+func (o *Outgoing) Messages() http.RoundTripper { return o.transport(0, maxIdle) }
+
+func (o *Outgoing) transport(silence time.Duration, idle int) *http.Transport {
+	return &http.Transport{
+		MaxIdleConnsPerHost: idle,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return o.dial(ctx, network, address, silence)
+		},
+		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+			return nil, fmt.Errorf("the member at %s is not spoken to without TLS", address)
+		},
+	}
+}
+
+func (o *Outgoing) dial(ctx context.Context, network, address string, silence time.Duration) (net.Conn, error) {
+	credentials, err := o.config.Credentials()
+	if err != nil {
+		return nil, err
+	}
+	if o.closed() {
+		return nil, net.ErrClosed
+	}
+	raw, err := (&net.Dialer{Timeout: o.config.DialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &outgoing{Conn: raw, of: o, address: address, silence: silence}
+	if !o.take(c) {
+		_ = raw.Close()
+		return nil, net.ErrClosed
+	}
+	conn := tls.Client(c, &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{credentials.certificate}, RootCAs: credentials.roots, ServerName: ServerName,
+		NextProtos:       []string{"http/1.1"},
+		VerifyConnection: func(state tls.ConnectionState) error { return o.verify(c, credentials, state) },
+	})
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (o *Outgoing) closed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.over
+}
+
+func (o *Outgoing) take(c *outgoing) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.over {
+		o.open[c] = struct{}{}
+	}
+	return !o.over
+}
+
+// verify takes note of who answers before it is asked whether that may be: a member that goes meanwhile is found by Sweep.
+func (o *Outgoing) verify(c *outgoing, credentials *Credentials, state tls.ConnectionState) error {
+	name, err := NameOf(state.PeerCertificates[0])
+	if err == nil && name.Cluster != credentials.Name.Cluster {
+		err = fmt.Errorf("%s is of another cluster", name.URI())
+	}
+	if err == nil {
+		o.mu.Lock()
+		c.name = &name
+		o.mu.Unlock()
+		err = o.permit(c, name)
+	}
+	if err != nil {
+		err = fmt.Errorf("who answers at %s is not spoken to: %w", c.address, err)
+		o.config.Log.Debug("refused a peer that answered", "error", err)
+	}
+	return err
+}
+
+func (o *Outgoing) permit(c *outgoing, name Name) error {
+	if err := o.config.Places.Admit(name); err != nil {
+		return err
+	}
+	if at := o.config.Places.At(c.address); len(at) > 0 && !slices.Contains(at, name.Member) {
+		return fmt.Errorf("member %s of node %s answers there in place of member %s", FormatMember(name.Member), name.Node, FormatMember(at[0]))
+	}
+	return nil
+}
+
+// Sweep closes the connections to those who may not be spoken to any more.
+func (o *Outgoing) Sweep() {
+	for _, c := range o.all() {
+		o.mu.Lock()
+		name := c.name
+		o.mu.Unlock()
+		if name == nil {
+			continue
+		}
+		reason := o.permit(c, *name)
+		if reason == nil {
+			continue
+		}
+		o.config.Log.Info("closing a connection to who may not be spoken to any more", "node", name.Node, "member", FormatMember(name.Member), "reason", reason)
+		_ = c.Close()
+	}
+}
+
+// Renew closes every connection, so that the next ones are made from the address that this node has now: from a former one nothing is answered, and what waits for an
+// answer would wait until the kernel gives up, which takes a quarter of an hour.
+func (o *Outgoing) Renew() {
+	for _, c := range o.all() {
+		_ = c.Close()
+	}
+}
+
+// Connected reports whether there is a connection to a member.
+func (o *Outgoing) Connected(member uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for c := range o.open {
+		if c.name != nil && c.name.Member == member {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *Outgoing) all() []*outgoing {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := make([]*outgoing, 0, len(o.open))
+	for c := range o.open {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Close ends all connections. There are none any more from then on.
+func (o *Outgoing) Close() {
+	o.mu.Lock()
+	o.over = true
+	o.mu.Unlock()
+	for _, c := range o.all() {
+		_ = c.Close()
+	}
+}
+
+// outgoing is a connection to a member. Its name is the lock's of the Outgoing that it is of.
+type outgoing struct {
+	net.Conn
+	of      *Outgoing
+	address string
+	silence time.Duration // how long nothing may come or be taken; 0: for ever
+	name    *Name         // nil: not proven
+}
+
+// Read implements net.Conn.
+func (c *outgoing) Read(into []byte) (int, error) {
+	if c.silence > 0 {
+		if err := c.SetReadDeadline(time.Now().Add(c.silence)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Read(into)
+}
+
+// Write implements net.Conn.
+func (c *outgoing) Write(content []byte) (int, error) {
+	if c.silence > 0 {
+		if err := c.SetWriteDeadline(time.Now().Add(c.silence)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(content)
+}
+
+// Close implements net.Conn.
+func (c *outgoing) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}

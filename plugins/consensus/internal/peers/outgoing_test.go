@@ -1,0 +1,168 @@
+package peers_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+)
+
+// places is who is where, as a test says.
+type places struct {
+	mu      sync.Mutex
+	removed bool
+	at      []uint64
+}
+
+func (p *places) Admit(name peers.Name) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.removed {
+		return errors.New(name.Node + " was removed")
+	}
+	return nil
+}
+
+func (p *places) At(string) []uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at
+}
+
+func (p *places) set(change func(*places)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(p)
+}
+
+// reaching is an Outgoing of reeve-2, and the address of a member of reeve-1, which answers after wait.
+func reaching(t *testing.T, wait <-chan struct{}) (*peers.Outgoing, *places, string) {
+	t.Helper()
+	pair := credentialed(t, peers.Name{Cluster: "cluster-a", Node: "reeve-1", Member: 0xab}, peers.Name{Cluster: "cluster-a", Node: "reeve-2", Member: 0xac})
+	bound, err := peers.Bind("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	listener := peers.Serve(hclog.NewNullLogger(), bound, pair[0], open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		// Not to the end of the request: the listener ends a connection over which nothing comes as well.
+		select {
+		case <-wait:
+		case <-over:
+		}
+		_, _ = io.WriteString(w, "here")
+	}))
+	t.Cleanup(listener.Close)
+	t.Cleanup(func() { close(over) })
+	known := &places{}
+	outgoing := peers.NewOutgoing(peers.OutgoingConfig{
+		Log: hclog.NewNullLogger(), Places: known, DialTimeout: patience,
+		Credentials: func() (*peers.Credentials, error) { return pair[1], nil },
+	})
+	t.Cleanup(outgoing.Close)
+	return outgoing, known, listener.Addr().String()
+}
+
+func fetch(through http.RoundTripper, address string) (io.ReadCloser, error) {
+	answer, err := (&http.Client{Transport: through}).Get(peers.URL(address))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}
+
+func now() <-chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// TestOutgoingReachesTheMemberOfAnAddress speaks to who is a member, and at the address of that one.
+func TestOutgoingReachesTheMemberOfAnAddress(t *testing.T) {
+	outgoing, known, address := reaching(t, now())
+	for _, at := range [][]uint64{nil, {0xab}, {0xaa, 0xab}} {
+		known.set(func(p *places) { p.at = at })
+		body, err := fetch(outgoing.Streams(), address)
+		if err != nil {
+			t.Fatalf("with %x there: %v", at, err)
+		}
+		body.Close()
+	}
+	known.set(func(p *places) { p.at = []uint64{0xaf} })
+	if _, err := fetch(outgoing.Messages(), address); err == nil || !strings.Contains(err.Error(), "member ab of node reeve-1 answers there in place of member af") {
+		t.Errorf("another member than the one whose address it is: %v", err)
+	}
+	known.set(func(p *places) { p.at, p.removed = nil, true })
+	if _, err := fetch(outgoing.Messages(), address); err == nil || !strings.Contains(err.Error(), "reeve-1 was removed") {
+		t.Errorf("a removed member: %v", err)
+	}
+	if _, err := (&http.Client{Transport: outgoing.Messages()}).Get("http://" + address); err == nil || !strings.Contains(err.Error(), "without TLS") {
+		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// TestSweepClosesWhatGoesToAFormerMember ends a connection that stands when its member is removed.
+func TestSweepClosesWhatGoesToAFormerMember(t *testing.T) {
+	outgoing, known, address := reaching(t, make(chan struct{}))
+	body, err := fetch(outgoing.Streams(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	outgoing.Sweep()
+	if !outgoing.Connected(0xab) {
+		t.Fatal("the connection to a member was closed")
+	}
+	known.set(func(p *places) { p.removed = true })
+	outgoing.Sweep()
+	if _, err := io.ReadAll(body); err == nil {
+		t.Error("the answer of a removed member came to its end")
+	}
+	if outgoing.Connected(0xab) {
+		t.Error("the connection is still there")
+	}
+}
+
+// TestSilentStreamEnds checks that a stream over which nothing comes is ended: a member that is cut off says nothing.
+func TestSilentStreamEnds(t *testing.T) {
+	outgoing, _, address := reaching(t, make(chan struct{}))
+	body, err := fetch(outgoing.Streams(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	_, err = io.ReadAll(body)
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+// TestSweepClosesWhatGoesToAnotherMembersAddress ends a connection to a member that has moved, when another one has its former address.
+func TestSweepClosesWhatGoesToAnotherMembersAddress(t *testing.T) {
+	outgoing, known, address := reaching(t, make(chan struct{}))
+	body, err := fetch(outgoing.Streams(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	for _, at := range [][]uint64{nil, {0xab}} {
+		known.set(func(p *places) { p.at = at })
+		if outgoing.Sweep(); !outgoing.Connected(0xab) {
+			t.Fatalf("closed with %x there", at)
+		}
+	}
+	known.set(func(p *places) { p.at = []uint64{0xaf} })
+	if outgoing.Sweep(); outgoing.Connected(0xab) {
+		t.Error("the connection is still there")
+	}
+}
