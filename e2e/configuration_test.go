@@ -73,7 +73,7 @@ func TestConfigurationOfARole(t *testing.T) {
 			t.Errorf("with the former configuration the role is %+v", third)
 		}
 		// Who cannot start cannot be told better: the curator looks at its own configuration before it is stored.
-		for document, path := range inOrder(map[string]string{`{"listen":"nowhere"}`: "/listen", `{"listen":"0.0.0.0:0"}`: "/advertise", `{"listen":"127.0.0.1:70000"}`: "/listen"}) {
+		for document, path := range inOrder(map[string]string{`{"listen":"nowhere"}`: "/listen", `{"listen":"0.0.0.0:0","advertise":"[::]:7443"}`: "/advertise", `{"listen":"127.0.0.1:70000"}`: "/listen"}) {
 			refusedCommand(t, c, []string{path}, "node", "role", "add", node, "curator", "--config", configuration(t, c, document))
 		}
 		after := c.AwaitUp(t, patience, devcluster.DefaultRoles...)

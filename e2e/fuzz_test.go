@@ -29,6 +29,8 @@ var parsers = map[string]string{
 	"plugins/curator/internal/rules.FuzzConfiguration": "configuration of a role, and its schema, in the cluster",
 	"plugins/hostsfile/keeper.FuzzConfiguration":       "configuration of hostsfile",
 	"proto/ticket.FuzzParse":                           "the text of a ticket",
+	"proto/attest.FuzzOpen":                            "the envelope of a conformance report",
+	"proto/attest.FuzzStatement":                       "the statement of a conformance report",
 	// What is on disk.
 	"core/seal.FuzzLoad":                                     "sealed configuration",
 	"core/seal.FuzzFile":                                     "key of the sealed configuration, sealed by a file",

@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -59,10 +61,11 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
 	defer late.Stop()
-	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{})
+	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{Differences: true})
 	if err != nil {
 		return err
 	}
+	var directory *hostv1.Directory // that of the stream
 	for first := true; ; first = false {
 		response, err := responses.Recv()
 		switch {
@@ -73,6 +76,10 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		case err != nil:
 			return err
 		}
+		if directory, err = directoryIn(response, directory); err != nil {
+			return err
+		}
+		response.Directory, response.Difference = directory, nil
 		if err := s.take(response); err != nil {
 			return err
 		}
@@ -112,10 +119,6 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		s.config.Log.Info("the curator's view is older than the last one", "revision", response.GetRevision(), "before", before)
 	}
 	s.last = response
-	directory := response.GetDirectory()
-	if directory == nil {
-		directory = &hostv1.Directory{}
-	}
 	s.credentials.Update(func(credentials identity.Credentials) identity.Credentials {
 		if len(response.GetCaCertificates()) > 0 {
 			credentials.CA = response.GetCaCertificates()
@@ -129,11 +132,48 @@ func (s *session) take(response *clusterv1.WatchResponse) error {
 		Revision:  response.GetRevision(),
 		Node:      response.GetNode(),
 		Plugins:   response.GetPlugins(),
-		Directory: directory,
+		Directory: response.GetDirectory(),
 		Operators: response.GetOperators(),
 		Policy:    response.GetPolicy(),
 	})
 	return nil
+}
+
+// directoryIn returns the directory that a message brings, or makes of the one that its stream has brought so far.
+func directoryIn(response *clusterv1.WatchResponse, before *hostv1.Directory) (*hostv1.Directory, error) {
+	difference := response.GetDifference()
+	switch {
+	case response.GetDirectory() != nil:
+		return response.GetDirectory(), nil
+	case difference == nil && before == nil:
+		return &hostv1.Directory{}, nil
+	case difference == nil:
+		return before, nil
+	case difference.GetFrom() != before.GetRevision() || before == nil:
+		return nil, fmt.Errorf("the curator sent what has changed of the directory since revision %d to a node that has that of revision %d: the watch begins again",
+			difference.GetFrom(), before.GetRevision())
+	}
+	changed := make(map[string]*hostv1.DirectoryNode, len(difference.GetNodes())+len(difference.GetGone()))
+	for _, id := range difference.GetGone() {
+		changed[id] = nil
+	}
+	for _, node := range difference.GetNodes() {
+		changed[node.GetNodeId()] = node
+	}
+	// What others have been given stays as it is.
+	directory := &hostv1.Directory{Revision: difference.GetRevision(), Nodes: make([]*hostv1.DirectoryNode, 0, len(before.GetNodes())+len(difference.GetNodes()))}
+	for _, node := range before.GetNodes() {
+		if _, is := changed[node.GetNodeId()]; !is {
+			directory.Nodes = append(directory.Nodes, node)
+		}
+	}
+	for _, node := range difference.GetNodes() {
+		if changed[node.GetNodeId()] == node { // once, also if it is named twice
+			directory.Nodes = append(directory.Nodes, node)
+		}
+	}
+	slices.SortFunc(directory.Nodes, func(a, b *hostv1.DirectoryNode) int { return cmp.Compare(a.GetNodeId(), b.GetNodeId()) })
+	return directory, nil
 }
 
 // believeOlder is how long curators of other nodes must have an older record of this node than it has, before that is taken for the truth: a curator that lost

@@ -11,8 +11,10 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 	"github.com/reeveproject/reeve/sdk/consensus"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -64,6 +66,7 @@ func plugin() role.Plugin {
 
 // run adds to what outlives an instance what comes with its host.
 func run(ctx context.Context, host *role.Host, config server.Config) error {
+	checkpoint.Use(host.DataDirectory(), steps.All())
 	parsed, err := configuration.Parse(host.Configuration())
 	if err != nil {
 		return err
@@ -76,7 +79,7 @@ func run(ctx context.Context, host *role.Host, config server.Config) error {
 		return err
 	}
 	defer client.Close()
-	config.Client, config.ClusterUser = client.Client, consensusUser
+	config.Client, config.Leases, config.ClusterUser = client.Client, client.LeaseClient(), consensusUser
 	config.Host, config.NodeID, config.Role = host, host.NodeID(), host.Role()
 	config.Configuration, config.Log = parsed, host.Logger()
 	return server.Run(ctx, config)

@@ -54,6 +54,9 @@ const (
 	Metrics = 1 << 20
 )
 
+// Attestation is the size of a signed conformance report, in bytes. The cluster keeps one for each executable of its catalog.
+const Attestation = 64 << 10
+
 // What a node may report at most.
 const (
 	// Report is the size of the whole status, in bytes. The store takes 1.5 MiB in one request.

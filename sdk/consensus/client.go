@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 )
@@ -17,6 +18,7 @@ type Client struct {
 	*clientv3.Client
 
 	raw    *clientv3.Client
+	socket string
 	user   string
 	prefix string
 	// own closes what is this client's own.
@@ -30,21 +32,20 @@ type Client struct {
 	parent *Client
 }
 
-func newClient(raw *clientv3.Client, user, prefix string) *Client {
-	return within(raw, user, prefix, raw.Close)
+func newClient(raw *clientv3.Client, socket, user, prefix string) *Client {
+	return within(raw, socket, user, prefix, raw.Close)
 }
 
 // within makes a client for the keys below a prefix, on the connection of raw.
-func within(raw *clientv3.Client, user, prefix string, closeConnection func() error) *Client {
-	watcher := namespace.NewWatcher(clientv3.NewWatcher(raw), prefix)
+func within(raw *clientv3.Client, socket, user, prefix string, closeConnection func() error) *Client {
 	lease := clientv3.NewLease(raw)
 	client := clientv3.NewCtxClient(raw.Ctx(), clientv3.WithZapLogger(raw.GetLogger()))
 	client.KV = namespace.NewKV(raw.KV, prefix)
-	client.Watcher = watcher
+	client.Watcher = newWatcher(raw, prefix)
 	client.Lease = namespace.NewLease(lease, prefix)
 	client.Cluster, client.Maintenance, client.Auth = raw.Cluster, raw.Maintenance, raw.Auth
 	return &Client{
-		Client: client, raw: raw, user: user, prefix: prefix, subs: make(map[*Client]struct{}),
+		Client: client, raw: raw, socket: socket, user: user, prefix: prefix, subs: make(map[*Client]struct{}),
 		own: func() error {
 			// The embedded client closes its watcher and lease, and then tells that its context has ended, which is no error here.
 			err := client.Close()
@@ -59,8 +60,16 @@ func within(raw *clientv3.Client, user, prefix string, closeConnection func() er
 // User is the ConsensusUser that the store takes the role for.
 func (c *Client) User() string { return c.user }
 
+// Socket is the Unix socket at which the store serves this instance, and nobody else: for programs of the role's own that speak to etcd by themselves, in processes that it has started. It
+// stays the same while the instance lives.
+func (c *Client) Socket() string { return c.socket }
+
 // Prefix is where the client's keys are in the store. It ends with a slash.
 func (c *Client) Prefix() string { return c.prefix }
+
+// LeaseClient returns etcd's own API of leases, on the client's connection: for a role that renews so many that a stream for each, as KeepAliveOnce of Client makes it, or
+// a goroutine for each, as KeepAlive does, is too much. Leases have no prefix.
+func (c *Client) LeaseClient() pb.LeaseClient { return clientv3.RetryLeaseClient(c.raw) }
 
 // Sub returns a client for the keys below name and a slash. It has watches and leases of its own, shares the connection, and is closed
 // with c at the latest; closing it leaves c as it is. It panics if name is empty or begins with a slash, which would be a mistake
@@ -69,7 +78,7 @@ func (c *Client) Sub(name string) *Client {
 	if name == "" || name[0] == '/' {
 		panic(fmt.Sprintf("consensus: Sub(%q): want a name that does not begin with a slash", name))
 	}
-	sub := within(c.raw, c.user, c.prefix+name+"/", func() error { return nil })
+	sub := within(c.raw, c.socket, c.user, c.prefix+name+"/", func() error { return nil })
 	sub.parent = c
 	c.mu.Lock()
 	closed := c.closed

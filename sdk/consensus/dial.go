@@ -125,5 +125,5 @@ func connect(open *hostv1.ConsensusOpen) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consensus: %s: %w", socket, err)
 	}
-	return newClient(raw, open.GetConsensusUser(), prefix), nil
+	return newClient(raw, socket, open.GetConsensusUser(), prefix), nil
 }

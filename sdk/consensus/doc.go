@@ -13,5 +13,10 @@
 // can still read and delete. Status of the Client's Maintenance answers as if the role had a store of its own: DbSize is what it has, DbSizeQuota what it may
 // have. A lease is its user's alone: etcd's client does not notice, as long as it lets the store choose the ID.
 //
+// What only one instance of a role is to do at a time is what an Election is for: an instance that has won it has a Term, whose context ends before another one can win, and whose Fence
+// keeps what it writes out of the store when it has lost the election without knowing. A lease is counted here from before the store was asked for it (keeper.go).
+//
+// Package consensustest has a real store for tests.
+//
 // The package owns the connections of its clients and watches the host's OpenConsensus. It publishes nothing.
 package consensus

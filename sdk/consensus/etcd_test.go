@@ -74,9 +74,9 @@ func (s *store) start() {
 	case <-time.After(patience):
 		s.t.Fatal("etcd does not become ready")
 	}
-	// It refuses its clients until it has a version, which comes some time after that and is told to nobody.
-	for began := time.Now(); etcd.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability); time.Sleep(time.Millisecond) {
-		if time.Since(began) > patience {
+	// Without a version it refuses its clients. It has one some time after it is ready, and tells nobody.
+	for ctx := shortly(s.t); etcd.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
 			s.t.Fatal("etcd has no version")
 		}
 	}

@@ -32,8 +32,11 @@ func Error(err error) error {
 		tooMany     *store.TooManyError
 		format      *store.FormatError
 		record      *store.RecordError
+		removed     *store.RemovedError
 	)
 	switch {
+	case errors.As(err, &removed):
+		return Removed(removed.Node)
 	case errors.As(err, &unavailable):
 		return Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
 	case errors.As(err, &tooLarge), errors.As(err, &tooMany):

@@ -35,8 +35,9 @@ var _ Records = (*store.Store)(nil)
 
 // Authenticator tells who calls.
 type Authenticator struct {
-	records Records
-	now     func() time.Time
+	records  Records
+	now      func() time.Time
+	verified verified
 }
 
 // NewAuthenticator returns an Authenticator that knows who is pinned from records.
@@ -149,7 +150,7 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 		return Caller{}, answer.Error(err)
 	}
 	now := a.now()
-	if err := verify(chain, state, now); err != nil {
+	if err := a.verify(chain, state, now); err != nil {
 		if leaf := chain[0]; now.After(leaf.NotAfter) {
 			return Caller{}, unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",
 				nodeID, leaf.NotAfter.UTC().Format(time.RFC3339))
@@ -167,7 +168,13 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 	return member(state, node)
 }
 
-func verify(chain []*x509.Certificate, state *store.State, now time.Time) error {
+// verify verifies that a chain is of an SVID of the cluster. One that was verified is not verified again as long as it is valid and the cluster has the same CA: a node
+// shows the same one with every call.
+func (a *Authenticator) verify(chain []*x509.Certificate, state *store.State, now time.Time) error {
+	shown := digest(chain, state)
+	if a.verified.at(shown, now) {
+		return nil
+	}
 	trustDomain, err := spiffeid.TrustDomainFromString(identity.TrustDomain(state.Cluster.GetClusterId()))
 	if err != nil {
 		return err
@@ -176,8 +183,12 @@ func verify(chain []*x509.Certificate, state *store.State, now time.Time) error 
 	if err != nil {
 		return err
 	}
-	_, _, err = x509svid.Verify(chain, x509bundle.FromX509Authorities(trustDomain, roots), x509svid.WithTime(now))
-	return err
+	_, chains, err := x509svid.Verify(chain, x509bundle.FromX509Authorities(trustDomain, roots), x509svid.WithTime(now))
+	if err != nil {
+		return err
+	}
+	a.verified.keep(shown, chains)
+	return nil
 }
 
 func authorities(state *store.State) ([]*x509.Certificate, error) {

@@ -106,7 +106,7 @@ func (g *Guard) Stream(service any, stream grpc.ServerStream, info *grpc.StreamS
 func (g *Guard) admit(ctx context.Context, rpc string) (context.Context, Caller, error) {
 	permissions := g.permissions.Load()
 	if permissions == nil {
-		return nil, Caller{}, answer.Errorf(codes.Unavailable, "the curator is starting: try again")
+		return nil, Caller{}, answer.Unbegun(answer.Errorf(codes.Unavailable, "the curator is starting: try again"))
 	}
 	permission := (*permissions)[rpc]
 	authenticate := g.config.Authenticate
@@ -115,7 +115,7 @@ func (g *Guard) admit(ctx context.Context, rpc string) (context.Context, Caller,
 	}
 	caller, err := authenticate(ctx)
 	if err != nil {
-		return nil, Caller{}, err
+		return nil, Caller{}, answer.Unbegun(err)
 	}
 	if err = permitted(permission, rpc, caller); err == nil && caller.Kind == clusterv1.Caller_CALLER_NODE && g.config.Starts != nil {
 		caller, err = g.config.Starts.calling(ctx, caller)

@@ -33,7 +33,7 @@ const (
 type StartStore interface {
 	ReadNode(ctx context.Context, id string) (*store.State, error)
 	Incarnate(ctx context.Context, revision int64, node string, incarnation *clusterv1.Incarnation) (int64, error)
-	NoteRefused(ctx context.Context, node string, refused *curatorv1.RefusedIncarnation) error
+	NoteRefused(ctx context.Context, revision int64, node string, refused *curatorv1.RefusedIncarnation) error
 }
 
 var _ StartStore = (*store.Store)(nil)
@@ -71,6 +71,8 @@ func (s *Starts) calling(ctx context.Context, caller Caller) (Caller, error) {
 	}
 	caller.incarnation = incarnation
 	caller.revision, err = s.Admit(ctx, caller.state, caller.NodeID, incarnation)
+	// A stream keeps who has called for as long as it lasts, of every node.
+	caller.state = nil
 	return caller, err
 }
 
@@ -102,6 +104,9 @@ func (s *Starts) Admit(ctx context.Context, state *store.State, node string, inc
 		if state, err = s.config.Store.ReadNode(ctx, node); err != nil {
 			return 0, answer.Error(err)
 		}
+		if record := state.Nodes[node]; record.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+			return 0, answer.Removed(record)
+		}
 	}
 }
 
@@ -114,7 +119,7 @@ func (s *Starts) refuse(ctx context.Context, state *store.State, node string, in
 	if s.news(node, state.Refused[node], refused) {
 		s.config.Log.Warn("a start of a node was refused that is not the one which is taken for the node", "node", node, "number", refused.GetNumber(),
 			"known", refused.GetKnown(), "twin", twin, "address", refused.GetAddress())
-		if err := s.config.Store.NoteRefused(ctx, node, refused); err != nil {
+		if err := s.config.Store.NoteRefused(ctx, state.Revision, node, refused); err != nil {
 			s.config.Log.Warn("that a start of a node was refused could not be kept for operators", "node", node, "error", err)
 		}
 	}

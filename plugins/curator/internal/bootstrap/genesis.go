@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/reports"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
@@ -54,7 +55,43 @@ func (s *Service) genesis(request *clusterv1.BootstrapRequest) (store.Genesis, e
 		slices.SortFunc(record.Grants, func(a, b *clusterv1.RoleGrants) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
 		genesis.Plugins = append(genesis.Plugins, record)
 	}
-	return genesis, answer.Invalid(fit(request, genesis))
+	problems = take(&genesis, request)
+	return genesis, answer.Invalid(append(problems, fit(request, genesis)...))
+}
+
+// take takes the reports on the built-in plugins into the catalog. They are trusted as the digests beside them are: by who makes the cluster. That one key has signed all
+// of them lets others who know the key find out the same.
+func take(genesis *store.Genesis, request *clusterv1.BootstrapRequest) (problems rules.Problems) {
+	if len(request.GetReports()) > 0 {
+		problems = rules.PublicKey("reports_key", request.GetReportsKey())
+	}
+	if len(problems) > 0 {
+		return problems
+	}
+	for i, envelope := range request.GetReports() {
+		refuse := func(message string) {
+			problems = append(problems, rules.Problem{Field: fmt.Sprintf("reports[%d]", i), Message: message})
+		}
+		report, err := reports.TakeBuiltIn(request.GetReportsKey(), envelope, genesis.Cluster.GetCreated().AsTime())
+		if err != nil {
+			refuse(err.Error())
+			continue
+		}
+		n := slices.IndexFunc(genesis.Plugins, func(plugin *clusterv1.PluginRecord) bool {
+			return slices.Contains(reports.Digests(plugin), report.GetDigest())
+		})
+		if n < 0 {
+			refuse(fmt.Sprintf("it is on the executable %s, which is not among the plugins", report.GetDigest()))
+			continue
+		}
+		plugin := genesis.Plugins[n]
+		if fresh, err := reports.Put(plugin, report); err != nil || !fresh || len(plugin.GetReports()) > len(plugin.GetDigests()) {
+			refuse(fmt.Sprintf("there is another report on the executable %s", report.GetDigest()))
+			continue
+		}
+		genesis.Reports = append(genesis.Reports, store.Report{Plugin: plugin.GetName(), Digest: report.GetDigest(), Envelope: envelope})
+	}
+	return problems
 }
 
 // form checks the parts of a request by themselves.

@@ -1,18 +1,23 @@
 package cache
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-hclog"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -35,8 +40,25 @@ var _ Source = (*store.Store)(nil)
 // Snapshot is the state of the cluster at one revision. Nothing of it is changed after it was published.
 type Snapshot struct {
 	*store.State
-	// Directory is what all nodes are shown of each other.
+	// Directory is what all nodes are shown of each other. In a large cluster it may be behind the state, by moments.
 	Directory *hostv1.Directory
+	// Sendable is the directory as watches send it. It is the same one as long as the directory is.
+	Sendable *Sendable
+	// Common is what every node is told besides. It is the same one as long as nothing of it has changed.
+	Common *Common
+
+	listing  sync.Once
+	curators []string // once they are listed
+}
+
+// Common is what every node is told, whichever it is.
+type Common struct {
+	CA        [][]byte
+	Owner     []byte
+	Operators []*clusterv1.Operator
+	Policy    *clusterv1.ClusterPolicy
+	// Plugins is the catalog.
+	Plugins map[string]*clusterv1.PluginRecord
 }
 
 // Cache follows a Source.
@@ -44,11 +66,17 @@ type Cache struct {
 	source    Source
 	log       hclog.Logger
 	snapshots *event.Value[*Snapshot]
+	// directory is what was last made into one, draws how often another may be made, and late the timer that ends the wait for the next. They belong to Run.
+	directory directory
+	draws     *rate.Limiter
+	late      *time.Timer
 }
 
 // New returns a Cache that holds nothing before Run has read.
 func New(source Source, log hclog.Logger) *Cache {
-	return &Cache{source: source, log: log, snapshots: new(event.Value[*Snapshot])}
+	late := time.NewTimer(0)
+	late.Stop()
+	return &Cache{source: source, log: log, snapshots: new(event.Value[*Snapshot]), draws: rate.NewLimiter(rate.Inf, drawsAtOnce), late: late}
 }
 
 // Snapshots returns the newest snapshot; there is none before the first read. A snapshot's Cluster is nil while the store has no cluster.
@@ -96,7 +124,18 @@ func (c *Cache) read(ctx context.Context) (*store.State, error) {
 func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also frees the watch in the client
-	for response := range c.source.Watch(ctx, state.Revision) {
+	for watch := c.source.Watch(ctx, state.Revision); ; {
+		var response clientv3.WatchResponse
+		open := true
+		select {
+		case response, open = <-watch:
+		case <-c.late.C:
+			c.publish(state)
+			continue
+		}
+		if !open {
+			return state, errors.New("the store ended the watch")
+		}
 		if response.CompactRevision > 0 {
 			return nil, response.Err()
 		}
@@ -113,7 +152,6 @@ func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, e
 			state = state.Apply(response.Header.GetRevision(), nil)
 		}
 	}
-	return state, errors.New("the store ended the watch")
 }
 
 func (c *Cache) publish(state *store.State) {
@@ -123,16 +161,62 @@ func (c *Cache) publish(state *store.State) {
 			c.log.Error("a record of the cluster cannot be read and is left out", "error", state.Damaged[key])
 		}
 	}
-	directory := directoryOf(state)
+	next := &Snapshot{State: state}
 	if last != nil {
-		directory.Revision = last.Directory.GetRevision()
-		if proto.Equal(directory, last.Directory) {
-			directory = last.Directory
-		} else {
-			directory.Revision = uint64(state.Revision)
-		}
-	} else {
-		directory.Revision = uint64(state.Revision)
+		next.Directory, next.Sendable, next.Common = last.Directory, last.Sendable, last.Common
 	}
-	c.snapshots.Set(&Snapshot{State: state, Directory: directory})
+	if wait := c.due(last); wait > 0 {
+		c.late.Reset(wait)
+	} else {
+		c.draw(next)
+	}
+	if common := commonOf(state); next.Common == nil || !next.Common.is(common) {
+		next.Common = common
+	}
+	c.snapshots.Set(next)
+}
+
+// drawEvery is what one more directory is waited for, for each node of it: some three times what it takes to tell one node of a change. Changes that come closer together are
+// told together: otherwise a cluster whose nodes come at once would have its curators do nothing else, its heartbeats among that.
+const drawEvery = 120 * time.Microsecond
+
+// drawsAtOnce is how many directories are made at once after a time without any: one that is changed by hand changes more than once by it, when a role is assigned, when
+// it is Starting and when it is Ready.
+const drawsAtOnce = 4
+
+// fewNodes is up to how many nodes every change is told by itself.
+const fewNodes = 64
+
+// due is how long the next directory is to be waited for.
+func (c *Cache) due(last *Snapshot) time.Duration {
+	if last == nil || len(last.Directory.GetNodes()) <= fewNodes {
+		return 0
+	}
+	every := time.Duration(len(last.Directory.GetNodes())) * drawEvery
+	now := time.Now()
+	c.draws.SetLimitAt(now, rate.Every(every))
+	// Rounded up: a timer that ends a moment before its time would be set again for nothing.
+	return time.Duration(math.Ceil(max(0, 1-c.draws.TokensAt(now)) * float64(every)))
+}
+
+// draw puts the directory of its state into a snapshot, in the place of the one before.
+func (c *Cache) draw(next *Snapshot) {
+	c.late.Stop()
+	directory, changed := c.directory.draw(next.State)
+	if next.Directory != nil && len(changed) == 0 {
+		return
+	}
+	c.draws.Allow()
+	directory.Revision = uint64(next.Revision)
+	next.Directory, next.Sendable = directory, after(next.Sendable, directory, changed)
+}
+
+func commonOf(state *store.State) *Common {
+	return &Common{CA: state.CA, Owner: state.Cluster.GetOwnerPublicKey(), Operators: state.OperatorList(), Policy: state.Demands(), Plugins: state.Plugins}
+}
+
+// is reports whether two are the same, record by record.
+func (c *Common) is(other *Common) bool {
+	return slices.EqualFunc(c.CA, other.CA, bytes.Equal) && bytes.Equal(c.Owner, other.Owner) && slices.Equal(c.Operators, other.Operators) &&
+		proto.Equal(c.Policy, other.Policy) && maps.Equal(c.Plugins, other.Plugins)
 }

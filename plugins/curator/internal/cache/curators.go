@@ -13,8 +13,14 @@ import (
 const MaxCurators = 32
 
 // Curators returns where the cluster's curators are reached, host:port, those of healthy nodes first. Only what a role publishes that provides the cluster API
-// counts, or any role could have machines that come turn to it; and one address of each, node by node, or one node could have them turn to nobody else.
+// counts, or any role could have machines that come turn to it; and one address of each, node by node, or one node could have them turn to nobody else. It is computed
+// once, however many ask, and not to be changed.
 func (s *Snapshot) Curators() []string {
+	s.listing.Do(func() { s.curators = s.listCurators() })
+	return s.curators
+}
+
+func (s *Snapshot) listCurators() []string {
 	var healthy, others [][]string
 	for _, node := range s.Directory.GetNodes() {
 		var addresses []string

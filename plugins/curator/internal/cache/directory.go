@@ -4,43 +4,110 @@ import (
 	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// directoryOf makes the directory, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported
-// of the roles that are assigned to them.
-func directoryOf(state *store.State) *hostv1.Directory {
-	directory := new(hostv1.Directory)
-	for _, id := range state.NodeIDs() {
-		record := state.Nodes[id]
-		switch record.GetState() {
-		case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-		default:
+// sources is what a node of the directory is made of. Records are never changed, so that those of the same sources are the same.
+type sources struct {
+	record *clusterv1.NodeRecord
+	status *clusterv1.NodeStatus
+	alive  bool
+}
+
+// drawn is a node as it was last put into the directory; nil: it is not in it.
+type drawn struct {
+	from sources
+	node *hostv1.DirectoryNode
+}
+
+// directory makes directories, one after another: of each node again only when something of it has changed, since most of them have not.
+type directory struct {
+	ids   []string // of all records, sorted
+	nodes map[string]drawn
+}
+
+// draw makes the directory of a state, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported of the
+// roles that are assigned to them. It returns the IDs of those that are not as they were in the one before, sorted.
+func (d *directory) draw(state *store.State) (directory *hostv1.Directory, changed []string) {
+	if !d.knows(state) {
+		d.ids = state.NodeIDs()
+	}
+	before := d.nodes
+	d.nodes = make(map[string]drawn, len(d.ids))
+	directory = &hostv1.Directory{Nodes: make([]*hostv1.DirectoryNode, 0, len(d.ids))}
+	for _, id := range d.ids {
+		last := before[id]
+		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive[id]}, node: last.node}
+		if now.from != last.from {
+			if now.node = nodeOf(id, now.from); last.node != nil && now.node != nil && proto.Equal(now.node, last.node) {
+				now.node = last.node
+			}
+		}
+		d.nodes[id] = now
+		if now.node != last.node {
+			changed = append(changed, id)
+		}
+		if now.node != nil {
+			directory.Nodes = append(directory.Nodes, now.node)
+		}
+	}
+	for id, last := range before {
+		if _, is := d.nodes[id]; !is && last.node != nil {
+			changed = append(changed, id)
+		}
+	}
+	slices.Sort(changed)
+	return directory, changed
+}
+
+// knows reports whether there are records of the same nodes as before.
+func (d *directory) knows(state *store.State) bool {
+	if len(d.ids) != len(state.Nodes) {
+		return false
+	}
+	for _, id := range d.ids {
+		if state.Nodes[id] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// nodeOf makes a node of the directory; nil: it is no member.
+func nodeOf(id string, from sources) *hostv1.DirectoryNode {
+	record, status := from.record, from.status
+	switch record.GetState() {
+	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
+	default:
+		return nil
+	}
+	node := &hostv1.DirectoryNode{
+		NodeId:    id,
+		Addresses: status.GetAddresses(),
+		Healthy:   from.alive,
+		Labels:    record.GetLabels(),
+		Assigned:  &hostv1.AssignedRoles{},
+	}
+	for _, assignment := range record.GetRoles() {
+		node.Assigned.Roles = append(node.Assigned.Roles, assignment.GetRole())
+	}
+	slices.Sort(node.Assigned.Roles)
+	for _, instance := range status.GetInstances() {
+		// A node says what it likes of itself: it is shown with the roles that it was given only.
+		if !slices.ContainsFunc(record.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool { return assignment.GetRole() == instance.GetRole() }) {
 			continue
 		}
-		status := state.Statuses[id]
-		node := &hostv1.DirectoryNode{
-			NodeId:    id,
-			Addresses: status.GetAddresses(),
-			Healthy:   state.Alive[id],
-			Labels:    record.GetLabels(),
-		}
-		for _, instance := range status.GetInstances() {
-			// A node says what it likes of itself: it is shown with the roles that it was given only.
-			if !slices.ContainsFunc(record.GetRoles(), func(assignment *clusterv1.RoleAssignment) bool { return assignment.GetRole() == instance.GetRole() }) {
-				continue
-			}
-			node.Roles = append(node.Roles, &hostv1.DirectoryRole{
-				Role:      instance.GetRole(),
-				State:     instance.GetState(),
-				Endpoints: instance.GetEndpoints(),
-				Values:    instance.GetValues(),
-			})
-		}
-		slices.SortFunc(node.Roles, func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
-		directory.Nodes = append(directory.Nodes, node)
+		node.Roles = append(node.Roles, &hostv1.DirectoryRole{
+			Role:      instance.GetRole(),
+			State:     instance.GetState(),
+			Endpoints: instance.GetEndpoints(),
+			Values:    instance.GetValues(),
+		})
 	}
-	return directory
+	slices.SortFunc(node.Roles, func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+	return node
 }

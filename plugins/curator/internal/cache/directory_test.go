@@ -94,6 +94,9 @@ func TestCuratorsOfAllNodes(t *testing.T) {
 	snapshot := r.await("both", func(snapshot *cache.Snapshot) bool {
 		return len(rolesOf(snapshot)) == 4 && snapshot.Plugins["curator"] != nil
 	})
+	if first, again := snapshot.Curators(), snapshot.Curators(); &first[0] != &again[0] {
+		t.Error("the curators of a snapshot are computed more than once")
+	}
 	if got := snapshot.Curators(); !slices.Equal(got, []string{"192.0.2.1:1", "192.0.2.9:1", "192.0.2.2:1"}) {
 		t.Errorf("%v", got)
 	}

@@ -3,6 +3,7 @@ package configuration
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/reeveproject/reeve/sdk/role"
@@ -13,7 +14,7 @@ const Schema = `{
   "type": "object",
   "additionalProperties": false,
   "properties": {
-    "listen": {"type": "string", "pattern": "` + addressPattern + `", "description": "host:port on which the cluster API is served; port 0: a free one"},
+    "listen": {"type": "string", "pattern": "` + addressPattern + `", "description": "host:port on which the cluster API is served; port 0: a free one; no host: on all addresses, and others are told the first one of the node, also when that changes"},
     "advertise": {"type": "string", "pattern": "` + addressPattern + `", "description": "host:port at which others reach it; port 0: the port that is listened on"}
   }
 }`
@@ -37,14 +38,11 @@ func Parse(document []byte) (Configuration, error) {
 		return Configuration{}, err
 	}
 	var problems role.ConfigurationError
-	host, ok := address(&problems, "/listen", configuration.Listen)
+	address(&problems, "/listen", configuration.Listen)
 	if configuration.Advertise != "" {
 		if told, ok := address(&problems, "/advertise", configuration.Advertise); ok && everywhere(told) {
 			problems.Add("/advertise", "%q names no address: want one that other machines can reach, such as \"192.0.2.1:7400\"", configuration.Advertise)
 		}
-	} else if ok && everywhere(host) {
-		problems.Add("/advertise", "it is needed where listen is %q, which is no address that others can be told: want one that they can reach, such as \"192.0.2.1:0\"",
-			configuration.Listen)
 	}
 	if err := problems.Err(); err != nil {
 		return Configuration{}, err
@@ -52,8 +50,23 @@ func Parse(document []byte) (Configuration, error) {
 	return configuration, nil
 }
 
-// Endpoint is the address that others are told, once it is known which one is listened on.
-func (c Configuration) Endpoint(listening net.Addr) string {
+// Follows says whether the address that others are told depends on that of the node, which may change.
+func (c Configuration) Follows() bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	return err == nil && c.Advertise == "" && everywhere(host)
+}
+
+// Endpoint is the address that others are told, once it is known which one is listened on. node is the node's addresses, the preferred one first; if one is needed and
+// none is listened on, the endpoint is empty.
+func (c Configuration) Endpoint(listening net.Addr, node []string) string {
+	if c.Follows() {
+		_, port, err := net.SplitHostPort(listening.String())
+		first := slices.IndexFunc(node, c.hears)
+		if err != nil || first < 0 {
+			return ""
+		}
+		return net.JoinHostPort(node[first], port)
+	}
 	if c.Advertise == "" {
 		return listening.String()
 	}
@@ -65,6 +78,20 @@ func (c Configuration) Endpoint(listening net.Addr) string {
 		return c.Advertise
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// hears reports whether an address of the node is among those that are listened on, where these are all: 0.0.0.0 is those of IPv4 only.
+func (c Configuration) hears(node string) bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil || host == "" {
+		return err == nil
+	}
+	on, err := netip.ParseAddr(host)
+	if err != nil || !on.Is4() {
+		return err == nil // :: is both
+	}
+	address, err := netip.ParseAddr(node)
+	return err == nil && address.Unmap().Is4()
 }
 
 func address(problems *role.ConfigurationError, path, text string) (host string, ok bool) {

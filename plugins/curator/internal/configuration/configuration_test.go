@@ -24,13 +24,14 @@ func TestParse(t *testing.T) {
 		`{"listen": "192.0.2.9:4711"}`: {listen: "192.0.2.9:4711", endpoint: "192.0.2.9:4711"},
 		`{"listen": "0.0.0.0:0", "advertise": "n1.example:0"}`:   {listen: "0.0.0.0:0", endpoint: "n1.example:4711"},
 		`{"listen": ":7400", "advertise": "[2001:db8::1]:7443"}`: {listen: ":7400", endpoint: "[2001:db8::1]:7443"},
-		`{"listen": "0.0.0.0:0"}`:                                {problems: []string{"/advertise"}},
+		`{"listen": "0.0.0.0:0"}`:                                {listen: "0.0.0.0:0", endpoint: "192.0.2.1:4711"},
+		`{"listen": ":7443"}`:                                    {listen: ":7443", endpoint: "192.0.2.1:4711"},
 		`{"listen": ":7400", "advertise": "[::]:7400"}`:          {problems: []string{"/advertise"}},
-		`{"listen": ""}`: {problems: []string{"/listen"}},
-		`{"listen": "127.0.0.1:http", "advertise": "nowhere"}`: {problems: []string{"/listen", "/advertise"}},
-		`{"listen": "127.0.0.1:70000"}`:                        {problems: []string{"/listen"}},
-		`{"listen": 1, "port": 2}`:                             {problems: []string{"/listen", "/port"}},
-		`[]`:                                                   {problems: []string{""}},
+		`{"listen": ""}`:                                         {problems: []string{"/listen"}},
+		`{"listen": "127.0.0.1:http", "advertise": "nowhere"}`:   {problems: []string{"/listen", "/advertise"}},
+		`{"listen": "127.0.0.1:70000"}`:                          {problems: []string{"/listen"}},
+		`{"listen": 1, "port": 2}`:                               {problems: []string{"/listen", "/port"}},
+		`[]`:                                                     {problems: []string{""}},
 	}
 	for _, document := range slices.Sorted(maps.Keys(tests)) {
 		want := tests[document]
@@ -53,8 +54,11 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Listen != want.listen || got.Endpoint(listening) != want.endpoint {
-				t.Errorf("listens on %s, tells %s; want %+v", got.Listen, got.Endpoint(listening), want)
+			if endpoint := got.Endpoint(listening, []string{"192.0.2.1", "2001:db8::2"}); got.Listen != want.listen || endpoint != want.endpoint {
+				t.Errorf("listens on %s, tells %s; want %+v", got.Listen, endpoint, want)
+			}
+			if endpoint := got.Endpoint(listening, nil); got.Follows() != (endpoint == "") {
+				t.Errorf("while the node knows no address it tells %q, and follows the node: %t", endpoint, got.Follows())
 			}
 			// What is good must be so to the cluster too, which goes by the schema.
 			manifest := &rolev1.RoleManifest{Name: "curator", ConfigurationSchema: configuration.Schema}
@@ -62,5 +66,24 @@ func TestParse(t *testing.T) {
 				t.Errorf("the schema refuses it: %v", problems)
 			}
 		})
+	}
+}
+
+// Nobody is told of an address of a family that is not listened on.
+func TestEndpointIsListenedOn(t *testing.T) {
+	listening := &net.TCPAddr{IP: net.IPv6unspecified, Port: 4711}
+	for _, test := range []struct {
+		listen string
+		node   []string
+		want   string
+	}{
+		{"0.0.0.0:0", []string{"2001:db8::1", "192.0.2.1"}, "192.0.2.1:4711"},
+		{"0.0.0.0:0", []string{"2001:db8::1"}, ""},
+		{":0", []string{"2001:db8::1", "192.0.2.1"}, "[2001:db8::1]:4711"},
+		{"[::]:0", []string{"192.0.2.1", "2001:db8::1"}, "192.0.2.1:4711"},
+	} {
+		if got := (configuration.Configuration{Listen: test.listen}).Endpoint(listening, test.node); got != test.want {
+			t.Errorf("%s of %v is %q, want %q", test.listen, test.node, got, test.want)
+		}
 	}
 }

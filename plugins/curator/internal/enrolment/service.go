@@ -45,8 +45,8 @@ type Config struct {
 	ClusterUser string
 	// CheckRoles holds a node's record with other roles against the rules of the whole cluster; field is where the roles are in the request, for messages.
 	CheckRoles func(state *store.State, before, after *clusterv1.NodeRecord, field string) error
-	// LetIn is told of a caller who is no stranger any more.
-	LetIn func(ctx context.Context)
+	// LetIn is told of a caller who is no stranger any more, and which node it is, or is to be.
+	LetIn func(ctx context.Context, node string)
 }
 
 // Service serves reeve.cluster.v1.EnrolmentService.
@@ -160,7 +160,7 @@ func (s *Service) failed(c caller, err error) error {
 func (s *Service) recognised(ctx context.Context, id string) {
 	audit.CallOf(ctx).By("machine "+id, clusterv1.Caller_CALLER_NEWCOMER)
 	if s.config.LetIn != nil {
-		s.config.LetIn(ctx)
+		s.config.LetIn(ctx, id)
 	}
 }
 

@@ -117,6 +117,12 @@ func (e *Etcd) Raw(t testing.TB) *clientv3.Client {
 	return client
 }
 
+// Leases returns etcd's own API of leases. It ends with the test.
+func (e *Etcd) Leases(t testing.TB) pb.LeaseClient {
+	t.Helper()
+	return clientv3.RetryLeaseClient(e.Raw(t))
+}
+
 // NewPrefix returns a prefix that no other test uses.
 func (e *Etcd) NewPrefix() string { return fmt.Sprintf("/reeve/users/curator-%d/", e.clients.Add(1)) }
 

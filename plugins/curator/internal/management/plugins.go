@@ -13,6 +13,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/catalog"
+	"github.com/reeveproject/reeve/plugins/curator/internal/reports"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -30,6 +31,9 @@ func (s *Service) AddPlugin(ctx context.Context, request *clusterv1.AddPluginReq
 		problems = append(problems, rules.Problem{Field: "grants", Message: "they are what is granted when a version is approved, and this call does not approve it: " +
 			"set approve, or leave them out"})
 	}
+	if n := len(request.GetReports()); n > rules.MaxReports {
+		problems = append(problems, rules.Problem{Field: "reports", Message: fmt.Sprintf("there are %d, a plugin has one for each of at most %d platforms", n, rules.MaxReports)})
+	}
 	if err := answer.Invalid(problems); err != nil {
 		return nil, err
 	}
@@ -37,17 +41,23 @@ func (s *Service) AddPlugin(ctx context.Context, request *clusterv1.AddPluginReq
 		Version: manifest.GetVersion(), Digests: request.GetDigests(), Manifest: manifest, Added: timestamppb.New(s.config.Now()),
 	}
 	next := s.catalog()
-	plugin, err := s.changePlugin(ctx, request.GetDryRun(), manifest.GetName(), func(_ *store.State, before *clusterv1.PluginRecord) (*clusterv1.PluginRecord, *rolev1.Manifest, error) {
+	plugin, err := s.changePlugin(ctx, request.GetDryRun(), manifest.GetName(), func(state *store.State, before *clusterv1.PluginRecord) (*proposal, error) {
+		proposed := &proposal{record: next.Offer(before, offered), manifest: manifest}
 		if request.GetApprove() {
-			return next.Approve(before, offered, withUsers(manifest, request.GetGrants())), manifest, nil
+			proposed.record = next.Approve(before, offered, withUsers(manifest, request.GetGrants()))
 		}
-		return next.Offer(before, offered), manifest, nil
+		for n, envelope := range request.GetReports() {
+			if err := s.report(state, proposed, fmt.Sprintf("reports[%d]", n), request.GetDigests(), envelope); err != nil {
+				return nil, err
+			}
+		}
+		return proposed, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.made(ctx, request.GetDryRun(), "plugin added", "plugin", plugin.GetName(), "version", manifest.GetVersion(),
-		"waits", catalog.Same(plugin.GetWaiting(), offered), "generation", plugin.GetGeneration())
+		"waits", catalog.Same(plugin.GetWaiting(), offered), "reports", len(request.GetReports()), "generation", plugin.GetGeneration())
 	return &clusterv1.AddPluginResponse{Plugin: plugin}, nil
 }
 
@@ -57,7 +67,11 @@ func (s *Service) ListPlugins(ctx context.Context, _ *clusterv1.ListPluginsReque
 	if err != nil {
 		return nil, err
 	}
-	return &clusterv1.ListPluginsResponse{Plugins: state.Catalog()}, nil
+	response := &clusterv1.ListPluginsResponse{}
+	for _, plugin := range state.Catalog() {
+		response.Plugins = append(response.Plugins, reports.Answer(state, plugin))
+	}
+	return response, nil
 }
 
 // catalog makes records by what the nodes say of the versions that they run. What they say decides nothing about what may run: only to which of two
@@ -72,7 +86,10 @@ func (s *Service) catalog() catalog.Catalog {
 			return digest != "" && slices.Contains(slices.Collect(maps.Values(plugin.GetDigests())), digest)
 		}
 		failed := false
-		for _, status := range snapshot.Statuses {
+		for id, status := range snapshot.Statuses {
+			if !isMember(snapshot.State, id) {
+				continue // what it ran is nobody's to go back from
+			}
 			for _, instance := range status.GetInstances() {
 				if instance.GetPlugin() != plugin.GetName() {
 					continue
@@ -91,19 +108,29 @@ func works(state hostv1.InstanceState) bool {
 	return state == hostv1.InstanceState_INSTANCE_STATE_READY || state == hostv1.InstanceState_INSTANCE_STATE_DEGRADED
 }
 
+// proposal is another record for a plugin.
+type proposal struct {
+	// record is without its generation.
+	record *clusterv1.PluginRecord
+	// manifest is the one that it brings in, whether that then runs or waits; nil: none.
+	manifest *rolev1.Manifest
+	// reports are the signed reports that it brings in.
+	reports []store.Report
+}
+
 // changePlugin makes one management write that puts another record in the place of a plugin's, under the rules that every change of the catalog is
-// under. The record before is nil if there is none. decide returns the record, without its generation, and the manifest that it brings in, whether that then runs
-// or waits; nil: none. It returns the record as it then is.
+// under. The record before is nil if there is none. It returns the record as it then is.
 func (s *Service) changePlugin(
 	ctx context.Context, dryRun bool, name string,
-	decide func(state *store.State, before *clusterv1.PluginRecord) (after *clusterv1.PluginRecord, manifest *rolev1.Manifest, err error),
+	decide func(state *store.State, before *clusterv1.PluginRecord) (*proposal, error),
 ) (*clusterv1.PluginRecord, error) {
 	state, err := s.change(ctx, dryRun, func(state *store.State) (*store.Change, error) {
 		before := state.Plugins[name]
-		after, manifest, err := decide(state, before)
+		proposed, err := decide(state, before)
 		if err != nil {
 			return nil, err
 		}
+		after, manifest := proposed.record, proposed.manifest
 		if before != nil && proto.Equal(before, after) {
 			return nil, nil
 		}
@@ -116,12 +143,17 @@ func (s *Service) changePlugin(
 		if after, err = fitting(state, after); err != nil {
 			return nil, err
 		}
-		return &store.Change{Plugins: []*clusterv1.PluginRecord{after}}, mayTakePlace(state, after, manifest)
+		reports.Prune(after)
+		change := &store.Change{Plugins: []*clusterv1.PluginRecord{after}, Reports: proposed.reports}
+		if err := mayTakePlace(state, after, manifest); err != nil {
+			return nil, err
+		}
+		return change, proven(state, state.With(change))
 	})
 	if err != nil {
 		return nil, err
 	}
-	return state.Plugins[name], nil
+	return reports.Answer(state, state.Plugins[name]), nil
 }
 
 // mayOffer checks that the names and capabilities of a manifest are its plugin's to have.

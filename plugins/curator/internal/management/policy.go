@@ -36,18 +36,20 @@ func (s *Service) SetPolicy(ctx context.Context, request *clusterv1.SetPolicyReq
 				before.GetGeneration(), expected)
 		}
 		sources := rules.CUKSources(wanted.GetCukSources())
-		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) {
+		if before.GetIsolation() == wanted.GetIsolation() && slices.Equal(before.GetCukSources(), sources) && rules.ReportsRequired(before) == rules.ReportsRequired(wanted) {
 			return nil, nil
 		}
-		return &store.Change{Policy: &clusterv1.ClusterPolicy{
-			Isolation: wanted.GetIsolation(), CukSources: sources, Generation: before.GetGeneration() + 1,
-		}}, nil
+		change := &store.Change{Policy: &clusterv1.ClusterPolicy{
+			Isolation: wanted.GetIsolation(), CukSources: sources, Conformance: wanted.GetConformance(), Generation: before.GetGeneration() + 1,
+		}}
+		return change, proven(state, state.With(change))
 	})
 	if err != nil {
 		return nil, err
 	}
 	policy := state.Demands()
 	isolation := strings.ToLower(strings.TrimPrefix(policy.GetIsolation().String(), "ISOLATION_POLICY_"))
-	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "cuk_sources", cmp.Or(strings.Join(policy.GetCukSources(), ","), "all"), "generation", policy.GetGeneration())
+	s.made(ctx, request.GetDryRun(), "policy set", "isolation", isolation, "cuk_sources", cmp.Or(strings.Join(policy.GetCukSources(), ","), "all"),
+		"reports_required", rules.ReportsRequired(policy), "generation", policy.GetGeneration())
 	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
 }

@@ -20,8 +20,13 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 	if err := answer.Invalid(rules.PluginName("name", request.GetName())); err != nil {
 		return nil, err
 	}
+	// Which curators run is none of the records that decisions compare: it changes by itself all the time.
+	seen, err := s.config.Store.ReadCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
 	response := new(clusterv1.RemovePluginResponse)
-	_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
+	_, err = s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		plugin := state.Plugins[request.GetName()]
 		if plugin == nil {
 			return nil, noPlugin(state, request.GetName())
@@ -41,7 +46,10 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 			response.Nodes = append(response.Nodes, id)
 			users = append(users, fmt.Sprintf("node %s (%s)", id, strings.Join(taken, ", ")))
 		}
-		return change, mayRemove(state, plugin, change, users, request.GetRemoveRoles())
+		if err := mayRemove(state, plugin, change, users, request.GetRemoveRoles()); err != nil {
+			return nil, err
+		}
+		return change, curatorsStay(state, seen, plugin, change)
 	})
 	if err != nil {
 		return nil, err
@@ -67,6 +75,17 @@ func mayRemove(state *store.State, plugin *clusterv1.PluginRecord, change *store
 	}
 	if violations := rules.Introduced(state, next); len(violations) > 0 {
 		return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: %s", plugin.GetName(), joined(violations))
+	}
+	return nil
+}
+
+// curatorsStay returns why a plugin may not go with its roles: no curator would be left that is known to run, as for the roles of each node.
+func curatorsStay(state, seen *store.State, plugin *clusterv1.PluginRecord, change *store.Change) error {
+	next := state.With(change)
+	for _, node := range change.Nodes {
+		if reasons := lastRunning(state, next, seen, node.GetId()); len(reasons) > 0 {
+			return answer.Errorf(codes.FailedPrecondition, "plugin %q cannot be removed: %s", plugin.GetName(), strings.Join(reasons, "; "))
+		}
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func check(state *store.State, before, after *clusterv1.NodeRecord, field string
 	if len(reasons) > 0 {
 		return answer.Errorf(codes.FailedPrecondition, "%s", strings.Join(reasons, "; "))
 	}
-	return nil
+	return proven(state, next)
 }
 
 // ownConfiguration checks the configuration of a role that is a curator's as the curator itself will when it starts. Any other role that refuses its

@@ -36,6 +36,7 @@ type Store interface {
 	ReadNextKey(ctx context.Context) ([]byte, error)
 	ReadNode(ctx context.Context, id string) (*store.State, error)
 	ReadTickets(ctx context.Context) (*store.State, error)
+	ReadReport(ctx context.Context, plugin, digest string) ([]byte, error)
 	SweepTickets(ctx context.Context, revision int64, ids []string) error
 	ListIssued(ctx context.Context) ([]store.Issued, error)
 	ca.Keys

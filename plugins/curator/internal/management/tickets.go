@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -31,7 +33,7 @@ func (s *Service) CreateTicket(ctx context.Context, request *clusterv1.CreateTic
 	if err := answer.Invalid(ticketProblems(request)); err != nil {
 		return nil, err
 	}
-	curators := s.curators()
+	curators := s.curators(ctx)
 	if len(curators) == 0 {
 		return nil, answer.Errorf(codes.FailedPrecondition, "no node has reported yet where its curator is reached, and a ticket says so: try again in a moment (`reeve node list`)")
 	}
@@ -129,13 +131,18 @@ func pins(authorities [][]byte) (pins [][]byte, err error) {
 	return pins, nil
 }
 
-// curators is where the cluster's curators are reached, as far as this one knows.
-func (s *Service) curators() []string {
+// curatorsWithin is how long the first report of a node is waited for that says where its curator is: it comes as soon as the curator serves.
+const curatorsWithin = 2 * time.Second
+
+// curators are where the cluster's curators are reached; none if nobody has said so in time.
+func (s *Service) curators(ctx context.Context) []string {
 	if s.config.Snapshots == nil {
 		return nil
 	}
-	snapshot, ok := s.config.Snapshots.Get()
-	if !ok {
+	ctx, cancel := context.WithTimeout(ctx, curatorsWithin)
+	defer cancel()
+	snapshot, err := s.config.Snapshots.Wait(ctx, func(snapshot *cache.Snapshot) bool { return len(snapshot.Curators()) > 0 })
+	if err != nil {
 		return nil
 	}
 	return snapshot.Curators()
@@ -155,6 +162,9 @@ func (s *Service) ListTickets(ctx context.Context, _ *clusterv1.ListTicketsReque
 			response.Tickets = append(response.Tickets, tickets.Shown(kept))
 		}
 	}
+	for id, problem := range state.DamagedTickets() {
+		response.Tickets = append(response.Tickets, tickets.Damaged(id, problem))
+	}
 	slices.SortFunc(response.Tickets, func(a, b *clusterv1.Ticket) int {
 		return cmp.Or(b.GetCreated().AsTime().Compare(a.GetCreated().AsTime()), cmp.Compare(a.GetId(), b.GetId()))
 	})
@@ -170,42 +180,43 @@ func (s *Service) sweep(ctx context.Context, state *store.State) {
 
 // RevokeTicket implements clusterv1.ManagementServiceServer.
 func (s *Service) RevokeTicket(ctx context.Context, request *clusterv1.RevokeTicketRequest) (*clusterv1.RevokeTicketResponse, error) {
-	var revoked *curatorv1.Ticket
+	var revoked *clusterv1.Ticket
 	_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
-		var err error
-		if revoked, err = findTicket(state, request.GetTicketId()); err != nil {
+		id, err := findTicket(state, request.GetTicketId())
+		if err != nil {
 			return nil, err
 		}
-		return &store.Change{RevokedTickets: []string{revoked.GetId()}}, nil
+		if kept := state.Tickets[id]; kept != nil {
+			revoked = tickets.Shown(kept)
+		} else {
+			revoked = tickets.Damaged(id, state.DamagedTickets()[id])
+		}
+		return &store.Change{RevokedTickets: []string{id}}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.made(ctx, request.GetDryRun(), "ticket revoked", "ticket", revoked.GetId(), "used", revoked.GetUsed())
-	return &clusterv1.RevokeTicketResponse{Ticket: tickets.Shown(revoked)}, nil
+	return &clusterv1.RevokeTicketResponse{Ticket: revoked}, nil
 }
 
-// findTicket returns the ticket that a caller means by its ID or the beginning of it.
-func findTicket(state *store.State, beginning string) (*curatorv1.Ticket, error) {
-	if kept := state.Tickets[beginning]; kept != nil {
-		return kept, nil
+// findTicket returns the ID of the ticket that a caller means by it or its beginning. One whose record is damaged is found by it, too.
+func findTicket(state *store.State, beginning string) (string, error) {
+	ids := slices.Concat(slices.Collect(maps.Keys(state.Tickets)), slices.Collect(maps.Keys(state.DamagedTickets())))
+	if slices.Contains(ids, beginning) {
+		return beginning, nil
 	}
 	if len(beginning) < minTicketBeginning {
-		return nil, answer.Errorf(codes.InvalidArgument, "%s is too short to name a ticket: give at least %d characters of its ID (`reeve ticket list`)",
+		return "", answer.Errorf(codes.InvalidArgument, "%s is too short to name a ticket: give at least %d characters of its ID (`reeve ticket list`)",
 			quote(beginning), minTicketBeginning)
 	}
-	var matches []*curatorv1.Ticket
-	for id, kept := range state.Tickets {
-		if strings.HasPrefix(id, beginning) {
-			matches = append(matches, kept)
-		}
-	}
+	matches := slices.DeleteFunc(ids, func(id string) bool { return !strings.HasPrefix(id, beginning) })
 	switch len(matches) {
 	case 1:
 		return matches[0], nil
 	case 0:
-		return nil, answer.Errorf(codes.NotFound, "there is no ticket %s: it may have been revoked already (`reeve ticket list`)", quote(beginning))
+		return "", answer.Errorf(codes.NotFound, "there is no ticket %s: it may have been revoked already (`reeve ticket list`)", quote(beginning))
 	default:
-		return nil, answer.Errorf(codes.InvalidArgument, "%s is the beginning of %d tickets: give more of its ID (`reeve ticket list`)", quote(beginning), len(matches))
+		return "", answer.Errorf(codes.InvalidArgument, "%s is the beginning of %d tickets: give more of its ID (`reeve ticket list`)", quote(beginning), len(matches))
 	}
 }

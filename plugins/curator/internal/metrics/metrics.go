@@ -29,7 +29,23 @@ type Metrics struct {
 	failed     prometheus.Counter
 	sessions   *prometheus.CounterVec
 	caEnds     prometheus.Gauge
+	svidEnds   prometheus.Gauge
+	open       *prometheus.GaugeVec
 }
+
+// Kind is whose a connection is, as far as that is known.
+type Kind string
+
+// The kinds. Stranger is who was not let in, or not yet: also a role, whose SVID opens nothing here.
+const (
+	Stranger Kind = "stranger"
+	Node     Kind = "node"
+	Operator Kind = "operator"
+	Newcomer Kind = "newcomer"
+)
+
+// Kinds is all of them.
+var Kinds = []Kind{Stranger, Node, Operator, Newcomer}
 
 // New returns Metrics that have counted nothing.
 func New() *Metrics {
@@ -61,8 +77,17 @@ func New() *Metrics {
 		caEnds: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "curator_ca_not_after_seconds", Help: "When the certificate of the cluster CA ends, in seconds of the Unix epoch.",
 		}),
+		svidEnds: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "curator_svid_not_after_seconds", Help: "When the certificate that this curator serves with ends, in seconds of the Unix epoch.",
+		}),
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "curator_connections", Help: "Connections to the cluster API that are open, by the kind of the caller: node, operator (the owner and viewers among them), newcomer, or stranger.",
+		}, []string{"caller"}),
 	}
-	m.registry.MustRegister(m.calls, m.seconds, m.streams, m.entries, m.suppressed, m.failed, m.sessions, m.caEnds)
+	m.registry.MustRegister(m.calls, m.seconds, m.streams, m.entries, m.suppressed, m.failed, m.sessions, m.caEnds, m.svidEnds, m.open)
+	for _, kind := range Kinds {
+		m.open.WithLabelValues(string(kind))
+	}
 	for _, shelf := range store.AuditShelves {
 		m.entries.WithLabelValues(string(shelf))
 	}
@@ -119,6 +144,18 @@ func (m *Metrics) AuditFailed() { m.failed.Inc() }
 // LoggedIn counts a session certificate.
 func (m *Metrics) LoggedIn(role clusterv1.OperatorRole) {
 	m.sessions.WithLabelValues(strings.ToLower(strings.TrimPrefix(role.String(), "OPERATOR_ROLE_"))).Inc()
+}
+
+// Connections counts connections of a kind that were opened; fewer than none: that are not open any more, or of another kind now.
+func (m *Metrics) Connections(kind Kind, opened int) {
+	m.open.WithLabelValues(string(kind)).Add(float64(opened))
+}
+
+// SVID takes note of the certificate with which this curator serves, DER.
+func (m *Metrics) SVID(certificate []byte) {
+	if leaf, err := x509.ParseCertificate(certificate); err == nil {
+		m.svidEnds.Set(float64(leaf.NotAfter.Unix()))
+	}
 }
 
 // CA takes note of the certificates of the cluster CA, DER, the signing one first.

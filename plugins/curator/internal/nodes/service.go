@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +16,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -62,92 +62,33 @@ func NewService(config Config) *Service {
 	return &Service{config: config}
 }
 
-// Watch implements clusterv1.NodeServiceServer.
-func (s *Service) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
-	ctx := stream.Context()
-	id, err := callingNode(ctx)
-	if err != nil {
-		return err
-	}
-	// The cache may be behind the store. A node that comes from another curator must not be sent back to roles that it had before.
-	stored, err := s.config.Store.ReadNode(ctx, id)
-	if err != nil {
-		return err
-	}
-	if stored.Nodes[id] == nil {
-		return gone(id)
-	}
-	known := func(snapshot *cache.Snapshot) bool {
-		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= stored.Nodes[id].GetGeneration()
-	}
-	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
-		return err
-	}
-	var sent *clusterv1.WatchResponse
-	for watcher := s.config.Snapshots.Watch(); ; {
-		snapshot, err := watcher.Next(ctx)
-		if err != nil {
-			return err
-		}
-		response, err := view(snapshot, id)
-		if err != nil {
-			return err
-		}
-		if sent != nil {
-			revision := response.Revision
-			response.Revision = sent.Revision
-			if proto.Equal(response, sent) {
-				continue
-			}
-			response.Revision = revision
-		}
-		if err := stream.Send(response); err != nil {
-			return err
-		}
-		sent = response
-	}
-}
-
-// view is what a node sees of a snapshot.
-func view(snapshot *cache.Snapshot, id string) (*clusterv1.WatchResponse, error) {
-	node := snapshot.Nodes[id]
-	if node == nil || snapshot.Cluster == nil {
-		return nil, gone(id)
-	}
-	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-		return nil, answer.Removed(node)
-	}
-	response := &clusterv1.WatchResponse{
-		Revision:       uint64(snapshot.Revision),
-		Node:           node,
-		Directory:      snapshot.Directory,
-		CaCertificates: snapshot.CA,
-		OwnerPublicKey: snapshot.Cluster.GetOwnerPublicKey(),
-		Operators:      snapshot.OperatorList(),
-		Policy:         snapshot.Demands(),
-	}
-	response.Plugins = Plugins(snapshot.State, node)
-	return response, nil
-}
-
 // Plugins is the catalog entries of a node's roles as the node is given them, sorted by name. Only plugins that run: what waits offers no role yet.
 func Plugins(state *store.State, node *clusterv1.NodeRecord) (given []*clusterv1.PluginRecord) {
 	var plugins []*clusterv1.PluginRecord
 	for _, assignment := range node.GetRoles() {
 		if _, plugin := state.Role(assignment.GetRole()); plugin != nil && !slices.Contains(plugins, plugin) {
 			plugins = append(plugins, plugin)
-			given = append(given, forNodes(plugin))
+			given = append(given, forNodes(state, plugin))
 		}
 	}
 	slices.SortFunc(given, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
 	return given
 }
 
-// forNodes is what nodes are given of a plugin: all that they may run, and nothing that was not approved.
-func forNodes(plugin *clusterv1.PluginRecord) *clusterv1.PluginRecord {
+// forNodes is what nodes are given of a plugin: all that they may run, and nothing that was not approved, or that they may not go back to since it has no report of the
+// conformance suite where one is demanded.
+func forNodes(state *store.State, plugin *clusterv1.PluginRecord) *clusterv1.PluginRecord {
+	previous := plugin.GetPrevious()
+	if rules.ReportsRequired(state.Demands()) {
+		for _, digest := range previous.GetDigests() {
+			if !rules.Proves(plugin, digest) {
+				previous = nil
+			}
+		}
+	}
 	return &clusterv1.PluginRecord{
 		Name: plugin.GetName(), Version: plugin.GetVersion(), Digests: plugin.GetDigests(), Manifest: plugin.GetManifest(), Grants: plugin.GetGrants(),
-		Generation: plugin.GetGeneration(), Added: plugin.GetAdded(), Previous: plugin.GetPrevious(), Genesis: plugin.GetGenesis(),
+		Generation: plugin.GetGeneration(), Added: plugin.GetAdded(), Previous: previous, Genesis: plugin.GetGenesis(),
 	}
 }
 

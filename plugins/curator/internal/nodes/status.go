@@ -93,6 +93,9 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 		if _, known := clusterv1.Tier_name[int32(instance.GetTier())]; !known {
 			add(at+".tier", "%d is not a tier of a sandbox", instance.GetTier())
 		}
+		if !limits.StopGraceOK(instance.GetStopGrace()) {
+			add(at+".stop_grace", "%s is not %s to %s", instance.GetStopGrace().AsDuration(), limits.MinStopGrace, limits.MaxStopGrace)
+		}
 		bounded(at+".rolled_back.version", instance.GetRolledBack().GetVersion())
 		bounded(at+".rolled_back.digest", instance.GetRolledBack().GetDigest())
 		bounded(at+".rolled_back.reason", instance.GetRolledBack().GetReason())

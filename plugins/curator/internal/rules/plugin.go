@@ -125,6 +125,9 @@ func Plugin(field string, plugin *clusterv1.PluginRecord) (problems Problems) {
 	if plugin.GetWaiting() != nil || plugin.GetPrevious() != nil {
 		problems.add(field, "it has a version that waits or that ran before: a cluster is made with one version of each plugin")
 	}
+	if len(plugin.GetReports()) > 0 {
+		problems.add(field+".reports", "what is reported of it is for the cluster to find out, from signed reports")
+	}
 	if size := proto.Size(plugin); size > MaxPlugin {
 		problems.add(field, "the record has %d bytes, at most %d fit", size, MaxPlugin)
 	}
@@ -150,6 +153,14 @@ func Digests(field string, digests map[string]string) (problems Problems) {
 		if !digestPattern.MatchString(digests[platform]) {
 			problems.add(field, "%s, for %s, is not a digest: \"sha256:\" and 64 hex digits", quote(digests[platform]), quote(platform))
 		}
+	}
+	return problems
+}
+
+// Digest checks the digest of an executable.
+func Digest(field, digest string) (problems Problems) {
+	if !digestPattern.MatchString(digest) {
+		problems.add(field, "%s is not a digest: \"sha256:\" and 64 hex digits", quote(digest))
 	}
 	return problems
 }

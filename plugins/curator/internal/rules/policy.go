@@ -23,6 +23,11 @@ func Policy(field string, policy *clusterv1.ClusterPolicy) (problems Problems) {
 	default:
 		problems.add(field+".isolation", "the isolation of roles is best effort or required")
 	}
+	switch policy.GetConformance() {
+	case clusterv1.ConformancePolicy_CONFORMANCE_POLICY_UNSPECIFIED, clusterv1.ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL, clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED:
+	default:
+		problems.add(field+".conformance", "reports of the conformance suite are optional or required")
+	}
 	// Nobody can mean more than there are, and the answer to what is too long is to be short.
 	if named := len(policy.GetCukSources()); named > len(cukSources) {
 		problems.add(field+".cuk_sources", "it names %d sources, and there are %d: %s", named, len(cukSources), strings.Join(cukSources, ", "))

@@ -62,6 +62,12 @@ func TestDryRun(t *testing.T) {
 	}
 	_, err = owner.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: "lamp", Grants: &clusterv1.RoleGrants{Role: "lamp"}, DryRun: true})
 	wantCode(t, err, codes.FailedPrecondition)
+	reported, err := owner.AddPluginReport(ctx, &clusterv1.AddPluginReportRequest{
+		Plugin: "lamp", Digest: digestOf("a")["linux/amd64"], Report: signReport(t, c.owner, reportOn("a", "1.0.0")), DryRun: true,
+	})
+	if err != nil || len(reported.GetPlugin().GetReports()) != 1 || reported.GetPlugin().GetGeneration() != 2 {
+		t.Errorf("AddPluginReport: %v, %v", reported, err)
+	}
 	removed, err := owner.RemovePlugin(ctx, &clusterv1.RemovePluginRequest{Name: "extras", Wipe: true, DryRun: true})
 	if err != nil || !proto.Equal(removed.GetPlugin(), before.Plugins["extras"]) {
 		t.Errorf("RemovePlugin: %v, %v", removed, err)
@@ -109,7 +115,7 @@ func TestDryRun(t *testing.T) {
 		!proto.Equal(after.Plugins["extras"], before.Plugins["extras"]) || !proto.Equal(after.Plugins["lamp"], waits) || after.Policy != nil || len(after.Wiped) != 0 || len(after.CA) != 1 {
 		t.Errorf("something was changed: epoch %d, then %d", before.Epoch, after.Epoch)
 	}
-	for _, entry := range c.log(22) {
+	for _, entry := range c.log(23) {
 		if entry.GetParameters()["dry_run"] != "true" {
 			t.Errorf("%s does not say that it was a dry run", told(entry))
 		}
@@ -122,7 +128,7 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	slices.Sort(could)
-	if got := strings.Join(could, " "); got != "AcceptNode AddOperator AddPlugin AddRole ApproveNode ApprovePlugin CreateTicket "+
+	if got := strings.Join(could, " "); got != "AcceptNode AddOperator AddPlugin AddPluginReport AddRole ApproveNode ApprovePlugin CreateTicket "+
 		"DecommissionNode DeleteNode DrainNode RemovePlugin RemoveRole RevokeOperator RevokeTicket RotateCA SetGrants SetLabels SetPolicy SetRoles" {
 		t.Errorf("dry runs of %s", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	// be ending. The time doubles up to tryEvery.
 	tryFirst = 100 * time.Millisecond
 	tryEvery = time.Second
+	// addressWithin is how long is waited for the address of the node, which its core knows as a rule, before it is served without anybody being told where.
+	addressWithin = 5 * time.Second
 )
 
 // entrance is where the cluster API is served: at the configured address, or, until that can be had, on loopback. The host and the health are told.
@@ -30,13 +33,24 @@ type entrance struct {
 	snapshots *event.Value[*cache.Snapshot]
 	condition *condition
 	door      door
+
+	mu sync.Mutex
+	// listening is where is served, and reason why that is not the configured address; empty: it is.
+	listening net.Addr
+	reason    string
+	told      string
 }
 
 // open returns the listener to serve. If it is not the configured one, then unusable says why, and late is to run.
 func (e *entrance) open(ctx context.Context) (listener net.Listener, unusable, err error) {
 	listener, unusable = listen(ctx, e.config)
+	if unusable == nil && e.config.Configuration.Follows() {
+		bounded, cancel := context.WithTimeout(ctx, addressWithin)
+		_, _ = e.config.Host.Network().Wait(bounded, func(addresses []string) bool { return len(addresses) > 0 })
+		cancel()
+	}
 	if unusable == nil {
-		e.enter(listener, e.config.Configuration.Endpoint(listener.Addr()), "")
+		e.enter(listener, "")
 		return listener, nil, nil
 	}
 	if ctx.Err() != nil {
@@ -47,7 +61,7 @@ func (e *entrance) open(ctx context.Context) (listener net.Listener, unusable, e
 		return nil, nil, fmt.Errorf("%w; nor can it be served on loopback: %w", unusable, err)
 	}
 	e.config.Log.Warn("the cluster API is served on loopback only, until its address can be listened on", "error", unusable)
-	e.enter(listener, listener.Addr().String(), e.reason(unusable))
+	e.enter(listener, e.instead(unusable))
 	return listener, unusable, nil
 }
 
@@ -69,14 +83,14 @@ func (e *entrance) late(ctx context.Context, serving chan<- net.Listener) {
 			return
 		}
 		if err != nil {
-			e.condition.set(ofAddress, e.reason(err))
+			e.condition.set(ofAddress, e.instead(err))
 			wait = min(2*wait, tryEvery)
 			timer.Reset(wait)
 			continue
 		}
 		select {
 		case serving <- listener:
-			e.enter(listener, e.config.Configuration.Endpoint(listener.Addr()), "")
+			e.enter(listener, "")
 		case <-ctx.Done():
 			_ = listener.Close()
 		}
@@ -84,16 +98,63 @@ func (e *entrance) late(ctx context.Context, serving chan<- net.Listener) {
 	}
 }
 
-// enter tells of a listener that is served.
-func (e *entrance) enter(listener net.Listener, endpoint, reason string) {
-	e.config.Log.Info("serving the cluster API", "cluster", e.clusterID, "listen", listener.Addr().String(), "endpoint", endpoint)
+// enter tells of a listener that is served. reason says why that is not at the configured address; empty: it is.
+func (e *entrance) enter(listener net.Listener, reason string) {
 	e.config.Health.serving(e.door, e.snapshots)
-	e.config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.listening, e.reason, e.told = listener.Addr(), reason, ""
+	e.tell()
+}
+
+// follow tells of another address whenever the node has another one, until ctx is done.
+func (e *entrance) follow(ctx context.Context) {
+	addresses := e.config.Host.Network().Watch()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-addresses.Changed():
+		}
+		_, _ = addresses.Latest() // tell reads the present ones
+		e.mu.Lock()
+		e.tell()
+		e.mu.Unlock()
+	}
+}
+
+// tell tells others where the cluster API is served, if that is not what they were told. The lock is held.
+func (e *entrance) tell() {
+	endpoint, reason := e.listening.String(), e.reason
+	if reason == "" {
+		endpoint = e.config.Configuration.Endpoint(e.listening, e.node())
+	}
+	if endpoint == "" {
+		// The last one that was told is better than none.
+		if e.told == "" {
+			e.condition.set(ofAddress, "this node knows no address of its own yet, which others could be told: set \"advertise\" in the configuration of role "+e.config.Role)
+		}
+		return
+	}
+	if endpoint != e.told {
+		e.told = endpoint
+		e.config.Log.Info("serving the cluster API", "cluster", e.clusterID, "listen", e.listening.String(), "endpoint", endpoint)
+		e.config.Host.SetEndpoint(rules.CapabilityCluster, endpoint)
+	}
 	e.condition.set(ofAddress, reason)
 }
 
-// reason says what is served instead, and which command sets another address. It is one that a host takes whole, also with long names.
-func (e *entrance) reason(unusable error) string {
+// node is the node's addresses, where others are told one of them.
+func (e *entrance) node() []string {
+	if !e.config.Configuration.Follows() {
+		return nil
+	}
+	addresses, _ := e.config.Host.Network().Get()
+	return addresses
+}
+
+// instead says what is served instead, and which command sets another address. It is one that a host takes whole, also with long names.
+func (e *entrance) instead(unusable error) string {
 	return fmt.Sprintf("%v: `reeve node role add %s %s --config …`; until then it is served on loopback only", unusable, e.config.NodeID, e.config.Role)
 }
 

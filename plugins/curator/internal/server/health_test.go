@@ -143,6 +143,12 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v (%t), want %v", name, got, ok, want)
 		}
 	}
+	if got := values[`curator_connections{caller="operator"}`]; got < 1 {
+		t.Errorf("%v connections of people are open", got)
+	}
+	if got := values["curator_svid_not_after_seconds"]; got < float64(time.Now().Unix()) {
+		t.Errorf("the certificate that it serves with ended at %v", got)
+	}
 	if got := values["curator_audit_suppressed_total"]; got < 1 {
 		t.Errorf("%v calls were left out", got)
 	}

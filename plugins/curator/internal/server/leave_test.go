@@ -1,17 +1,21 @@
 package server_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 const (
@@ -167,7 +171,7 @@ func TestDelete(t *testing.T) {
 		c.setState(id, state)
 		response, err := remove(id, false, false)
 		if record := response.GetNode(); err != nil || record.GetState() != stateDecommissioned || !record.GetRemoval().GetDeleted() || len(record.GetRoles()) != 0 ||
-			strings.Join(record.GetWipedRoles(), " ") != "hostsfile" || len(response.GetBypassed()) != 0 {
+			len(response.GetBypassed()) != 0 {
 			t.Errorf("%s: %v, %v", state, response, err)
 		}
 	}
@@ -218,6 +222,38 @@ func TestDelete(t *testing.T) {
 	if entry.GetRpc() != "DeleteNode" && entry.GetRpc() != "ListAudit" {
 		t.Errorf("%v", entry)
 	}
+}
+
+// What is kept for ever of a node that was removed is by what it is refused, and who decided that, not what the machine has said of itself or others of it.
+func TestTombstone(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	m := c.machine()
+	m.register(c.ticket(&clusterv1.CreateTicketRequest{Roles: []string{"hostsfile"}, Labels: map[string]string{"rack": "7"}, AutoApprove: true}), "hostsfile")
+	if _, err := m.commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.as(m.start).ReportStatus(t.Context(), &clusterv1.ReportStatusRequest{Status: &clusterv1.NodeStatus{Addresses: []string{"192.0.2.7"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if before := c.nodeOf(m.id); before.GetRecord().GetRegistration() == nil || len(before.GetRecord().GetLabels()) == 0 || before.GetStatus() == nil {
+		t.Fatalf("nothing is there that could be kept: %v", before)
+	}
+	if _, err := c.asOwner().DeleteNode(t.Context(), &clusterv1.DeleteNodeRequest{NodeId: m.id, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	tomb := c.nodeOf(m.id)
+	want := &clusterv1.NodeRecord{
+		Id: m.id, PublicKey: public(m.key), JoinPublicKey: public(m.join), State: stateDecommissioned, Generation: tomb.GetRecord().GetGeneration(),
+		Created: tomb.GetRecord().GetCreated(), Since: tomb.GetRecord().GetSince(), Removal: tomb.GetRecord().GetRemoval(),
+	}
+	if !proto.Equal(tomb.GetRecord(), want) || tomb.GetStatus() != nil || want.GetRemoval().GetBy() != "owner" || want.GetCreated() == nil || want.GetSince() == nil {
+		t.Errorf("%v, want %v", tomb, want)
+	}
+	_, err := m.as(m.start).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{})
+	wantRemoved(t, err, m.id, "deleted by owner")
+	_, err = m.joins(m.join, m.start)
+	wantRemoved(t, err, m.id, "deleted by owner")
 }
 
 // Whoever was deleted is none that answers, although the store has not told so yet: of three, only one can be done without from one moment to the next.
@@ -303,4 +339,28 @@ func TestTheLastRunningCuratorStays(t *testing.T) {
 	}
 	_, err := c.removeRole(second, "api")
 	wantCode(t, err, codes.FailedPrecondition, "the last of the cluster")
+}
+
+// A plugin whose curator is the last one that runs stays: that another plugin's role, which provides the same, is assigned to a node is not enough.
+func TestThePluginOfTheLastRunningCuratorStays(t *testing.T) {
+	c := newCluster(t)
+	c.update(func(*store.State) *store.Change { // as of a cluster that was made with two
+		manifest := plugin("other", &rolev1.RoleManifest{Name: "other", ConsensusUser: "other", Provides: []string{"reeve.cluster.v1"}})
+		return &store.Change{Plugins: []*clusterv1.PluginRecord{{Name: "other", Version: "1.0.0", Digests: digestOf("a"), Manifest: manifest}}}
+	})
+	second := c.nodeWith("store", "other")
+	c.tell(c.id, second)
+	remove := func() error {
+		_, err := c.asOwner().RemovePlugin(t.Context(), &clusterv1.RemovePluginRequest{Name: "curator", RemoveRoles: true, DryRun: true})
+		return err
+	}
+	wantCode(t, remove(), codes.FailedPrecondition, `"curator"`, "none would be left that is known to run", second)
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	status := &clusterv1.NodeStatus{NodeId: second, Instances: []*clusterv1.InstanceStatus{{Role: "other", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
+	if err := errors.Join(records.PutStatus(t.Context(), status), records.Beat(t.Context(), second, time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); err != nil {
+		t.Errorf("while another one runs: %v", err)
+	}
 }

@@ -115,6 +115,7 @@ func TestWatch(t *testing.T) {
 	reported := w.await("the report", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()[0].GetRoles()) == 2 })
 	want := &hostv1.DirectoryNode{
 		NodeId: c.id, Addresses: status.GetAddresses(), Labels: map[string]string{"rack": "1"},
+		Assigned: &hostv1.AssignedRoles{Roles: []string{"api", "hostsfile", "store"}},
 		Roles: []*hostv1.DirectoryRole{
 			{Role: "api", State: hostv1.InstanceState_INSTANCE_STATE_READY, Values: map[string]string{"a": "b"}, Endpoints: status.GetInstances()[1].GetEndpoints()},
 			{Role: "store", State: hostv1.InstanceState_INSTANCE_STATE_STARTING},
@@ -140,9 +141,49 @@ func TestWatch(t *testing.T) {
 	w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()) == 1 })
 }
 
+// Who asks for differences is sent the directory once, and then what has changed of it; what has not is not sent again.
+func TestWatchOfDifferences(t *testing.T) {
+	c := newCluster(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := c.asNode().Watch(ctx, &clusterv1.WatchRequest{Differences: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watched{t: t, stream: stream}
+	first := w.await("the present state", func(*clusterv1.WatchResponse) bool { return true })
+	if len(first.GetDirectory().GetNodes()) != 1 || first.GetDifference() != nil || first.GetNode().GetId() != c.id || len(first.GetPlugins()) != 2 {
+		t.Errorf("the first message: %v", first)
+	}
+	second := c.secondNode()
+	id := identity.NodeID(public(second))
+	come := w.await("the other node", func(r *clusterv1.WatchResponse) bool { return r.GetDifference() != nil })
+	difference := come.GetDifference()
+	if come.GetDirectory() != nil || difference.GetFrom() != first.GetDirectory().GetRevision() || len(difference.GetNodes()) != 1 ||
+		difference.GetNodes()[0].GetNodeId() != id || len(difference.GetGone()) != 0 {
+		t.Errorf("the other node: %v", come)
+	}
+	if _, err := c.asOwner().AddOperator(t.Context(), &clusterv1.AddOperatorRequest{
+		Name: "alice", Role: clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER, PublicKey: public(newKey(t)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	operator := w.await("the operator", func(r *clusterv1.WatchResponse) bool { return len(r.GetOperators()) == 1 })
+	if operator.GetDirectory() != nil || operator.GetDifference() != nil {
+		t.Errorf("an operator has changed the directory: %v", operator)
+	}
+	c.setState(id, clusterv1.NodeState_NODE_STATE_DECOMMISSIONED)
+	gone := w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return r.GetDifference() != nil }).GetDifference()
+	if gone.GetFrom() != difference.GetRevision() || len(gone.GetNodes()) != 0 || len(gone.GetGone()) != 1 || gone.GetGone()[0] != id {
+		t.Errorf("the other node's end: %v", gone)
+	}
+}
+
 // A node is healthy as long as its heartbeats come, whichever curator they come to.
 func TestHeartbeat(t *testing.T) {
 	c := newCluster(t)
+	other := start(t, etcd, c.prefix, nil).ready()
+	throughOther := clusterv1.NewNodeServiceClient(c.dial(other, c.svid))
 	healthy := func(r *clusterv1.WatchResponse) bool { return r.GetDirectory().GetNodes()[0].GetHealthy() }
 	sick := func(r *clusterv1.WatchResponse) bool { return !healthy(r) }
 	w := watch(t, c.asNode())
@@ -156,8 +197,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 	w.await("health", healthy)
 	lease := c.heartbeat(c.id)
-	other := start(t, etcd, c.prefix, nil).ready()
-	if _, err := clusterv1.NewNodeServiceClient(c.dial(other, c.svid)).Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
+	if _, err := throughOther.Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if again := c.heartbeat(c.id); again != lease {

@@ -9,6 +9,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 const (
@@ -20,26 +26,61 @@ const (
 	// keeps one who proves nothing from filling the memory: he has 64 times 2 MiB of it, and not as much for each of the streams of each connection.
 	strangersPerPeer = 64
 	strangerBytes    = maxRequest + 128<<10
+	// mostStrangers is how many there may be from all addresses together, of which somebody may have many: they cost memory and descriptors before anything is known of them.
+	mostStrangers = 2048
 	// strangerFor is how long such a connection may last: longer than a call waits for the store before it is known who calls.
 	strangerFor = 30 * time.Second
+	// lastWord is how long the connections of a node that was removed stay: long enough for the answer that tells it so.
+	lastWord = time.Second
 )
 
 // peers counts the connections of a server, by address.
 type peers struct {
 	mu        sync.Mutex
-	open      map[string]int           // connections by host
-	strangers map[string]int           // those of them on which nobody was let in yet
-	by        map[ends]*peerConnection // strangers
-	failing   time.Time                // since when connections cannot be accepted; zero: they can
-	failed    time.Time                // when that was last seen
+	open      map[string]int                          // connections by host
+	strangers map[string]int                          // those of them on which nobody was let in yet
+	by        map[ends]*peerConnection                // strangers
+	nodes     map[string]map[*peerConnection]struct{} // connections on which a node was let in, by its ID
+	state     *store.State                            // the newest that was seen; nil: none was
+	failing   time.Time                               // since when connections cannot be accepted; zero: they can
+	failed    time.Time                               // when that was last seen
 	failure   error
+
+	counts func(kind metrics.Kind, opened int) // is told of connections by the kind of the caller; nil: nobody is
 }
 
 // ends are both ends of a connection: from one port, a peer may have a connection to each of several listeners.
 type ends struct{ local, remote string }
 
 func newPeers() *peers {
-	return &peers{open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection)}
+	return &peers{
+		open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection), nodes: make(map[string]map[*peerConnection]struct{}),
+	}
+}
+
+// follow closes the connections of nodes that are removed, until ctx is done. Their calls are refused by then (internal/auth), and nothing is left to be said on them.
+func (p *peers) follow(ctx context.Context, snapshots *event.Value[*cache.Snapshot]) {
+	for watcher := snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.state = snapshot.State
+		for id, connections := range p.nodes {
+			if !removed(p.state, id) {
+				continue
+			}
+			for connection := range connections {
+				connection.leaveSoon()
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+func removed(state *store.State, node string) bool {
+	return state != nil && state.Nodes[node].GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED
 }
 
 // over returns a listener that closes connections of an address beyond so many: of strangers the oldest ones, and all of them after a while.
@@ -118,38 +159,72 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	if p.open[host] >= connectionsPerPeer {
 		return nil
 	}
-	if p.strangers[host] >= strangersPerPeer {
-		// The oldest one, and not the newcomer: who may come in is let in within moments, and must not be kept out by those who hold what they have.
+	// The oldest one goes, and not the newcomer: who may come in is let in within moments, and must not be kept out by those who hold what they have.
+	switch {
+	case p.strangers[host] >= strangersPerPeer:
 		ended = p.oldest(host)
+	case len(p.by) >= mostStrangers:
+		ended = p.oldest("")
+	}
+	if ended != nil {
 		p.know(ended)
 	}
 	p.open[host]++
 	p.strangers[host]++
 	p.by[between] = connection
+	p.count(connection, metrics.Stranger)
 	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
 	return connection
 }
 
-// oldest returns the stranger of a host that has been there for the longest time. The caller holds the lock.
+// oldest returns the stranger of a host, or of all if it is empty, that has been there for the longest time. The caller holds the lock.
 func (p *peers) oldest(host string) (oldest *peerConnection) {
 	for _, connection := range p.by {
-		if connection.host == host && (oldest == nil || connection.since.Before(oldest.since)) {
+		if (host == "" || connection.host == host) && (oldest == nil || connection.since.Before(oldest.since)) {
 			oldest = connection
 		}
 	}
 	return oldest
 }
 
-// letIn takes note of that the caller of a call was let in: its connection is no stranger's any more.
-func (p *peers) letIn(ctx context.Context) {
+// letIn takes note of that the caller of a call was let in: its connection is no stranger's any more. node is the node that it is; empty: it is none. Whoever calls next on
+// that connection is the same, by the certificate of its handshake.
+func (p *peers) letIn(ctx context.Context, node string) {
+	kind := metrics.Node
+	if node == "" {
+		kind = metrics.Operator
+	}
+	p.letInAs(ctx, kind, node)
+}
+
+// letInNewcomer does so for a machine that comes. node is the node that it is to be.
+func (p *peers) letInNewcomer(ctx context.Context, node string) {
+	p.letInAs(ctx, metrics.Newcomer, node)
+}
+
+func (p *peers) letInAs(ctx context.Context, kind metrics.Kind, node string) {
 	from, ok := peer.FromContext(ctx)
 	if !ok || from.Addr == nil || from.LocalAddr == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if connection := p.by[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]; connection != nil {
-		p.know(connection)
+	connection := p.by[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]
+	if connection == nil {
+		return
+	}
+	p.know(connection)
+	p.count(connection, kind)
+	if node == "" {
+		return
+	}
+	connection.node = node
+	if p.nodes[node] == nil {
+		p.nodes[node] = make(map[*peerConnection]struct{})
+	}
+	p.nodes[node][connection] = struct{}{}
+	if removed(p.state, node) {
+		connection.leaveSoon() // since it was let in
 	}
 }
 
@@ -168,7 +243,27 @@ func (p *peers) leave(connection *peerConnection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.know(connection)
+	p.count(connection, "")
 	less(p.open, connection.host)
+	connection.hurry.Stop()
+	if of := p.nodes[connection.node]; of != nil {
+		if delete(of, connection); len(of) == 0 {
+			delete(p.nodes, connection.node)
+		}
+	}
+}
+
+// count has a connection be of another kind; empty: of none any more. The curator's own, by which it looks whether it answers, is nobody's. The caller holds the lock.
+func (p *peers) count(connection *peerConnection, kind metrics.Kind) {
+	if _, own := connection.RemoteAddr().(insideAddress); own || p.counts == nil {
+		return
+	}
+	if connection.kind != "" {
+		p.counts(connection.kind, -1)
+	}
+	if connection.kind = kind; kind != "" {
+		p.counts(kind, 1)
+	}
 }
 
 func less(counted map[string]int, host string) {
@@ -200,6 +295,19 @@ type peerConnection struct {
 	// Guarded by the lock of peers: whether somebody was let in on it, and how many bytes may be read until then.
 	known bool
 	left  int
+	// node is whose it is, if it is a node's; leaving says that it is closed soon. Both are guarded too.
+	node    string
+	leaving bool
+	// kind is what it is counted as; empty: it is not. It is guarded too.
+	kind metrics.Kind
+}
+
+// leaveSoon has the connection closed when the last word was said on it. The caller holds the lock.
+func (c *peerConnection) leaveSoon() {
+	if !c.leaving {
+		c.leaving = true
+		c.hurry = time.AfterFunc(lastWord, func() { _ = c.Close() })
+	}
 }
 
 var errStranger = errors.New("it has sent more than anybody needs to before being let in")

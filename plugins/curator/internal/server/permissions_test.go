@@ -214,6 +214,7 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.AddRole": write, "ManagementService.RemoveRole": write, "ManagementService.SetRoles": write,
 		"ManagementService.AddPlugin": "OWNER audited", "ManagementService.AddOperator": "OWNER audited", "ManagementService.RevokeOperator": "OWNER audited",
 		"ManagementService.ApprovePlugin": "OWNER audited", "ManagementService.SetGrants": "OWNER audited", "ManagementService.RemovePlugin": "OWNER audited",
+		"ManagementService.AddPluginReport": "OWNER audited", "ManagementService.GetPluginReport": read,
 		"ManagementService.GetPolicy": read, "ManagementService.SetPolicy": "OWNER audited",
 		"ManagementService.Login":   "OWNER OPERATOR VIEWER by-key audited",
 		"NodeService.IssueRoleSVID": "NODE", "ManagementService.ListCertificates": read, "ManagementService.RotateCA": "OWNER audited",

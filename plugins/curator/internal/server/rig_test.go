@@ -46,11 +46,13 @@ const heartbeatTTL = time.Hour
 type host struct {
 	state    event.Value[string] // "ready", or "degraded: …"
 	endpoint event.Value[string]
+	network  event.Value[[]string]
 }
 
 func (h *host) Ready()                           { h.state.Set("ready") }
 func (h *host) Degraded(reason string)           { h.state.Set("degraded: " + reason) }
 func (h *host) SetEndpoint(name, address string) { h.endpoint.Set(name + "=" + address) }
+func (h *host) Network() *event.Value[[]string]  { return &h.network }
 
 // curator is a running instance.
 type curator struct {
@@ -67,7 +69,7 @@ type curator struct {
 func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server.Config)) *curator {
 	t.Helper()
 	config := server.Config{
-		Client: etcd.Client(t, prefix), ClusterUser: "curator", Bootstrap: bootstrap.NewService(time.Now), Host: new(host),
+		Client: etcd.Client(t, prefix), Leases: etcd.Leases(t), ClusterUser: "curator", Bootstrap: bootstrap.NewService(time.Now), Host: new(host),
 		NodeID: "reeve-00000000000000000000000000000000", Role: "curator",
 		Configuration: configuration.Configuration{Listen: "127.0.0.1:0"},
 		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL, AnswerWithin: patience,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -33,6 +34,8 @@ type Host interface {
 	Ready()
 	Degraded(reason string)
 	SetEndpoint(name, address string)
+	// Network is the addresses of the node, the preferred one first.
+	Network() *event.Value[[]string]
 }
 
 // Config is what a curator needs.
@@ -40,6 +43,8 @@ type Config struct {
 	// Client sees the keys of ClusterUser, the curator's own ConsensusUser, from the root.
 	Client      *clientv3.Client
 	ClusterUser string
+	// Leases is that of store.Config.
+	Leases pb.LeaseClient
 	// Bootstrap is given the store for as long as Run runs.
 	Bootstrap     *bootstrap.Service
 	Host          Host
@@ -77,7 +82,7 @@ func Run(ctx context.Context, config Config) error {
 	if err := checkBootstrap(); err != nil {
 		return err
 	}
-	records := store.New(store.Config{Client: config.Client, ClusterUser: config.ClusterUser, AnswerWithin: config.AnswerWithin})
+	records := store.New(store.Config{Client: config.Client, Leases: config.Leases, ClusterUser: config.ClusterUser, AnswerWithin: config.AnswerWithin})
 	followed := cache.New(records, config.Log.Named("cache"))
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -121,6 +126,8 @@ func Run(ctx context.Context, config Config) error {
 		return fmt.Errorf("issue the curator's own SVID: %w", err)
 	}
 	peers := newPeers()
+	peers.counts = config.Metrics.Connections
+	workers.Go(func() { peers.follow(ctx, followed.Snapshots()) })
 	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited, peers)
 	if err != nil {
 		return err
@@ -135,6 +142,9 @@ func Run(ctx context.Context, config Config) error {
 			return nil
 		}
 		return err
+	}
+	if config.Configuration.Follows() {
+		workers.Go(func() { entrance.follow(ctx) })
 	}
 	late := make(chan net.Listener)
 	if unusable != nil {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -240,6 +242,11 @@ func TestStoreAway(t *testing.T) {
 	}
 	_, err = owner.GetClusterInfo(ctx, &clusterv1.GetClusterInfoRequest{})
 	wantCode(t, err, codes.Unavailable, "consensus store", "try again")
+	// Nothing was begun with a call that was not let in, so that it may be made again with another curator, whatever it is.
+	_, err = owner.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: c.id, Role: "hostsfile"})
+	if !slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool { _, ok := detail.(*errdetails.RetryInfo); return ok }) {
+		t.Errorf("the caller is not told that nothing was begun: %v", status.Convert(err).Proto())
+	}
 
 	if err := own.Resume(); err != nil {
 		t.Fatal(err)
@@ -304,5 +311,33 @@ func TestPanic(t *testing.T) {
 	broken.Store(false)
 	if _, err := byKey.IssueSVID(t.Context(), &clusterv1.IssueSVIDRequest{}); err != nil {
 		t.Errorf("after a panic: %v", err)
+	}
+}
+
+// TestFollowsTheNode tells others the node's first address where the API is served on all addresses, and another one when the node has another.
+func TestFollowsTheNode(t *testing.T) {
+	c := newCluster(t)
+	node := new(host)
+	node.network.Set([]string{"192.0.2.1", "192.0.2.9"})
+	second := start(t, etcd, c.prefix, func(config *server.Config) {
+		config.Host, config.Configuration = node, configuration.Configuration{Listen: "0.0.0.0:0"}
+	})
+	told := func(address string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if last, err := node.endpoint.Wait(ctx, func(endpoint string) bool { return strings.Contains(endpoint, "="+address+":") }); err != nil {
+			t.Fatalf("others are not told %s: %v, last %q", address, err, last)
+		}
+	}
+	told("192.0.2.1")
+	node.network.Set([]string{"192.0.2.2"})
+	told("192.0.2.2")
+	// None at this moment: the last one is better.
+	node.network.Set(nil)
+	node.network.Set([]string{"192.0.2.3"})
+	told("192.0.2.3")
+	if err := second.stop(); err != nil {
+		t.Errorf("Run: %v", err)
 	}
 }

@@ -31,6 +31,9 @@ const (
 	// maxRequest bounds what a caller can make the curator hold before it is known who calls. The largest request, a node's roles, is
 	// smaller.
 	maxRequest = 2 << 20
+	// connectionBuffer is the size of the buffers of a connection: there is one for each node of the cluster, on which next to nothing is under way at most times.
+	// TLS, which reads and writes whole records whatever it is asked for, has buffers of its own.
+	connectionBuffer = 4 << 10
 	// maxStreams is how many calls one connection may have under way.
 	maxStreams = 256
 	// handshakeWithin bounds a handshake, for peers that connect and say nothing.
@@ -70,7 +73,7 @@ func newServer(
 			kind := clusterv1.Caller_CALLER_UNSPECIFIED
 			if admitted {
 				kind = caller.Kind
-				peers.letIn(ctx)
+				peers.letIn(ctx, caller.NodeID)
 			}
 			audit.CallOf(ctx).By(caller.String(), kind)
 		},
@@ -92,6 +95,9 @@ func newServer(
 			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), config.Metrics.Stream, audited.Stream(isAudited),
 			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ReadBufferSize(connectionBuffer),
+		grpc.WriteBufferSize(connectionBuffer),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeWithin),
@@ -109,7 +115,7 @@ func newServer(
 	}))
 	clusterv1.RegisterEnrolmentServiceServer(server, enrolment.NewService(enrolment.Config{
 		Store: records, Snapshots: snapshots, Starts: starts, Log: config.Log.Named("enrolment"), Now: config.Now, ClusterUser: config.ClusterUser,
-		CheckRoles: management.CheckRoles, LetIn: peers.letIn,
+		CheckRoles: management.CheckRoles, LetIn: peers.letInNewcomer,
 	}))
 	var err error
 	if permissions, err = auth.Declared(server.GetServiceInfo(), tellable...); err != nil {

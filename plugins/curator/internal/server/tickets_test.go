@@ -29,7 +29,16 @@ func TestTickets(t *testing.T) {
 	owner := c.asOwner()
 	_, err := owner.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{})
 	wantCode(t, err, codes.FailedPrecondition, "curator")
+	// One that comes a moment too early waits for the first report.
+	early := make(chan error)
+	go func() {
+		_, err := owner.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{DryRun: true})
+		early <- err
+	}()
 	c.announce()
+	if err := <-early; err != nil {
+		t.Error(err)
+	}
 	for field, request := range map[string]*clusterv1.CreateTicketRequest{
 		"lifetime_seconds": {LifetimeSeconds: 30*24*3600 + 1},
 		"uses":             {Uses: 1001},
@@ -248,5 +257,43 @@ func TestNothingSecretOfEnrolmentIsShown(t *testing.T) {
 		if bytes.Contains(kv.Value, made.GetText().GetSecret()) || bytes.Contains(kv.Value, own) != (string(kv.Key) == "cuk/"+m.id) {
 			t.Errorf("a secret at %q, or none where it belongs", kv.Key)
 		}
+	}
+}
+
+// A ticket whose record nobody can read is refused and named, and can be revoked. All else goes on.
+func TestDamagedTicket(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	good, bad := c.ticket(&clusterv1.CreateTicketRequest{Uses: 2}), c.ticket(&clusterv1.CreateTicketRequest{})
+	id := bad.GetTicket().GetId()
+	for _, key := range []string{"tickets/" + id, "tickets/nonsense"} {
+		if _, err := c.client().Put(t.Context(), key, "\xff"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.addRole(c.id, "hostsfile"); err != nil {
+		t.Errorf("a change that has nothing to do with it: %v", err)
+	}
+	m := c.machine()
+	enrolment := m.enrolment()
+	_, err := enrolment.Register(t.Context(), m.request(bad))
+	wantCode(t, err, codes.Unauthenticated, "none that cluster")
+	if _, err := enrolment.Register(t.Context(), m.request(good)); err != nil {
+		t.Errorf("with another ticket: %v", err)
+	}
+	problems := make(map[string]string)
+	for _, ticket := range c.tickets() {
+		problems[ticket.GetId()] = ticket.GetProblem()
+	}
+	if len(problems) != 3 || !strings.Contains(problems[id], id) || !strings.Contains(problems["nonsense"], "tickets/nonsense") || problems[good.GetTicket().GetId()] != "" {
+		t.Errorf("listed: %q", problems)
+	}
+	for _, name := range []string{id[:6], "nonsense"} {
+		if _, err := c.asOwner().RevokeTicket(t.Context(), &clusterv1.RevokeTicketRequest{TicketId: name}); err != nil {
+			t.Errorf("revoke %s: %v", name, err)
+		}
+	}
+	if list := c.tickets(); len(list) != 1 || !proto.Equal(list[0].GetCreated(), good.GetTicket().GetCreated()) {
+		t.Errorf("after that: %v", list)
 	}
 }

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // AuditShelf is a part of the audit log with a bound of its own, so that those who may only ask, and those who may nothing, cannot push out what is
@@ -98,10 +100,12 @@ func (s *Store) AppendAudit(ctx context.Context, records []AuditRecord) error {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
 	// A store without a cluster must stay empty, or none could be made in it.
+	checkpoint.Before(steps.AppendAudit)
 	response, err := s.client.Txn(bounded).If(clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0)).Then(writes.ops...).Commit()
 	if err != nil {
 		return s.failed(ctx, "write to the audit log", err)
 	}
+	checkpoint.After(steps.AppendAudit)
 	s.reach(response.Header)
 	if !response.Succeeded {
 		return ErrNoCluster
@@ -188,9 +192,11 @@ func (s *Store) TrimAudit(ctx context.Context, shelf AuditShelf) (removed int64,
 	}
 	// Up to a key, and not a number of them: another curator may be doing the same.
 	last := string(oldest.Kvs[len(oldest.Kvs)-1].Key)
+	checkpoint.Before(steps.TrimAudit)
 	deleted, err := s.client.Delete(bounded, shelf.prefix(), clientv3.WithRange(last+"\x00"))
 	if err != nil {
 		return 0, s.failed(ctx, "remove the oldest of the audit log", err)
 	}
+	checkpoint.After(steps.TrimAudit)
 	return deleted.Deleted, nil
 }

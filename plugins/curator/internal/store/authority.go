@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // AuthorityChange is a step of the rotation of the cluster CA.
@@ -129,9 +131,11 @@ func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Dur
 	// Nobody else knows of the lease: it is used or taken back, also if who asked for the certificate has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.answerWithin)
 	defer cancel()
+	checkpoint.Before(steps.NoteIssued)
 	put, err := s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.ModRevision(key), "=", seen)).
 		Then(clientv3.OpPut(key, value, clientv3.WithLease(granted.ID))).Commit()
+	checkpoint.After(steps.NoteIssued)
 	if err == nil && !put.Succeeded {
 		err = ErrConflict
 	}

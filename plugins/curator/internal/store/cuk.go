@@ -39,6 +39,20 @@ func forget(writes *transaction, before, after *clusterv1.NodeRecord) {
 	writes.delete(unlockKey(after.GetId()))
 	writes.delete(incarnationKey(after.GetId()))
 	writes.delete(refusedKey(after.GetId()))
+	writes.delete(statusKey(after.GetId()))
+}
+
+// tombstones has the records of nodes that are removed hold what such a node is refused and told by, and nothing besides: the record stays for ever, and what a machine
+// said of itself, or people of it, does not have to.
+func (c *Change) tombstones() {
+	for n, node := range c.Nodes {
+		if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+			c.Nodes[n] = &clusterv1.NodeRecord{
+				Id: node.GetId(), PublicKey: node.GetPublicKey(), JoinPublicKey: node.GetJoinPublicKey(), State: node.GetState(), Generation: node.GetGeneration(),
+				Created: node.GetCreated(), Since: node.GetSince(), Removal: node.GetRemoval(),
+			}
+		}
+	}
 }
 
 // ReadCUK reads the cluster's half of the key of a node's volume; nil: the cluster does not have it. It is part of no State, and so of no snapshot.

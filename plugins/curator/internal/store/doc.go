@@ -1,7 +1,7 @@
 // Package store keeps the state of the cluster in the consensus store, below the prefix of the curator's ConsensusUser.
 //
 // It owns the layout of the keys and what a record may look like, and it is the only package that writes. It watches nothing by itself
-// (internal/cache does) and publishes nothing: what it returns was read linearizably, and is what decisions are made of.
+// (internal/cache does) and publishes nothing: what it returns was read linearizably, or is known and stands as the store says, and is what decisions are made of.
 //
 // # Layout, format 1
 //

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // ErrNoCluster says that nobody has called Bootstrap on this store yet.
@@ -10,6 +12,16 @@ var ErrNoCluster = errors.New("the store holds no cluster yet")
 
 // ErrNoNode says that there is no record of the node that a call is about.
 var ErrNoNode = errors.New("the cluster has no record of the node")
+
+// RemovedError says that the node that a call is about was removed from the cluster.
+type RemovedError struct {
+	// Node is its tombstone.
+	Node *clusterv1.NodeRecord
+}
+
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("node %s was removed from the cluster", e.Node.GetId())
+}
 
 // ErrConflict says that other writes kept getting in between, as often as a write is tried.
 var ErrConflict = errors.New("other changes of the cluster got in the way every time: try again")

@@ -9,7 +9,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // nonceSize is the length of an incarnation's nonce in bytes.
@@ -28,8 +30,8 @@ func checkIncarnation(known *curatorv1.KnownIncarnation) error {
 }
 
 // Incarnate has a start of a node's core be the one that is taken for the node, if the cluster has known the same one since a revision, and returns the
-// revision from which on that is so. The error is ErrConflict if another one has called since, ErrNoNode if there is no record of the node, and ErrFull if the
-// store takes nothing. It is no management write: a node that starts is in nobody's way.
+// revision from which on that is so. The error is ErrConflict if another one has called since, or the record of the node is not as it was, ErrNoNode if there is none, and
+// ErrFull if the store takes nothing. It is no management write: a node that starts is in nobody's way.
 func (s *Store) Incarnate(ctx context.Context, revision int64, node string, incarnation *clusterv1.Incarnation) (int64, error) {
 	var writes transaction
 	writes.put(incarnationKey(node), known(incarnation))
@@ -38,9 +40,9 @@ func (s *Store) Incarnate(ctx context.Context, revision int64, node string, inca
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
+	checkpoint.Before(steps.Incarnate)
 	response, err := s.client.Txn(bounded).
-		If(clientv3.Compare(clientv3.ModRevision(incarnationKey(node)), "<", revision+1),
-			clientv3.Compare(clientv3.CreateRevision(nodeKey(node)), "!=", 0)).
+		If(append(unchangedSince(nodeKey(node), revision), clientv3.Compare(clientv3.ModRevision(incarnationKey(node)), "<", revision+1))...).
 		Then(writes.ops...).
 		Else(clientv3.OpGet(nodeKey(node), clientv3.WithKeysOnly())).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -49,6 +51,7 @@ func (s *Store) Incarnate(ctx context.Context, revision int64, node string, inca
 	if err != nil {
 		return 0, s.failed(ctx, "take note of a start of a node", err)
 	}
+	checkpoint.After(steps.Incarnate)
 	s.reach(response.Header)
 	switch {
 	case response.Succeeded:
@@ -59,8 +62,9 @@ func (s *Store) Incarnate(ctx context.Context, revision int64, node string, inca
 	return 0, ErrConflict
 }
 
-// NoteRefused keeps which start of a node's core was refused last, for operators.
-func (s *Store) NoteRefused(ctx context.Context, node string, refused *curatorv1.RefusedIncarnation) error {
+// NoteRefused keeps which start of a node's core was refused last, for operators, if the record of the node is still as it was at a revision. Otherwise nothing is kept: the
+// node may have been removed, and one that was not calls again.
+func (s *Store) NoteRefused(ctx context.Context, revision int64, node string, refused *curatorv1.RefusedIncarnation) error {
 	var writes transaction
 	writes.put(refusedKey(node), refused)
 	if err := writes.check(); err != nil {
@@ -68,7 +72,11 @@ func (s *Store) NoteRefused(ctx context.Context, node string, refused *curatorv1
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	if _, err := s.client.Txn(bounded).If(clientv3.Compare(clientv3.CreateRevision(nodeKey(node)), "!=", 0)).Then(writes.ops...).Commit(); err != nil {
+	err := checkpoint.Around(steps.NoteRefused, func() error {
+		_, err := s.client.Txn(bounded).If(unchangedSince(nodeKey(node), revision)...).Then(writes.ops...).Commit()
+		return err
+	})
+	if err != nil {
 		return s.failed(ctx, "take note of a start of a node that was refused", err)
 	}
 	return nil

@@ -38,10 +38,11 @@ const (
 	prefixUnlock = "cuk/"
 	afterUnlock  = "cuk0"
 
-	// prefixAudit comes before every other key, and firstRecord is where the others begin: the audit log is as large as all else and grows with every
-	// call, so whoever reads or watches the state of the cluster begins behind it.
-	prefixAudit = "audit/"
-	firstRecord = "audit0"
+	// prefixReports and prefixAudit come before every other key, and firstRecord is where the others begin: the audit log is as large as all else and grows with every
+	// call, and signed reports are large and seldom asked for, so whoever reads or watches the state of the cluster begins behind them.
+	prefixReports = "attestations/"
+	prefixAudit   = "audit/"
+	firstRecord   = "audit0"
 )
 
 func nodeKey(id string) string       { return prefixNodes + id }
@@ -54,6 +55,9 @@ func ticketKey(id string) string        { return prefixTickets + id }
 func unlockKey(node string) string      { return prefixUnlock + node }
 func incarnationKey(node string) string { return prefixIncarnations + node }
 func refusedKey(node string) string     { return prefixRefused + node }
+
+// reportKey is where the signed report on an executable of a plugin is.
+func reportKey(plugin, digest string) string { return prefixReports + plugin + "/" + digest }
 
 // split cuts a key into the prefix of its kind and the name below it. Keys of a single record have no name.
 func split(key string) (kind, name string) {

@@ -10,10 +10,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
-// PutStatus replaces what a node last reported of itself. The error is ErrNoNode if there is no record of the node.
+// PutStatus replaces what a node last reported of itself. The error is ErrNoNode if there is no record of the node, and a *RemovedError if it was removed: what is kept of
+// such a node is its tombstone, and a report that was under way when it was made is not written behind it.
 func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) error {
 	value, err := encode(status)
 	if err != nil {
@@ -21,16 +24,63 @@ func (s *Store) PutStatus(ctx context.Context, status *clusterv1.NodeStatus) err
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	response, err := s.client.Txn(bounded).
-		If(clientv3.Compare(clientv3.CreateRevision(nodeKey(status.GetNodeId())), "!=", 0)).
-		Then(clientv3.OpPut(statusKey(status.GetNodeId()), value)).Commit()
-	if err != nil {
-		return s.failed(ctx, "write the status of a node", err)
+	// Only changes of the node's record can be in the way, which are rare.
+	_, err = backoff.Retry(bounded, func() (struct{}, error) {
+		err := s.putStatus(bounded, status.GetNodeId(), value)
+		if err != nil && !errors.Is(err, ErrConflict) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(20*time.Millisecond)), backoff.WithMaxTries(tries))
+	var (
+		removed *RemovedError
+		record  *RecordError
+		unread  *UnavailableError // which says more
+	)
+	if err == nil || errors.Is(err, ErrNoNode) || errors.Is(err, ErrConflict) || errors.As(err, &removed) || errors.As(err, &record) || errors.As(err, &unread) {
+		return err
 	}
+	return s.failed(ctx, "write the status of a node", err)
+}
+
+func (s *Store) putStatus(ctx context.Context, node, value string) error {
+	revision, err := s.standing(ctx, node)
+	if err != nil {
+		return err
+	}
+	checkpoint.Before(steps.PutStatus)
+	response, err := s.client.Txn(ctx).If(unchangedSince(nodeKey(node), revision)...).Then(clientv3.OpPut(statusKey(node), value)).Commit()
+	if err != nil {
+		return err
+	}
+	checkpoint.After(steps.PutStatus)
 	if !response.Succeeded {
-		return ErrNoNode
+		return ErrConflict
 	}
 	return nil
+}
+
+// standing returns a revision at which the cluster had a record of a node that was not removed. The error is ErrNoNode or a *RemovedError if it has none.
+func (s *Store) standing(ctx context.Context, node string) (revision int64, err error) {
+	state, _, err := s.nodes.call(ctx, node)
+	if err != nil {
+		return 0, err
+	}
+	if problem := state.Damaged[nodeKey(node)]; problem != nil {
+		return 0, problem
+	}
+	switch record := state.Nodes[node]; {
+	case record == nil:
+		return 0, ErrNoNode
+	case record.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
+		return 0, &RemovedError{Node: record}
+	}
+	return state.Revision, nil
+}
+
+// unchangedSince holds if a key was there at a revision, and is still as it was then.
+func unchangedSince(key string, revision int64) []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "!=", 0), clientv3.Compare(clientv3.ModRevision(key), "<", revision+1)}
 }
 
 // The store may take the renewPart-th part of answerWithin to renew a lease, a second by default. It takes milliseconds.
@@ -57,22 +107,15 @@ func (s *Store) Beat(ctx context.Context, node string, ttl time.Duration) error 
 
 func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error {
 	key := heartbeatKey(node)
-	got, err := s.client.Get(ctx, key)
+	stands, _, err := s.heartbeats.call(ctx, node)
 	if err != nil {
 		return err
 	}
-	seen := int64(0)
-	if len(got.Kvs) > 0 {
-		seen = got.Kvs[0].ModRevision
-		if lease := clientv3.LeaseID(got.Kvs[0].Lease); lease != clientv3.NoLease {
-			renewing, cancel := context.WithTimeout(ctx, s.answerWithin/renewPart)
-			_, err := s.client.KeepAliveOnce(renewing, lease)
-			// A lease that has expired and is not revoked yet does not answer at all: then another takes its place.
-			silent := renewing.Err() != nil && ctx.Err() == nil
-			cancel()
-			if !silent && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-				return err
-			}
+	if stands.lease != clientv3.NoLease {
+		// A lease that has expired and is not revoked yet does not answer at all: then another takes its place.
+		silent, err := s.renew(ctx, stands.lease)
+		if !silent && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return err
 		}
 	}
 	value, err := encode(new(curatorv1.Heartbeat))
@@ -83,8 +126,9 @@ func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error 
 	if err != nil {
 		return err
 	}
+	checkpoint.Before(steps.Beat)
 	response, err := s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", seen),
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", stands.revision),
 			clientv3.Compare(clientv3.CreateRevision(nodeKey(node)), "!=", 0)).
 		Then(clientv3.OpPut(key, value, clientv3.WithLease(granted.ID))).
 		Else(clientv3.OpGet(nodeKey(node), clientv3.WithKeysOnly())).Commit()
@@ -92,6 +136,7 @@ func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error 
 		// The lease, if it has no key, ends by itself.
 		return err
 	}
+	checkpoint.After(steps.Beat)
 	if response.Succeeded {
 		return nil
 	}

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -27,6 +29,80 @@ func TestStatus(t *testing.T) {
 	}
 	if err := s.PutStatus(t.Context(), &clusterv1.NodeStatus{NodeId: "reeve-none"}); !errors.Is(err, store.ErrNoNode) {
 		t.Errorf("PutStatus of an unknown node: %v", err)
+	}
+}
+
+// TestStatusUnderAChange has the record of a node change while the node reports: what it says is kept of one that stands, and never of one that was removed.
+func TestStatusUnderAChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		to   clusterv1.NodeState
+		kept bool
+	}{
+		"another record":       {clusterv1.NodeState_NODE_STATE_UP, true},
+		"one that leaves":      {clusterv1.NodeState_NODE_STATE_DECOMMISSIONING, true},
+		"one that was removed": {clusterv1.NodeState_NODE_STATE_DECOMMISSIONED, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other, client, made := created(t)
+			id, changed := made.Node.GetId(), false
+			unsteady := clientv3.NewCtxClient(t.Context())
+			unsteady.KV = &lossy{KV: client.KV, after: func(bool) error { return nil }, before: func(writes bool) error {
+				if !writes || changed {
+					return nil
+				}
+				changed = true
+				_, err := other.Update(t.Context(), &call{}, func(state *store.State) (*store.Change, error) {
+					after := proto.CloneOf(state.Nodes[id])
+					after.Generation++
+					after.State = test.to
+					return &store.Change{Nodes: []*clusterv1.NodeRecord{after}}, nil
+				})
+				return err
+			}}
+			err := store.New(store.Config{Client: unsteady, ClusterUser: "curator", AnswerWithin: time.Minute}).PutStatus(t.Context(), &clusterv1.NodeStatus{NodeId: id, Volume: "plain"})
+			var removed *store.RemovedError
+			if is := errors.As(err, &removed); is == test.kept || !is && err != nil || is && removed.Node.GetId() != id {
+				t.Errorf("the report is answered with %v", err)
+			}
+			state, err := other.ReadCluster(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status, kept := state.Statuses[id]; kept != test.kept || !changed {
+				t.Errorf("changed: %t; the status is %v", changed, status)
+			}
+		})
+	}
+}
+
+// TestStartsUnderATombstone has a node be removed while it starts: nothing of it is kept behind its tombstone.
+func TestStartsUnderATombstone(t *testing.T) {
+	s, _, made := created(t)
+	id := made.Node.GetId()
+	before, err := s.ReadNode(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), &call{}, func(state *store.State) (*store.Change, error) {
+		after := proto.CloneOf(state.Nodes[id])
+		after.State = clusterv1.NodeState_NODE_STATE_DECOMMISSIONED
+		return &store.Change{Nodes: []*clusterv1.NodeRecord{after}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	start := &clusterv1.Incarnation{Number: 1, Nonce: make([]byte, 16)}
+	if _, err := s.Incarnate(t.Context(), before.Revision, id, start); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a start that was under way: %v", err)
+	}
+	if err := s.NoteRefused(t.Context(), before.Revision, id, &curatorv1.RefusedIncarnation{Number: 1, Known: 2}); err != nil {
+		t.Errorf("a refusal that was under way: %v", err)
+	}
+	state, err := s.ReadCluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Incarnations[id] != nil || state.Refused[id] != nil {
+		t.Errorf("kept behind the tombstone: %v, %v", state.Incarnations[id], state.Refused[id])
 	}
 }
 

@@ -25,7 +25,8 @@ type State struct {
 	// CAPrepared is whether the last certificate of CA is one that will sign, and not one that did.
 	CAPrepared bool
 	// Epoch counts the management writes.
-	Epoch uint64
+	Epoch         uint64
+	epochRevision int64 // the revision that last wrote it
 	// Nodes is by node ID, Plugins by name.
 	Nodes   map[string]*clusterv1.NodeRecord
 	Plugins map[string]*clusterv1.PluginRecord
@@ -152,6 +153,7 @@ func (s *State) With(change *Change) *State {
 	}
 	for _, id := range change.RevokedTickets {
 		delete(after.Tickets, id)
+		delete(after.Damaged, ticketKey(id))
 	}
 	if change.Authority != nil {
 		after.CA, after.CAPrepared = change.Authority.CA.GetCertificates(), change.Authority.CA.GetPrepared()
@@ -203,12 +205,32 @@ func (s *State) Check() error {
 	}
 	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(s.Damaged)) {
-		// A node that reported nonsense, or a consensus role that did, must not stop the cluster's management.
-		if kind, _ := split(key); kind != prefixStatus && kind != keyStoreState && kind != prefixRefused && kind != prefixIncarnations {
+		if !harmless(key) {
 			problems = append(problems, s.Damaged[key])
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// harmless reports whether a record may be damaged without anything else being decided wrongly: a node that reported nonsense, a consensus role that did, or a ticket
+// that nobody can read must not stop the cluster's management. A ticket that is damaged is none: nobody registers with it.
+func harmless(key string) bool {
+	switch kind, _ := split(key); kind {
+	case prefixStatus, keyStoreState, prefixRefused, prefixIncarnations, prefixTickets:
+		return true
+	}
+	return false
+}
+
+// DamagedTickets returns what is wrong with the tickets whose records cannot be read, by what the records are called: their IDs, or whatever else is there.
+func (s *State) DamagedTickets() map[string]error {
+	damaged := make(map[string]error)
+	for key, problem := range s.Damaged {
+		if kind, name := split(key); kind == prefixTickets {
+			damaged[name] = problem
+		}
+	}
+	return damaged
 }
 
 func (s *State) remove(key string) {
@@ -251,6 +273,9 @@ func (s *State) remove(key string) {
 func (s *State) put(kv *mvccpb.KeyValue) {
 	key := string(kv.Key)
 	s.remove(key)
+	if key == keyEpoch {
+		s.epochRevision = kv.ModRevision
+	}
 	if key == keyDesired {
 		// What it says is computed from the other records; when it was written is what the consensus store answers.
 		s.DesiredRevision = kv.ModRevision

@@ -10,6 +10,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // resignWithin is how long a curator that stops takes to say so to the others, who otherwise wait for the end of its lease.
@@ -60,6 +63,7 @@ func (s *Store) Campaign(ctx context.Context, curator string, ttl time.Duration)
 	defer cancel()
 	// A lease that ends while its holder waits takes the key of the election with it.
 	defer context.AfterFunc(session.Ctx(), cancel)()
+	checkpoint.Before(steps.Campaign)
 	if err := term.election.Campaign(campaign, curator); err != nil {
 		term.Resign()
 		if ctx.Err() == nil && campaign.Err() != nil {
@@ -67,6 +71,7 @@ func (s *Store) Campaign(ctx context.Context, curator string, ttl time.Duration)
 		}
 		return nil, s.failed(ctx, "win the election", err)
 	}
+	checkpoint.After(steps.Campaign)
 	term.fence = &Fence{key: term.election.Key(), created: term.election.Rev()}
 	return term, nil
 }

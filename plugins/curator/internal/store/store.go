@@ -12,7 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // answerWithin is how long one exchange with the store may take: longer than an election at the default timing, shorter than people and
@@ -23,6 +25,8 @@ const answerWithin = 5 * time.Second
 type Config struct {
 	// Client sees the keys of the curator's ConsensusUser from the root.
 	Client *clientv3.Client
+	// Leases renews many leases on one stream; nil: each is renewed by itself.
+	Leases pb.LeaseClient
 	// ClusterUser is the curator's own ConsensusUser: it is not part of the desired state.
 	ClusterUser string
 	// AnswerWithin bounds every exchange with the consensus store; default 5 s.
@@ -32,31 +36,33 @@ type Config struct {
 // Store reads and writes the state of the cluster. It is safe for concurrent use, by any number of curators.
 type Store struct {
 	client       *clientv3.Client
+	leases       pb.LeaseClient
 	clusterUser  string
 	answerWithin time.Duration
 	reached      atomic.Int64  // the newest revision that the store has answered with
+	away         atomic.Bool   // somebody has waited for the store in vain since it last answered
 	listing      chan struct{} // holds one for every reader of the audit log
+	changing     chan struct{} // holds one while a change has its turn
+
+	// known is the records as they were last read or written here. They are what ReadRecords returns for as long as the store says that they stand.
+	known atomic.Pointer[State]
+
+	nodes      *together[string, *State]
+	heartbeats *together[string, heartbeat]
+	renewing   *together[clientv3.LeaseID, error]
 }
 
 // New returns a Store. It owns nothing: the client is closed by whoever made it.
 func New(config Config) *Store {
-	s := &Store{client: config.Client, clusterUser: config.ClusterUser, answerWithin: config.AnswerWithin, listing: make(chan struct{}, auditReaders)}
+	s := &Store{client: config.Client, leases: config.Leases, clusterUser: config.ClusterUser, answerWithin: config.AnswerWithin, listing: make(chan struct{}, auditReaders),
+		changing: make(chan struct{}, 1)}
 	if s.answerWithin == 0 {
 		s.answerWithin = answerWithin
 	}
+	s.nodes = newTogether(turnsAtOnce, readsPerTurn, s.readNodes)
+	s.heartbeats = newTogether(turnsAtOnce, readsPerTurn, s.readHeartbeats)
+	s.renewing = newTogether(turnsAtOnce, renewalsPerTurn, s.renewals)
 	return s
-}
-
-// ReadRecords reads what decisions are made of: cluster, CA, all nodes, the catalog, the policy and the operators, without statuses and heartbeats. The error
-// is ErrNoCluster if there is no cluster.
-func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
-	state, err := s.read(ctx, "read the cluster's records",
-		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(keyEpoch),
-		clientv3.OpGet(prefixNodes, clientv3.WithPrefix()), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()),
-		clientv3.OpGet(prefixOperators, clientv3.WithPrefix()), clientv3.OpGet(keyPolicy), clientv3.OpGet(keyWiped),
-		clientv3.OpGet(prefixTickets, clientv3.WithPrefix()),
-		clientv3.OpGet(keyStoreState), clientv3.OpGet(keyDesired))
-	return whole(state, err)
 }
 
 // ReadCluster reads everything. The error is ErrNoCluster if there is no cluster.
@@ -66,9 +72,7 @@ func (s *Store) ReadCluster(ctx context.Context) (*State, error) {
 
 // ReadNode reads what says who a node is: cluster, CA, and the record of the node, if there is one, with what is known of its starts.
 func (s *Store) ReadNode(ctx context.Context, id string) (*State, error) {
-	state, err := s.read(ctx, "read the record of a node",
-		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(nodeKey(id)),
-		clientv3.OpGet(incarnationKey(id)), clientv3.OpGet(refusedKey(id)))
+	state, _, err := s.nodes.call(ctx, id)
 	return whole(state, err)
 }
 
@@ -92,9 +96,12 @@ func (s *Store) ReadAll(ctx context.Context) (*State, error) {
 		clientv3.OpGet(firstRecord, clientv3.WithRange(prefixUnlock)), clientv3.OpGet(afterUnlock, clientv3.WithFromKey()))
 }
 
-// Probe asks the store for a linearizable answer, and so tells whether it has a quorum. It returns the epoch.
+// Probe asks the store for a linearizable answer, and so tells whether it has a quorum. It returns the epoch. It waits for the whole time that an exchange may take, also for
+// a store that was away before: one that answers slowly is found to be back by it.
 func (s *Store) Probe(ctx context.Context) (epoch uint64, err error) {
-	state, err := s.read(ctx, "read the epoch", clientv3.OpGet(keyEpoch))
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	state, err := s.readWithin(ctx, bounded, "read the epoch", clientv3.OpGet(keyEpoch))
 	if err != nil {
 		return 0, err
 	}
@@ -103,9 +110,9 @@ func (s *Store) Probe(ctx context.Context) (epoch uint64, err error) {
 
 // ReadSigningKey reads the private key of the cluster CA, PKCS #8, and the certificate that it belongs to, DER.
 func (s *Store) ReadSigningKey(ctx context.Context) (key, certificate []byte, err error) {
-	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	bounded, cancel := s.patiently(ctx)
 	defer cancel()
-	response, err := s.client.Txn(bounded).Then(clientv3.OpGet(keySigningKey), clientv3.OpGet(keyCertificates)).Commit()
+	response, err := readAgain(bounded, s.client, clientv3.OpGet(keySigningKey), clientv3.OpGet(keyCertificates))
 	if err != nil {
 		return nil, nil, s.failed(ctx, "read the key of the cluster CA", err)
 	}
@@ -138,6 +145,8 @@ type Genesis struct {
 	Key     *curatorv1.SigningKey
 	Node    *clusterv1.NodeRecord
 	Plugins []*clusterv1.PluginRecord
+	// Reports are the signed reports of which the records of the plugins tell.
+	Reports []Report
 }
 
 // State returns the records as decisions see them.
@@ -160,37 +169,52 @@ func (s *Store) Create(ctx context.Context, genesis Genesis) (bool, error) {
 	for _, plugin := range state.Catalog() {
 		writes.put(pluginKey(plugin.GetName()), plugin)
 	}
+	for _, report := range genesis.Reports {
+		writes.putText(reportKey(report.Plugin, report.Digest), string(report.Envelope))
+	}
 	writes.put(keyDesired, Desired(state, s.clusterUser))
 	if err := writes.check(); err != nil {
 		return false, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
+	checkpoint.Before(steps.Create)
 	response, err := s.client.Txn(bounded).
 		If(clientv3.Compare(clientv3.CreateRevision("").WithPrefix(), "=", 0)).
 		Then(writes.ops...).Commit()
 	if err != nil {
 		return false, s.failed(ctx, "write the first state of the cluster", err)
 	}
+	checkpoint.After(steps.Create)
 	return response.Succeeded, nil
 }
 
 // read makes a state of what gets return, all at one revision.
 func (s *Store) read(ctx context.Context, doing string, gets ...clientv3.Op) (*State, error) {
-	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	bounded, cancel := s.patiently(ctx)
 	defer cancel()
-	response, err := s.client.Txn(bounded).Then(gets...).Commit()
+	return s.readWithin(ctx, bounded, doing, gets...)
+}
+
+// readWithin is read for a caller of its own bound, which is that of ctx and a time.
+func (s *Store) readWithin(ctx, bounded context.Context, doing string, gets ...clientv3.Op) (*State, error) {
+	response, err := readAgain(bounded, s.client, gets...)
 	if err != nil {
 		return nil, s.failed(ctx, doing, err)
 	}
 	s.reach(response.Header)
+	return stateOf(response), nil
+}
+
+// stateOf makes a state of what the gets of a transaction have returned.
+func stateOf(response *clientv3.TxnResponse) *State {
 	state := newState(response.Header.GetRevision())
 	for _, got := range response.Responses {
 		for _, kv := range got.GetResponseRange().GetKvs() {
 			state.put(kv)
 		}
 	}
-	return state, nil
+	return state
 }
 
 func whole(state *State, err error) (*State, error) {
@@ -206,8 +230,9 @@ func whole(state *State, err error) (*State, error) {
 	return state, nil
 }
 
-// reach takes note of a revision.
+// reach takes note of an answer, and of its revision.
 func (s *Store) reach(header *pb.ResponseHeader) {
+	s.away.Store(false)
 	for {
 		known := s.reached.Load()
 		if header.GetRevision() <= known || s.reached.CompareAndSwap(known, header.GetRevision()) {
@@ -221,8 +246,11 @@ func (s *Store) failed(ctx context.Context, doing string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer within %v", s.answerWithin)
+	if late := errors.Is(err, context.DeadlineExceeded); late || elects(err) {
+		if late {
+			err = errors.New("it did not answer in time")
+		}
+		s.away.Store(true)
 	}
 	return &UnavailableError{Doing: doing, Err: err}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func (c *call) Kept() { c.kept++ }
 func open(t testing.TB) (*store.Store, *clientv3.Client) {
 	client := etcd.Client(t, etcd.NewPrefix())
 	// On a busy machine the store may be slow; what takes too long is tested where it is said.
-	return store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: 2 * time.Minute}), client
+	return store.New(store.Config{Client: client, Leases: etcd.Leases(t), ClusterUser: "curator", AnswerWithin: 2 * time.Minute}), client
 }
 
 func created(t testing.TB) (*store.Store, *clientv3.Client, store.Genesis) {
@@ -230,10 +231,11 @@ func TestUpdateComparesEverything(t *testing.T) {
 		interfere := tests[name]
 		t.Run(name, func(t *testing.T) {
 			s, client, first := created(t)
+			other := store.New(store.Config{Client: client, ClusterUser: "curator"}) // of another curator: the changes of one take turns
 			runs := 0
 			if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) {
 				if runs++; runs == 1 {
-					interfere(t, s, client)
+					interfere(t, other, client)
 				}
 				changed := proto.CloneOf(state.Nodes[first.Node.GetId()])
 				changed.Generation++
@@ -288,6 +290,62 @@ func TestConcurrentUpdatesAllCount(t *testing.T) {
 	if got := state.Nodes[first.Node.GetId()].GetGeneration(); got != 1+writers || state.Epoch != 1+writers {
 		t.Errorf("generation %d, epoch %d, want %d", got, state.Epoch, 1+writers)
 	}
+}
+
+// TestUpdatesDoNotDisturbEachOther holds that the changes of one curator take turns: none is decided twice.
+func TestUpdatesDoNotDisturbEachOther(t *testing.T) {
+	s, _, _ := created(t)
+	// A slow machine has them wait, and one that waits for too long goes on without a turn.
+	s = store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator", AnswerWithin: time.Minute})
+	const writers = 20
+	var decisions atomic.Int64
+	var group sync.WaitGroup
+	for range writers {
+		group.Go(func() {
+			if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
+				decisions.Add(1)
+				return &store.Change{Nodes: []*clusterv1.NodeRecord{node(t)}}, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if made := decisions.Load(); made != writers {
+		t.Errorf("%d changes took %d decisions", writers, made)
+	}
+}
+
+// TestUpdateWithoutItsTurn holds that a change which hangs does not hold up the others for good, nor a caller that gives up.
+func TestUpdateWithoutItsTurn(t *testing.T) {
+	s, _, _ := created(t)
+	s = store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator", AnswerWithin: 5 * time.Second})
+	change := func(*store.State) (*store.Change, error) {
+		return &store.Change{Nodes: []*clusterv1.NodeRecord{node(t)}}, nil
+	}
+	begun, release := make(chan struct{}), make(chan struct{})
+	var hangs sync.WaitGroup
+	hangs.Go(func() {
+		var once sync.Once
+		if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) {
+			once.Do(func() { close(begun) })
+			<-release
+			return change(state)
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	<-begun
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := s.Update(gone, new(call), change); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has given up: %v", err)
+	}
+	if _, err := s.Update(t.Context(), new(call), change); err != nil {
+		t.Errorf("beside a change that hangs: %v", err)
+	}
+	close(release)
+	hangs.Wait()
 }
 
 func TestTooLarge(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // ticketIDSize is the length of a ticket's ID in bytes, of which the ID is the hex.
@@ -63,9 +65,12 @@ func (s *Store) SweepTickets(ctx context.Context, revision int64, ids []string) 
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	_, err := s.client.Txn(bounded).
-		If(clientv3.Compare(clientv3.ModRevision(prefixTickets).WithPrefix(), "<", revision+1)).
-		Then(writes.ops...).Commit()
+	err := checkpoint.Around(steps.SweepTickets, func() error {
+		_, err := s.client.Txn(bounded).
+			If(clientv3.Compare(clientv3.ModRevision(prefixTickets).WithPrefix(), "<", revision+1)).
+			Then(writes.ops...).Commit()
+		return err
+	})
 	if err != nil {
 		return s.failed(ctx, "remove tickets that have expired", err)
 	}

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/steps"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 const (
@@ -31,6 +34,8 @@ type Change struct {
 	Plugins []*clusterv1.PluginRecord
 	// RemovedPlugins is the names of plugins whose records are removed.
 	RemovedPlugins []string
+	// Reports are the signed reports that are new in the records of plugins.
+	Reports []Report
 	// WipedUsers is the ConsensusUsers whose keys are to be removed as well. Those that are granted when the change is made are not.
 	WipedUsers []string
 	// Policy is nil if it stays as it is.
@@ -73,6 +78,7 @@ func (s *Store) update(ctx context.Context, call Call, fence *Fence, decide func
 	pause.InitialInterval = 5 * time.Millisecond
 	pause.MaxInterval = 250 * time.Millisecond
 	return backoff.Retry(ctx, func() (*State, error) {
+		defer s.turn(ctx)()
 		state, err := s.ReadRecords(ctx)
 		if err != nil {
 			return nil, backoff.Permanent(err)
@@ -111,6 +117,7 @@ func (s *Store) Preview(ctx context.Context, decide func(*State) (*Change, error
 
 // plan returns the state that a change leads to, and what is to be written for it.
 func (s *Store) plan(before *State, change *Change) (*State, transaction, error) {
+	change.tombstones()
 	after := before.With(change)
 	after.Epoch++
 	var writes transaction
@@ -128,6 +135,7 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	for _, name := range change.RemovedPlugins {
 		writes.delete(pluginKey(name))
 	}
+	change.writeReports(before, &writes)
 	if change.Policy != nil {
 		writes.put(keyPolicy, change.Policy)
 	}
@@ -163,49 +171,56 @@ func (s *Store) commit(ctx context.Context, before *State, change *Change, entry
 	if err != nil {
 		return nil, err
 	}
-	writes.put(auditKeys(before.Revision).next(AuditChanges), entry)
+	audit := auditKeys(before.Revision).next(AuditChanges)
+	writes.put(audit, entry)
 	if err := writes.check(); err != nil {
 		return nil, err
 	}
-	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", before.Revision+1) }
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
-	compares := []clientv3.Cmp{
-		unchanged(clientv3.ModRevision(keyEpoch)),
-		unchanged(clientv3.ModRevision(keyCluster)),
-		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixOperators).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixTickets).WithPrefix()),
-		unchanged(clientv3.ModRevision(keyPolicy)),
-		unchanged(clientv3.ModRevision(keyWiped)),
-		unchanged(clientv3.ModRevision(keyCertificates)),
-		unchanged(clientv3.ModRevision(keyStoreState)),
-		// A deleted key has the revision 0 and is unchanged to all of the above.
-		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
-		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
-	}
+	compares := before.stands()
 	var lookup []clientv3.Op
 	if fence != nil {
 		compares = append(compares, fence.compare())
 		lookup = append(lookup, clientv3.OpGet(fence.key))
 	}
-	response, err := s.client.Txn(bounded).If(compares...).Then(writes.ops...).Else(lookup...).Commit()
+	// Nobody else has this key: if it is there, an earlier try has succeeded that was not answered.
+	lookup = append(lookup, clientv3.OpGet(audit))
+	step := steps.Change(entry.GetRpc())
+	checkpoint.Before(step)
+	response, tries, err := writeAgain(bounded, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).If(compares...).Then(writes.ops...).Else(lookup...).Commit()
+	})
 	if err != nil {
 		return nil, s.failed(ctx, "write a change", err)
 	}
-	if !response.Succeeded {
+	checkpoint.After(step)
+	after.Revision = response.Header.GetRevision()
+	switch kept := lookedUp(response); {
+	case response.Succeeded:
+	case tries > 1 && len(kept) > 0:
+		after.Revision = kept[0].ModRevision
+	default:
 		if fence != nil && !fence.stands(response.Responses[0].GetResponseRange().GetKvs()) {
 			return nil, ErrFenced
 		}
 		return nil, ErrConflict
 	}
 	s.reach(response.Header)
-	after.Revision = response.Header.GetRevision()
+	after.epochRevision = after.Revision
 	if writes.has(keyDesired) {
 		after.DesiredRevision = after.Revision
 	}
+	s.known.Store(after)
 	return after, nil
+}
+
+// lookedUp is what the last lookup of a transaction that did not succeed has found.
+func lookedUp(response *clientv3.TxnResponse) []*mvccpb.KeyValue {
+	if response.Succeeded {
+		return nil
+	}
+	return response.Responses[len(response.Responses)-1].GetResponseRange().GetKvs()
 }
 
 // transaction collects what one transaction writes.
@@ -221,6 +236,10 @@ func (t *transaction) put(key string, record proto.Message) {
 		t.err = errors.Join(t.err, err)
 		return
 	}
+	t.putText(key, value)
+}
+
+func (t *transaction) putText(key, value string) {
 	t.bytes += len(key) + len(value)
 	t.ops = append(t.ops, clientv3.OpPut(key, value))
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
 )
@@ -52,6 +53,11 @@ func Shown(kept *curatorv1.Ticket) *clusterv1.Ticket {
 		Id: kept.GetId(), Created: kept.GetCreated(), CreatedBy: kept.GetCreatedBy(), Expires: kept.GetExpires(), Uses: kept.GetUses(), Used: kept.GetUsed(),
 		Roles: kept.GetRoles(), Labels: kept.GetLabels(), AutoApprove: kept.GetAutoApprove(), Note: kept.GetNote(),
 	}
+}
+
+// Damaged is a ticket whose record cannot be read, as it is shown to people.
+func Damaged(id string, problem error) *clusterv1.Ticket {
+	return &clusterv1.Ticket{Id: limits.Clean(limits.Cut(id, MaxNote)), Problem: limits.Clean(limits.Cut(problem.Error(), MaxNote))}
 }
 
 // Proves reports whether a secret is that of a ticket, in a time that says nothing of either. It is never that of no ticket.

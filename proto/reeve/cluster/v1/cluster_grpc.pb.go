@@ -723,6 +723,8 @@ const (
 	ManagementService_ApprovePlugin_FullMethodName    = "/reeve.cluster.v1.ManagementService/ApprovePlugin"
 	ManagementService_SetGrants_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetGrants"
 	ManagementService_RemovePlugin_FullMethodName     = "/reeve.cluster.v1.ManagementService/RemovePlugin"
+	ManagementService_AddPluginReport_FullMethodName  = "/reeve.cluster.v1.ManagementService/AddPluginReport"
+	ManagementService_GetPluginReport_FullMethodName  = "/reeve.cluster.v1.ManagementService/GetPluginReport"
 	ManagementService_GetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/GetPolicy"
 	ManagementService_SetPolicy_FullMethodName        = "/reeve.cluster.v1.ManagementService/SetPolicy"
 	ManagementService_ListPlugins_FullMethodName      = "/reeve.cluster.v1.ManagementService/ListPlugins"
@@ -797,9 +799,16 @@ type ManagementServiceClient interface {
 	// RemovePlugin takes a plugin out of the catalog, with its grants and ConsensusUsers. FailedPrecondition, with their names, if nodes have roles of it
 	// and the request does not say to take those too; FailedPrecondition if the last role with a guarded capability would go.
 	RemovePlugin(ctx context.Context, in *RemovePluginRequest, opts ...grpc.CallOption) (*RemovePluginResponse, error)
+	// AddPluginReport adds a signed report of the conformance suite on an executable that is in the catalog. It takes the place of one on the same executable, unless that is of a
+	// later run. NotFound if the catalog has no such executable; FailedPrecondition if it was not signed by an owner, or if it says that an executable does not conform
+	// which has to.
+	AddPluginReport(ctx context.Context, in *AddPluginReportRequest, opts ...grpc.CallOption) (*AddPluginReportResponse, error)
+	// GetPluginReport returns a signed report as it was given. NotFound if there is none.
+	GetPluginReport(ctx context.Context, in *GetPluginReportRequest, opts ...grpc.CallOption) (*GetPluginReportResponse, error)
 	// GetPolicy returns what the owner demands of all nodes.
 	GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error)
-	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at.
+	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at; FailedPrecondition, with their names, if it demands reports of the conformance
+	// suite that executables which nodes run do not have.
 	SetPolicy(ctx context.Context, in *SetPolicyRequest, opts ...grpc.CallOption) (*SetPolicyResponse, error)
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
 	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
@@ -1052,6 +1061,26 @@ func (c *managementServiceClient) RemovePlugin(ctx context.Context, in *RemovePl
 	return out, nil
 }
 
+func (c *managementServiceClient) AddPluginReport(ctx context.Context, in *AddPluginReportRequest, opts ...grpc.CallOption) (*AddPluginReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddPluginReportResponse)
+	err := c.cc.Invoke(ctx, ManagementService_AddPluginReport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *managementServiceClient) GetPluginReport(ctx context.Context, in *GetPluginReportRequest, opts ...grpc.CallOption) (*GetPluginReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetPluginReportResponse)
+	err := c.cc.Invoke(ctx, ManagementService_GetPluginReport_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *managementServiceClient) GetPolicy(ctx context.Context, in *GetPolicyRequest, opts ...grpc.CallOption) (*GetPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetPolicyResponse)
@@ -1196,9 +1225,16 @@ type ManagementServiceServer interface {
 	// RemovePlugin takes a plugin out of the catalog, with its grants and ConsensusUsers. FailedPrecondition, with their names, if nodes have roles of it
 	// and the request does not say to take those too; FailedPrecondition if the last role with a guarded capability would go.
 	RemovePlugin(context.Context, *RemovePluginRequest) (*RemovePluginResponse, error)
+	// AddPluginReport adds a signed report of the conformance suite on an executable that is in the catalog. It takes the place of one on the same executable, unless that is of a
+	// later run. NotFound if the catalog has no such executable; FailedPrecondition if it was not signed by an owner, or if it says that an executable does not conform
+	// which has to.
+	AddPluginReport(context.Context, *AddPluginReportRequest) (*AddPluginReportResponse, error)
+	// GetPluginReport returns a signed report as it was given. NotFound if there is none.
+	GetPluginReport(context.Context, *GetPluginReportRequest) (*GetPluginReportResponse, error)
 	// GetPolicy returns what the owner demands of all nodes.
 	GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error)
-	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at.
+	// SetPolicy replaces it. Aborted if it is not of the generation that the caller looked at; FailedPrecondition, with their names, if it demands reports of the conformance
+	// suite that executables which nodes run do not have.
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
 	// Login issues a short-lived certificate for a key of the caller's own making, with which the caller then makes every call: the owner proves
@@ -1287,6 +1323,12 @@ func (UnimplementedManagementServiceServer) SetGrants(context.Context, *SetGrant
 }
 func (UnimplementedManagementServiceServer) RemovePlugin(context.Context, *RemovePluginRequest) (*RemovePluginResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemovePlugin not implemented")
+}
+func (UnimplementedManagementServiceServer) AddPluginReport(context.Context, *AddPluginReportRequest) (*AddPluginReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddPluginReport not implemented")
+}
+func (UnimplementedManagementServiceServer) GetPluginReport(context.Context, *GetPluginReportRequest) (*GetPluginReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPluginReport not implemented")
 }
 func (UnimplementedManagementServiceServer) GetPolicy(context.Context, *GetPolicyRequest) (*GetPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetPolicy not implemented")
@@ -1722,6 +1764,42 @@ func _ManagementService_RemovePlugin_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ManagementService_AddPluginReport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddPluginReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).AddPluginReport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_AddPluginReport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).AddPluginReport(ctx, req.(*AddPluginReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ManagementService_GetPluginReport_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPluginReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ManagementServiceServer).GetPluginReport(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ManagementService_GetPluginReport_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ManagementServiceServer).GetPluginReport(ctx, req.(*GetPluginReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ManagementService_GetPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetPolicyRequest)
 	if err := dec(in); err != nil {
@@ -1956,6 +2034,14 @@ var ManagementService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RemovePlugin",
 			Handler:    _ManagementService_RemovePlugin_Handler,
+		},
+		{
+			MethodName: "AddPluginReport",
+			Handler:    _ManagementService_AddPluginReport_Handler,
+		},
+		{
+			MethodName: "GetPluginReport",
+			Handler:    _ManagementService_GetPluginReport_Handler,
 		},
 		{
 			MethodName: "GetPolicy",

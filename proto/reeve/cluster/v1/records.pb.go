@@ -84,6 +84,111 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{0}
 }
 
+// ConformanceResult is what a report of the conformance suite says in all.
+type ConformanceResult int32
+
+const (
+	ConformanceResult_CONFORMANCE_RESULT_UNSPECIFIED ConformanceResult = 0
+	// The plugin conforms to every profile that applies to it.
+	ConformanceResult_CONFORMANCE_RESULT_PASSED ConformanceResult = 1
+	// It does not, or not every check was run.
+	ConformanceResult_CONFORMANCE_RESULT_FAILED ConformanceResult = 2
+)
+
+// Enum value maps for ConformanceResult.
+var (
+	ConformanceResult_name = map[int32]string{
+		0: "CONFORMANCE_RESULT_UNSPECIFIED",
+		1: "CONFORMANCE_RESULT_PASSED",
+		2: "CONFORMANCE_RESULT_FAILED",
+	}
+	ConformanceResult_value = map[string]int32{
+		"CONFORMANCE_RESULT_UNSPECIFIED": 0,
+		"CONFORMANCE_RESULT_PASSED":      1,
+		"CONFORMANCE_RESULT_FAILED":      2,
+	}
+)
+
+func (x ConformanceResult) Enum() *ConformanceResult {
+	p := new(ConformanceResult)
+	*p = x
+	return p
+}
+
+func (x ConformanceResult) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConformanceResult) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[1].Descriptor()
+}
+
+func (ConformanceResult) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[1]
+}
+
+func (x ConformanceResult) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConformanceResult.Descriptor instead.
+func (ConformanceResult) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+// ConformancePolicy is whether executables need a report of the conformance suite.
+type ConformancePolicy int32
+
+const (
+	// As CONFORMANCE_POLICY_OPTIONAL.
+	ConformancePolicy_CONFORMANCE_POLICY_UNSPECIFIED ConformancePolicy = 0
+	// The catalog takes them without one, and shows those that there are.
+	ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL ConformancePolicy = 1
+	// A digest without a report that says it conforms does not get into the catalog, is not approved, and no role of it is assigned to a node.
+	ConformancePolicy_CONFORMANCE_POLICY_REQUIRED ConformancePolicy = 2
+)
+
+// Enum value maps for ConformancePolicy.
+var (
+	ConformancePolicy_name = map[int32]string{
+		0: "CONFORMANCE_POLICY_UNSPECIFIED",
+		1: "CONFORMANCE_POLICY_OPTIONAL",
+		2: "CONFORMANCE_POLICY_REQUIRED",
+	}
+	ConformancePolicy_value = map[string]int32{
+		"CONFORMANCE_POLICY_UNSPECIFIED": 0,
+		"CONFORMANCE_POLICY_OPTIONAL":    1,
+		"CONFORMANCE_POLICY_REQUIRED":    2,
+	}
+)
+
+func (x ConformancePolicy) Enum() *ConformancePolicy {
+	p := new(ConformancePolicy)
+	*p = x
+	return p
+}
+
+func (x ConformancePolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConformancePolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_cluster_v1_records_proto_enumTypes[2].Descriptor()
+}
+
+func (ConformancePolicy) Type() protoreflect.EnumType {
+	return &file_reeve_cluster_v1_records_proto_enumTypes[2]
+}
+
+func (x ConformancePolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConformancePolicy.Descriptor instead.
+func (ConformancePolicy) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
 // IsolationPolicy is what becomes of a role whose sandbox a node cannot enforce in full.
 type IsolationPolicy int32
 
@@ -122,11 +227,11 @@ func (x IsolationPolicy) String() string {
 }
 
 func (IsolationPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[1].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[3].Descriptor()
 }
 
 func (IsolationPolicy) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[1]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[3]
 }
 
 func (x IsolationPolicy) Number() protoreflect.EnumNumber {
@@ -135,7 +240,7 @@ func (x IsolationPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use IsolationPolicy.Descriptor instead.
 func (IsolationPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 // Tier is how far a role's sandbox is open.
@@ -178,11 +283,11 @@ func (x Tier) String() string {
 }
 
 func (Tier) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[2].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[4].Descriptor()
 }
 
 func (Tier) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[2]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[4]
 }
 
 func (x Tier) Number() protoreflect.EnumNumber {
@@ -191,7 +296,7 @@ func (x Tier) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Tier.Descriptor instead.
 func (Tier) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 // StorageState is how far a node is on the way to its volume.
@@ -245,11 +350,11 @@ func (x StorageState) String() string {
 }
 
 func (StorageState) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[3].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[5].Descriptor()
 }
 
 func (StorageState) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[3]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[5]
 }
 
 func (x StorageState) Number() protoreflect.EnumNumber {
@@ -258,7 +363,7 @@ func (x StorageState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StorageState.Descriptor instead.
 func (StorageState) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 // CukSourceState is how far a source has come.
@@ -308,11 +413,11 @@ func (x CukSourceState) String() string {
 }
 
 func (CukSourceState) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[4].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[6].Descriptor()
 }
 
 func (CukSourceState) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[4]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[6]
 }
 
 func (x CukSourceState) Number() protoreflect.EnumNumber {
@@ -321,7 +426,7 @@ func (x CukSourceState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CukSourceState.Descriptor instead.
 func (CukSourceState) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 // Isolation is how the roles of a node are kept apart.
@@ -360,11 +465,11 @@ func (x Isolation) String() string {
 }
 
 func (Isolation) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[5].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[7].Descriptor()
 }
 
 func (Isolation) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[5]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[7]
 }
 
 func (x Isolation) Number() protoreflect.EnumNumber {
@@ -373,7 +478,7 @@ func (x Isolation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Isolation.Descriptor instead.
 func (Isolation) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 // OperatorRole is what an operator may do.
@@ -416,11 +521,11 @@ func (x OperatorRole) String() string {
 }
 
 func (OperatorRole) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_cluster_v1_records_proto_enumTypes[6].Descriptor()
+	return file_reeve_cluster_v1_records_proto_enumTypes[8].Descriptor()
 }
 
 func (OperatorRole) Type() protoreflect.EnumType {
-	return &file_reeve_cluster_v1_records_proto_enumTypes[6]
+	return &file_reeve_cluster_v1_records_proto_enumTypes[8]
 }
 
 func (x OperatorRole) Number() protoreflect.EnumNumber {
@@ -429,7 +534,7 @@ func (x OperatorRole) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperatorRole.Descriptor instead.
 func (OperatorRole) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 // NodeRecord is what the cluster decided about a node.
@@ -777,12 +882,14 @@ type Ticket struct {
 	Used uint32 `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
 	// The roles that nodes may ask for, sorted; empty: any. Where any_role is not set and the ticket approves by itself, empty means none.
 	Roles []string `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
-	// The labels that every node which registers with it gets.
+	// The labels that every node which registers with it gets. Where the ticket approves by itself a node may ask for no others.
 	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Whether nodes that register with it are approved at once.
 	AutoApprove bool `protobuf:"varint,9,opt,name=auto_approve,json=autoApprove,proto3" json:"auto_approve,omitempty"`
 	// What it is for, for people.
-	Note          string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	Note string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	// What is wrong with its record; empty: nothing. Where something is, only the ID is set besides, nobody can register with it, and it can be revoked.
+	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +990,13 @@ func (x *Ticket) GetAutoApprove() bool {
 func (x *Ticket) GetNote() string {
 	if x != nil {
 		return x.Note
+	}
+	return ""
+}
+
+func (x *Ticket) GetProblem() string {
+	if x != nil {
+		return x.Problem
 	}
 	return ""
 }
@@ -1116,7 +1230,9 @@ type PluginRecord struct {
 	// What the roles asked for when the owner last decided about them, granted or not: asking for it again is not asking for more.
 	Decided []*RoleGrants `protobuf:"bytes,10,rep,name=decided,proto3" json:"decided,omitempty"`
 	// Whether it is one of the plugins that the cluster was made with.
-	Genesis       bool `protobuf:"varint,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
+	Genesis bool `protobuf:"varint,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
+	// What the conformance suite found of the executables of these versions, sorted by digest, at most one each. Nodes are not given it.
+	Reports       []*ConformanceReport `protobuf:"bytes,12,rep,name=reports,proto3" json:"reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1228,6 +1344,227 @@ func (x *PluginRecord) GetGenesis() bool {
 	return false
 }
 
+func (x *PluginRecord) GetReports() []*ConformanceReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+// ConformanceReport is what the catalog holds of a signed report of the conformance suite, as it was when the report was taken in. The report itself is kept beside it.
+type ConformanceReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Digest ("sha256:" and hex) of the executable that was tested.
+	Digest string            `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Result ConformanceResult `protobuf:"varint,2,opt,name=result,proto3,enum=reeve.cluster.v1.ConformanceResult" json:"result,omitempty"`
+	// Version of the suite.
+	SuiteVersion string `protobuf:"bytes,3,opt,name=suite_version,json=suiteVersion,proto3" json:"suite_version,omitempty"`
+	// When the run began.
+	Started *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
+	// When the report was taken in.
+	Added *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=added,proto3" json:"added,omitempty"`
+	// Who signed it: "owner", "operator" and a name, or "built in" for a report that came with the built-in plugins.
+	Signer string `protobuf:"bytes,6,opt,name=signer,proto3" json:"signer,omitempty"`
+	// Ed25519 public key of the signature.
+	SignerKey []byte `protobuf:"bytes,7,opt,name=signer_key,json=signerKey,proto3" json:"signer_key,omitempty"`
+	// What the suite says of each of its profiles.
+	Profiles []*ConformanceProfile `protobuf:"bytes,8,rep,name=profiles,proto3" json:"profiles,omitempty"`
+	// How many checks ended in which way.
+	Passed  uint32 `protobuf:"varint,9,opt,name=passed,proto3" json:"passed,omitempty"`
+	Failed  uint32 `protobuf:"varint,10,opt,name=failed,proto3" json:"failed,omitempty"`
+	Skipped uint32 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	NotRun  uint32 `protobuf:"varint,12,opt,name=not_run,json=notRun,proto3" json:"not_run,omitempty"`
+	// SHA-256 of the signed report as it was given.
+	Sha256 []byte `protobuf:"bytes,13,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Whether who signed it is none of the cluster's owners any more. Set in answers only.
+	SignerGone    bool `protobuf:"varint,14,opt,name=signer_gone,json=signerGone,proto3" json:"signer_gone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConformanceReport) Reset() {
+	*x = ConformanceReport{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConformanceReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConformanceReport) ProtoMessage() {}
+
+func (x *ConformanceReport) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConformanceReport.ProtoReflect.Descriptor instead.
+func (*ConformanceReport) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ConformanceReport) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *ConformanceReport) GetResult() ConformanceResult {
+	if x != nil {
+		return x.Result
+	}
+	return ConformanceResult_CONFORMANCE_RESULT_UNSPECIFIED
+}
+
+func (x *ConformanceReport) GetSuiteVersion() string {
+	if x != nil {
+		return x.SuiteVersion
+	}
+	return ""
+}
+
+func (x *ConformanceReport) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *ConformanceReport) GetAdded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *ConformanceReport) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *ConformanceReport) GetSignerKey() []byte {
+	if x != nil {
+		return x.SignerKey
+	}
+	return nil
+}
+
+func (x *ConformanceReport) GetProfiles() []*ConformanceProfile {
+	if x != nil {
+		return x.Profiles
+	}
+	return nil
+}
+
+func (x *ConformanceReport) GetPassed() uint32 {
+	if x != nil {
+		return x.Passed
+	}
+	return 0
+}
+
+func (x *ConformanceReport) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *ConformanceReport) GetSkipped() uint32 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *ConformanceReport) GetNotRun() uint32 {
+	if x != nil {
+		return x.NotRun
+	}
+	return 0
+}
+
+func (x *ConformanceReport) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *ConformanceReport) GetSignerGone() bool {
+	if x != nil {
+		return x.SignerGone
+	}
+	return false
+}
+
+// ConformanceProfile is what the suite says of one of its profiles.
+type ConformanceProfile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "core", "consensus user" …
+	Profile string `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	// "conforms", "does not conform", "incomplete" or "not applicable".
+	Verdict       string `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConformanceProfile) Reset() {
+	*x = ConformanceProfile{}
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConformanceProfile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConformanceProfile) ProtoMessage() {}
+
+func (x *ConformanceProfile) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConformanceProfile.ProtoReflect.Descriptor instead.
+func (*ConformanceProfile) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ConformanceProfile) GetProfile() string {
+	if x != nil {
+		return x.Profile
+	}
+	return ""
+}
+
+func (x *ConformanceProfile) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
 // PluginVersion is one build of a plugin.
 type PluginVersion struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1242,7 +1579,7 @@ type PluginVersion struct {
 
 func (x *PluginVersion) Reset() {
 	*x = PluginVersion{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1591,7 @@ func (x *PluginVersion) String() string {
 func (*PluginVersion) ProtoMessage() {}
 
 func (x *PluginVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[8]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1604,7 @@ func (x *PluginVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginVersion.ProtoReflect.Descriptor instead.
 func (*PluginVersion) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PluginVersion) GetVersion() string {
@@ -1306,14 +1643,15 @@ type ClusterPolicy struct {
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// From where a node may get the cluster's half of the key of its volume (CUK), sorted: "cluster", "recovery", "tpm". "recovery" is always among them. Empty: all of
 	// them.
-	CukSources    []string `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
+	CukSources    []string          `protobuf:"bytes,3,rep,name=cuk_sources,json=cukSources,proto3" json:"cuk_sources,omitempty"`
+	Conformance   ConformancePolicy `protobuf:"varint,4,opt,name=conformance,proto3,enum=reeve.cluster.v1.ConformancePolicy" json:"conformance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterPolicy) Reset() {
 	*x = ClusterPolicy{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1663,7 @@ func (x *ClusterPolicy) String() string {
 func (*ClusterPolicy) ProtoMessage() {}
 
 func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[9]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1676,7 @@ func (x *ClusterPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterPolicy.ProtoReflect.Descriptor instead.
 func (*ClusterPolicy) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ClusterPolicy) GetIsolation() IsolationPolicy {
@@ -1362,6 +1700,13 @@ func (x *ClusterPolicy) GetCukSources() []string {
 	return nil
 }
 
+func (x *ClusterPolicy) GetConformance() ConformancePolicy {
+	if x != nil {
+		return x.Conformance
+	}
+	return ConformancePolicy_CONFORMANCE_POLICY_UNSPECIFIED
+}
+
 // Missing is a part of a sandbox that a node cannot enforce.
 type Missing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1375,7 +1720,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1732,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[10]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1745,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Missing) GetName() string {
@@ -1430,7 +1775,7 @@ type RoleGrants struct {
 
 func (x *RoleGrants) Reset() {
 	*x = RoleGrants{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1787,7 @@ func (x *RoleGrants) String() string {
 func (*RoleGrants) ProtoMessage() {}
 
 func (x *RoleGrants) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[11]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1800,7 @@ func (x *RoleGrants) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleGrants.ProtoReflect.Descriptor instead.
 func (*RoleGrants) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RoleGrants) GetRole() string {
@@ -1508,7 +1853,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1865,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[12]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1878,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeStatus) GetNodeId() string {
@@ -1648,7 +1993,7 @@ type StorageStatus struct {
 
 func (x *StorageStatus) Reset() {
 	*x = StorageStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +2005,7 @@ func (x *StorageStatus) String() string {
 func (*StorageStatus) ProtoMessage() {}
 
 func (x *StorageStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[13]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +2018,7 @@ func (x *StorageStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorageStatus.ProtoReflect.Descriptor instead.
 func (*StorageStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StorageStatus) GetState() StorageState {
@@ -1759,7 +2104,7 @@ type CukSource struct {
 
 func (x *CukSource) Reset() {
 	*x = CukSource{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2116,7 @@ func (x *CukSource) String() string {
 func (*CukSource) ProtoMessage() {}
 
 func (x *CukSource) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[14]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2129,7 @@ func (x *CukSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CukSource.ProtoReflect.Descriptor instead.
 func (*CukSource) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CukSource) GetName() string {
@@ -1836,14 +2181,20 @@ type InstanceStatus struct {
 	Started *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=started,proto3" json:"started,omitempty"`
 	Tier    Tier                   `protobuf:"varint,17,opt,name=tier,proto3,enum=reeve.cluster.v1.Tier" json:"tier,omitempty"`
 	// Set while the node runs another version of the plugin than the catalog's, since that did not come to work here.
-	RolledBack    *RolledBack `protobuf:"bytes,18,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"`
+	RolledBack *RolledBack `protobuf:"bytes,18,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"`
+	// What becomes of the role while the node is Split, as its manifest declares it.
+	InSplit v1.SplitBehaviour `protobuf:"varint,19,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
+	// The process was started by hand, for a debugger (reeve.node.v1 DebugRole): it is in no sandbox, and digest is not that of what it executes.
+	Debug bool `protobuf:"varint,20,opt,name=debug,proto3" json:"debug,omitempty"`
+	// How long the role may need to stop, as its manifest declares it; absent: 10 s.
+	StopGrace     *durationpb.Duration `protobuf:"bytes,21,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +2206,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[15]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +2219,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InstanceStatus) GetRole() string {
@@ -1997,6 +2348,27 @@ func (x *InstanceStatus) GetRolledBack() *RolledBack {
 	return nil
 }
 
+func (x *InstanceStatus) GetInSplit() v1.SplitBehaviour {
+	if x != nil {
+		return x.InSplit
+	}
+	return v1.SplitBehaviour(0)
+}
+
+func (x *InstanceStatus) GetDebug() bool {
+	if x != nil {
+		return x.Debug
+	}
+	return false
+}
+
+func (x *InstanceStatus) GetStopGrace() *durationpb.Duration {
+	if x != nil {
+		return x.StopGrace
+	}
+	return nil
+}
+
 // RolledBack says which version of a plugin did not come to work on a node.
 type RolledBack struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2011,7 +2383,7 @@ type RolledBack struct {
 
 func (x *RolledBack) Reset() {
 	*x = RolledBack{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2395,7 @@ func (x *RolledBack) String() string {
 func (*RolledBack) ProtoMessage() {}
 
 func (x *RolledBack) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[16]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2408,7 @@ func (x *RolledBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolledBack.ProtoReflect.Descriptor instead.
 func (*RolledBack) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RolledBack) GetVersion() string {
@@ -2093,7 +2465,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2477,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[17]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2490,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Failure) GetTime() *timestamppb.Timestamp {
@@ -2210,7 +2582,7 @@ type Operator struct {
 
 func (x *Operator) Reset() {
 	*x = Operator{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2594,7 @@ func (x *Operator) String() string {
 func (*Operator) ProtoMessage() {}
 
 func (x *Operator) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[18]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2607,7 @@ func (x *Operator) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operator.ProtoReflect.Descriptor instead.
 func (*Operator) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Operator) GetName() string {
@@ -2298,7 +2670,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2682,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2695,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Node) GetRecord() *NodeRecord {
@@ -2377,7 +2749,7 @@ type StoreMembership struct {
 
 func (x *StoreMembership) Reset() {
 	*x = StoreMembership{}
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2761,7 @@ func (x *StoreMembership) String() string {
 func (*StoreMembership) ProtoMessage() {}
 
 func (x *StoreMembership) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_records_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2774,7 @@ func (x *StoreMembership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMembership.ProtoReflect.Descriptor instead.
 func (*StoreMembership) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreMembership) GetMemberId() string {
@@ -2474,7 +2846,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06volume\x18\x06 \x01(\tR\x06volume\x126\n" +
 	"\x05roles\x18\a \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12.\n" +
 	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
-	"\tautomatic\x18\t \x01(\bR\tautomatic\"\x91\x03\n" +
+	"\tautomatic\x18\t \x01(\bR\tautomatic\"\xab\x03\n" +
 	"\x06Ticket\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
@@ -2487,7 +2859,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06labels\x18\b \x03(\v2$.reeve.cluster.v1.Ticket.LabelsEntryR\x06labels\x12!\n" +
 	"\fauto_approve\x18\t \x01(\bR\vautoApprove\x12\x12\n" +
 	"\x04note\x18\n" +
-	" \x01(\tR\x04note\x1a9\n" +
+	" \x01(\tR\x04note\x12\x18\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x01\n" +
@@ -2508,7 +2881,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
-	"\aleaving\x18\x04 \x01(\bR\aleaving\"\xc6\x04\n" +
+	"\aleaving\x18\x04 \x01(\bR\aleaving\"\x85\x05\n" +
 	"\fPluginRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12E\n" +
@@ -2523,10 +2896,32 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\bprevious\x18\t \x01(\v2\x1f.reeve.cluster.v1.PluginVersionR\bprevious\x126\n" +
 	"\adecided\x18\n" +
 	" \x03(\v2\x1c.reeve.cluster.v1.RoleGrantsR\adecided\x12\x18\n" +
-	"\agenesis\x18\v \x01(\bR\agenesis\x1a:\n" +
+	"\agenesis\x18\v \x01(\bR\agenesis\x12=\n" +
+	"\areports\x18\f \x03(\v2#.reeve.cluster.v1.ConformanceReportR\areports\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x04\n" +
+	"\x11ConformanceReport\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\tR\x06digest\x12;\n" +
+	"\x06result\x18\x02 \x01(\x0e2#.reeve.cluster.v1.ConformanceResultR\x06result\x12#\n" +
+	"\rsuite_version\x18\x03 \x01(\tR\fsuiteVersion\x124\n" +
+	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
+	"\x05added\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x12\x16\n" +
+	"\x06signer\x18\x06 \x01(\tR\x06signer\x12\x1d\n" +
+	"\n" +
+	"signer_key\x18\a \x01(\fR\tsignerKey\x12@\n" +
+	"\bprofiles\x18\b \x03(\v2$.reeve.cluster.v1.ConformanceProfileR\bprofiles\x12\x16\n" +
+	"\x06passed\x18\t \x01(\rR\x06passed\x12\x16\n" +
+	"\x06failed\x18\n" +
+	" \x01(\rR\x06failed\x12\x18\n" +
+	"\askipped\x18\v \x01(\rR\askipped\x12\x17\n" +
+	"\anot_run\x18\f \x01(\rR\x06notRun\x12\x16\n" +
+	"\x06sha256\x18\r \x01(\fR\x06sha256\x12\x1f\n" +
+	"\vsigner_gone\x18\x0e \x01(\bR\n" +
+	"signerGone\"H\n" +
+	"\x12ConformanceProfile\x12\x18\n" +
+	"\aprofile\x18\x01 \x01(\tR\aprofile\x12\x18\n" +
+	"\averdict\x18\x02 \x01(\tR\averdict\"\x94\x02\n" +
 	"\rPluginVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12F\n" +
 	"\adigests\x18\x02 \x03(\v2,.reeve.cluster.v1.PluginVersion.DigestsEntryR\adigests\x123\n" +
@@ -2534,14 +2929,15 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x05added\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05added\x1a:\n" +
 	"\fDigestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd8\x01\n" +
 	"\rClusterPolicy\x12?\n" +
 	"\tisolation\x18\x01 \x01(\x0e2!.reeve.cluster.v1.IsolationPolicyR\tisolation\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1f\n" +
 	"\vcuk_sources\x18\x03 \x03(\tR\n" +
-	"cukSources\"5\n" +
+	"cukSources\x12E\n" +
+	"\vconformance\x18\x04 \x01(\x0e2#.reeve.cluster.v1.ConformancePolicyR\vconformance\"5\n" +
 	"\aMissing\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"u\n" +
@@ -2585,7 +2981,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\tCukSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
 	"\x05state\x18\x02 \x01(\x0e2 .reeve.cluster.v1.CukSourceStateR\x05state\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xd1\x06\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xdb\a\n" +
 	"\x0eInstanceStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x122\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1c.reeve.host.v1.InstanceStateR\x05state\x12\x16\n" +
@@ -2607,7 +3003,11 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\astarted\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12*\n" +
 	"\x04tier\x18\x11 \x01(\x0e2\x16.reeve.cluster.v1.TierR\x04tier\x12=\n" +
 	"\vrolled_back\x18\x12 \x01(\v2\x1c.reeve.cluster.v1.RolledBackR\n" +
-	"rolledBack\x1a9\n" +
+	"rolledBack\x128\n" +
+	"\bin_split\x18\x13 \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\x12\x14\n" +
+	"\x05debug\x18\x14 \x01(\bR\x05debug\x128\n" +
+	"\n" +
+	"stop_grace\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
@@ -2658,7 +3058,15 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x12NODE_STATE_STANDBY\x10\x02\x12\x11\n" +
 	"\rNODE_STATE_UP\x10\x03\x12\x1e\n" +
 	"\x1aNODE_STATE_DECOMMISSIONING\x10\x04\x12\x1d\n" +
-	"\x19NODE_STATE_DECOMMISSIONED\x10\x05*t\n" +
+	"\x19NODE_STATE_DECOMMISSIONED\x10\x05*u\n" +
+	"\x11ConformanceResult\x12\"\n" +
+	"\x1eCONFORMANCE_RESULT_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19CONFORMANCE_RESULT_PASSED\x10\x01\x12\x1d\n" +
+	"\x19CONFORMANCE_RESULT_FAILED\x10\x02*y\n" +
+	"\x11ConformancePolicy\x12\"\n" +
+	"\x1eCONFORMANCE_POLICY_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bCONFORMANCE_POLICY_OPTIONAL\x10\x01\x12\x1f\n" +
+	"\x1bCONFORMANCE_POLICY_REQUIRED\x10\x02*t\n" +
 	"\x0fIsolationPolicy\x12 \n" +
 	"\x1cISOLATION_POLICY_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cISOLATION_POLICY_BEST_EFFORT\x10\x01\x12\x1d\n" +
@@ -2705,107 +3113,120 @@ func file_reeve_cluster_v1_records_proto_rawDescGZIP() []byte {
 	return file_reeve_cluster_v1_records_proto_rawDescData
 }
 
-var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_reeve_cluster_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_reeve_cluster_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_reeve_cluster_v1_records_proto_goTypes = []any{
 	(NodeState)(0),                // 0: reeve.cluster.v1.NodeState
-	(IsolationPolicy)(0),          // 1: reeve.cluster.v1.IsolationPolicy
-	(Tier)(0),                     // 2: reeve.cluster.v1.Tier
-	(StorageState)(0),             // 3: reeve.cluster.v1.StorageState
-	(CukSourceState)(0),           // 4: reeve.cluster.v1.CukSourceState
-	(Isolation)(0),                // 5: reeve.cluster.v1.Isolation
-	(OperatorRole)(0),             // 6: reeve.cluster.v1.OperatorRole
-	(*NodeRecord)(nil),            // 7: reeve.cluster.v1.NodeRecord
-	(*Removal)(nil),               // 8: reeve.cluster.v1.Removal
-	(*Registration)(nil),          // 9: reeve.cluster.v1.Registration
-	(*Ticket)(nil),                // 10: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),            // 11: reeve.cluster.v1.TicketText
-	(*Incarnation)(nil),           // 12: reeve.cluster.v1.Incarnation
-	(*RoleAssignment)(nil),        // 13: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),          // 14: reeve.cluster.v1.PluginRecord
-	(*PluginVersion)(nil),         // 15: reeve.cluster.v1.PluginVersion
-	(*ClusterPolicy)(nil),         // 16: reeve.cluster.v1.ClusterPolicy
-	(*Missing)(nil),               // 17: reeve.cluster.v1.Missing
-	(*RoleGrants)(nil),            // 18: reeve.cluster.v1.RoleGrants
-	(*NodeStatus)(nil),            // 19: reeve.cluster.v1.NodeStatus
-	(*StorageStatus)(nil),         // 20: reeve.cluster.v1.StorageStatus
-	(*CukSource)(nil),             // 21: reeve.cluster.v1.CukSource
-	(*InstanceStatus)(nil),        // 22: reeve.cluster.v1.InstanceStatus
-	(*RolledBack)(nil),            // 23: reeve.cluster.v1.RolledBack
-	(*Failure)(nil),               // 24: reeve.cluster.v1.Failure
-	(*Operator)(nil),              // 25: reeve.cluster.v1.Operator
-	(*Node)(nil),                  // 26: reeve.cluster.v1.Node
-	(*StoreMembership)(nil),       // 27: reeve.cluster.v1.StoreMembership
-	nil,                           // 28: reeve.cluster.v1.NodeRecord.LabelsEntry
-	nil,                           // 29: reeve.cluster.v1.Ticket.LabelsEntry
-	nil,                           // 30: reeve.cluster.v1.PluginRecord.DigestsEntry
-	nil,                           // 31: reeve.cluster.v1.PluginVersion.DigestsEntry
-	nil,                           // 32: reeve.cluster.v1.InstanceStatus.ValuesEntry
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*v1.Manifest)(nil),           // 34: reeve.role.v1.Manifest
-	(*v1.Grant)(nil),              // 35: reeve.role.v1.Grant
-	(*v11.Membership)(nil),        // 36: reeve.host.v1.Membership
-	(v11.InstanceState)(0),        // 37: reeve.host.v1.InstanceState
-	(*v1.Endpoint)(nil),           // 38: reeve.role.v1.Endpoint
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(ConformanceResult)(0),        // 1: reeve.cluster.v1.ConformanceResult
+	(ConformancePolicy)(0),        // 2: reeve.cluster.v1.ConformancePolicy
+	(IsolationPolicy)(0),          // 3: reeve.cluster.v1.IsolationPolicy
+	(Tier)(0),                     // 4: reeve.cluster.v1.Tier
+	(StorageState)(0),             // 5: reeve.cluster.v1.StorageState
+	(CukSourceState)(0),           // 6: reeve.cluster.v1.CukSourceState
+	(Isolation)(0),                // 7: reeve.cluster.v1.Isolation
+	(OperatorRole)(0),             // 8: reeve.cluster.v1.OperatorRole
+	(*NodeRecord)(nil),            // 9: reeve.cluster.v1.NodeRecord
+	(*Removal)(nil),               // 10: reeve.cluster.v1.Removal
+	(*Registration)(nil),          // 11: reeve.cluster.v1.Registration
+	(*Ticket)(nil),                // 12: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),            // 13: reeve.cluster.v1.TicketText
+	(*Incarnation)(nil),           // 14: reeve.cluster.v1.Incarnation
+	(*RoleAssignment)(nil),        // 15: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),          // 16: reeve.cluster.v1.PluginRecord
+	(*ConformanceReport)(nil),     // 17: reeve.cluster.v1.ConformanceReport
+	(*ConformanceProfile)(nil),    // 18: reeve.cluster.v1.ConformanceProfile
+	(*PluginVersion)(nil),         // 19: reeve.cluster.v1.PluginVersion
+	(*ClusterPolicy)(nil),         // 20: reeve.cluster.v1.ClusterPolicy
+	(*Missing)(nil),               // 21: reeve.cluster.v1.Missing
+	(*RoleGrants)(nil),            // 22: reeve.cluster.v1.RoleGrants
+	(*NodeStatus)(nil),            // 23: reeve.cluster.v1.NodeStatus
+	(*StorageStatus)(nil),         // 24: reeve.cluster.v1.StorageStatus
+	(*CukSource)(nil),             // 25: reeve.cluster.v1.CukSource
+	(*InstanceStatus)(nil),        // 26: reeve.cluster.v1.InstanceStatus
+	(*RolledBack)(nil),            // 27: reeve.cluster.v1.RolledBack
+	(*Failure)(nil),               // 28: reeve.cluster.v1.Failure
+	(*Operator)(nil),              // 29: reeve.cluster.v1.Operator
+	(*Node)(nil),                  // 30: reeve.cluster.v1.Node
+	(*StoreMembership)(nil),       // 31: reeve.cluster.v1.StoreMembership
+	nil,                           // 32: reeve.cluster.v1.NodeRecord.LabelsEntry
+	nil,                           // 33: reeve.cluster.v1.Ticket.LabelsEntry
+	nil,                           // 34: reeve.cluster.v1.PluginRecord.DigestsEntry
+	nil,                           // 35: reeve.cluster.v1.PluginVersion.DigestsEntry
+	nil,                           // 36: reeve.cluster.v1.InstanceStatus.ValuesEntry
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*v1.Manifest)(nil),           // 38: reeve.role.v1.Manifest
+	(*v1.Grant)(nil),              // 39: reeve.role.v1.Grant
+	(*v11.Membership)(nil),        // 40: reeve.host.v1.Membership
+	(v11.InstanceState)(0),        // 41: reeve.host.v1.InstanceState
+	(*v1.Endpoint)(nil),           // 42: reeve.role.v1.Endpoint
+	(v1.SplitBehaviour)(0),        // 43: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
 }
 var file_reeve_cluster_v1_records_proto_depIdxs = []int32{
 	0,  // 0: reeve.cluster.v1.NodeRecord.state:type_name -> reeve.cluster.v1.NodeState
-	28, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
-	13, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	33, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
-	9,  // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
-	33, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
-	8,  // 6: reeve.cluster.v1.NodeRecord.removal:type_name -> reeve.cluster.v1.Removal
-	33, // 7: reeve.cluster.v1.Removal.time:type_name -> google.protobuf.Timestamp
-	13, // 8: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	33, // 9: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
-	33, // 10: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
-	33, // 11: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
-	29, // 12: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
-	30, // 13: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
-	34, // 14: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
-	18, // 15: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
-	33, // 16: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
-	15, // 17: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
-	15, // 18: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
-	18, // 19: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
-	31, // 20: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
-	34, // 21: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
-	33, // 22: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
-	1,  // 23: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
-	35, // 24: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
-	5,  // 25: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
-	22, // 26: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
-	33, // 27: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
-	17, // 28: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
-	20, // 29: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
-	36, // 30: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
-	3,  // 31: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
-	21, // 32: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
-	4,  // 33: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
-	37, // 34: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
-	38, // 35: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
-	32, // 36: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
-	33, // 37: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
-	33, // 38: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
-	24, // 39: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
-	33, // 40: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
-	2,  // 41: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
-	23, // 42: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
-	33, // 43: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
-	33, // 44: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
-	39, // 45: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
-	6,  // 46: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
-	33, // 47: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
-	7,  // 48: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
-	19, // 49: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
-	27, // 50: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
-	51, // [51:51] is the sub-list for method output_type
-	51, // [51:51] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	32, // 1: reeve.cluster.v1.NodeRecord.labels:type_name -> reeve.cluster.v1.NodeRecord.LabelsEntry
+	15, // 2: reeve.cluster.v1.NodeRecord.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	37, // 3: reeve.cluster.v1.NodeRecord.created:type_name -> google.protobuf.Timestamp
+	11, // 4: reeve.cluster.v1.NodeRecord.registration:type_name -> reeve.cluster.v1.Registration
+	37, // 5: reeve.cluster.v1.NodeRecord.since:type_name -> google.protobuf.Timestamp
+	10, // 6: reeve.cluster.v1.NodeRecord.removal:type_name -> reeve.cluster.v1.Removal
+	37, // 7: reeve.cluster.v1.Removal.time:type_name -> google.protobuf.Timestamp
+	15, // 8: reeve.cluster.v1.Registration.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	37, // 9: reeve.cluster.v1.Registration.time:type_name -> google.protobuf.Timestamp
+	37, // 10: reeve.cluster.v1.Ticket.created:type_name -> google.protobuf.Timestamp
+	37, // 11: reeve.cluster.v1.Ticket.expires:type_name -> google.protobuf.Timestamp
+	33, // 12: reeve.cluster.v1.Ticket.labels:type_name -> reeve.cluster.v1.Ticket.LabelsEntry
+	34, // 13: reeve.cluster.v1.PluginRecord.digests:type_name -> reeve.cluster.v1.PluginRecord.DigestsEntry
+	38, // 14: reeve.cluster.v1.PluginRecord.manifest:type_name -> reeve.role.v1.Manifest
+	22, // 15: reeve.cluster.v1.PluginRecord.grants:type_name -> reeve.cluster.v1.RoleGrants
+	37, // 16: reeve.cluster.v1.PluginRecord.added:type_name -> google.protobuf.Timestamp
+	19, // 17: reeve.cluster.v1.PluginRecord.waiting:type_name -> reeve.cluster.v1.PluginVersion
+	19, // 18: reeve.cluster.v1.PluginRecord.previous:type_name -> reeve.cluster.v1.PluginVersion
+	22, // 19: reeve.cluster.v1.PluginRecord.decided:type_name -> reeve.cluster.v1.RoleGrants
+	17, // 20: reeve.cluster.v1.PluginRecord.reports:type_name -> reeve.cluster.v1.ConformanceReport
+	1,  // 21: reeve.cluster.v1.ConformanceReport.result:type_name -> reeve.cluster.v1.ConformanceResult
+	37, // 22: reeve.cluster.v1.ConformanceReport.started:type_name -> google.protobuf.Timestamp
+	37, // 23: reeve.cluster.v1.ConformanceReport.added:type_name -> google.protobuf.Timestamp
+	18, // 24: reeve.cluster.v1.ConformanceReport.profiles:type_name -> reeve.cluster.v1.ConformanceProfile
+	35, // 25: reeve.cluster.v1.PluginVersion.digests:type_name -> reeve.cluster.v1.PluginVersion.DigestsEntry
+	38, // 26: reeve.cluster.v1.PluginVersion.manifest:type_name -> reeve.role.v1.Manifest
+	37, // 27: reeve.cluster.v1.PluginVersion.added:type_name -> google.protobuf.Timestamp
+	3,  // 28: reeve.cluster.v1.ClusterPolicy.isolation:type_name -> reeve.cluster.v1.IsolationPolicy
+	2,  // 29: reeve.cluster.v1.ClusterPolicy.conformance:type_name -> reeve.cluster.v1.ConformancePolicy
+	39, // 30: reeve.cluster.v1.RoleGrants.grants:type_name -> reeve.role.v1.Grant
+	7,  // 31: reeve.cluster.v1.NodeStatus.isolation:type_name -> reeve.cluster.v1.Isolation
+	26, // 32: reeve.cluster.v1.NodeStatus.instances:type_name -> reeve.cluster.v1.InstanceStatus
+	37, // 33: reeve.cluster.v1.NodeStatus.reported:type_name -> google.protobuf.Timestamp
+	21, // 34: reeve.cluster.v1.NodeStatus.missing:type_name -> reeve.cluster.v1.Missing
+	24, // 35: reeve.cluster.v1.NodeStatus.storage:type_name -> reeve.cluster.v1.StorageStatus
+	40, // 36: reeve.cluster.v1.NodeStatus.membership:type_name -> reeve.host.v1.Membership
+	5,  // 37: reeve.cluster.v1.StorageStatus.state:type_name -> reeve.cluster.v1.StorageState
+	25, // 38: reeve.cluster.v1.StorageStatus.sources:type_name -> reeve.cluster.v1.CukSource
+	6,  // 39: reeve.cluster.v1.CukSource.state:type_name -> reeve.cluster.v1.CukSourceState
+	41, // 40: reeve.cluster.v1.InstanceStatus.state:type_name -> reeve.host.v1.InstanceState
+	42, // 41: reeve.cluster.v1.InstanceStatus.endpoints:type_name -> reeve.role.v1.Endpoint
+	36, // 42: reeve.cluster.v1.InstanceStatus.values:type_name -> reeve.cluster.v1.InstanceStatus.ValuesEntry
+	37, // 43: reeve.cluster.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	37, // 44: reeve.cluster.v1.InstanceStatus.next_try:type_name -> google.protobuf.Timestamp
+	28, // 45: reeve.cluster.v1.InstanceStatus.last_failure:type_name -> reeve.cluster.v1.Failure
+	37, // 46: reeve.cluster.v1.InstanceStatus.started:type_name -> google.protobuf.Timestamp
+	4,  // 47: reeve.cluster.v1.InstanceStatus.tier:type_name -> reeve.cluster.v1.Tier
+	27, // 48: reeve.cluster.v1.InstanceStatus.rolled_back:type_name -> reeve.cluster.v1.RolledBack
+	43, // 49: reeve.cluster.v1.InstanceStatus.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	44, // 50: reeve.cluster.v1.InstanceStatus.stop_grace:type_name -> google.protobuf.Duration
+	37, // 51: reeve.cluster.v1.RolledBack.time:type_name -> google.protobuf.Timestamp
+	37, // 52: reeve.cluster.v1.Failure.time:type_name -> google.protobuf.Timestamp
+	44, // 53: reeve.cluster.v1.Failure.window:type_name -> google.protobuf.Duration
+	8,  // 54: reeve.cluster.v1.Operator.role:type_name -> reeve.cluster.v1.OperatorRole
+	37, // 55: reeve.cluster.v1.Operator.created:type_name -> google.protobuf.Timestamp
+	9,  // 56: reeve.cluster.v1.Node.record:type_name -> reeve.cluster.v1.NodeRecord
+	23, // 57: reeve.cluster.v1.Node.status:type_name -> reeve.cluster.v1.NodeStatus
+	31, // 58: reeve.cluster.v1.Node.store:type_name -> reeve.cluster.v1.StoreMembership
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_records_proto_init() }
@@ -2813,14 +3234,14 @@ func file_reeve_cluster_v1_records_proto_init() {
 	if File_reeve_cluster_v1_records_proto != nil {
 		return
 	}
-	file_reeve_cluster_v1_records_proto_msgTypes[17].OneofWrappers = []any{}
+	file_reeve_cluster_v1_records_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_records_proto_rawDesc), len(file_reeve_cluster_v1_records_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   26,
+			NumEnums:      9,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -646,9 +646,12 @@ type DirectoryNode struct {
 	// The addresses under which other nodes reach it, the preferred one first.
 	Addresses []string `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Whether the node's heartbeat is fresh.
-	Healthy       bool              `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Roles         []*DirectoryRole  `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
+	Healthy bool              `protobuf:"varint,3,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Labels  map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The roles that are assigned to it and run, or did when the node last reported.
+	Roles []*DirectoryRole `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
+	// The names of all roles that are assigned to the node; not set: the curator is older than this field.
+	Assigned      *AssignedRoles `protobuf:"bytes,6,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -718,6 +721,58 @@ func (x *DirectoryNode) GetRoles() []*DirectoryRole {
 	return nil
 }
 
+func (x *DirectoryNode) GetAssigned() *AssignedRoles {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+type AssignedRoles struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted.
+	Roles         []string `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignedRoles) Reset() {
+	*x = AssignedRoles{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignedRoles) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignedRoles) ProtoMessage() {}
+
+func (x *AssignedRoles) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignedRoles.ProtoReflect.Descriptor instead.
+func (*AssignedRoles) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AssignedRoles) GetRoles() []string {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
 type DirectoryRole struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
@@ -730,7 +785,7 @@ type DirectoryRole struct {
 
 func (x *DirectoryRole) Reset() {
 	*x = DirectoryRole{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[8]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +797,7 @@ func (x *DirectoryRole) String() string {
 func (*DirectoryRole) ProtoMessage() {}
 
 func (x *DirectoryRole) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[8]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +810,7 @@ func (x *DirectoryRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryRole.ProtoReflect.Descriptor instead.
 func (*DirectoryRole) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{8}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DirectoryRole) GetRole() string {
@@ -796,7 +851,7 @@ type IssueSVIDRequest struct {
 
 func (x *IssueSVIDRequest) Reset() {
 	*x = IssueSVIDRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +863,7 @@ func (x *IssueSVIDRequest) String() string {
 func (*IssueSVIDRequest) ProtoMessage() {}
 
 func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[9]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +876,7 @@ func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{9}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IssueSVIDRequest) GetCertificateRequest() []byte {
@@ -843,7 +898,7 @@ type IssueSVIDResponse struct {
 
 func (x *IssueSVIDResponse) Reset() {
 	*x = IssueSVIDResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +910,7 @@ func (x *IssueSVIDResponse) String() string {
 func (*IssueSVIDResponse) ProtoMessage() {}
 
 func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[10]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +923,7 @@ func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{10}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IssueSVIDResponse) GetSvid() [][]byte {
@@ -893,7 +948,7 @@ type WatchTrustRequest struct {
 
 func (x *WatchTrustRequest) Reset() {
 	*x = WatchTrustRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +960,7 @@ func (x *WatchTrustRequest) String() string {
 func (*WatchTrustRequest) ProtoMessage() {}
 
 func (x *WatchTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[11]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +973,7 @@ func (x *WatchTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTrustRequest.ProtoReflect.Descriptor instead.
 func (*WatchTrustRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{11}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{12}
 }
 
 type WatchTrustResponse struct {
@@ -933,7 +988,7 @@ type WatchTrustResponse struct {
 
 func (x *WatchTrustResponse) Reset() {
 	*x = WatchTrustResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1000,7 @@ func (x *WatchTrustResponse) String() string {
 func (*WatchTrustResponse) ProtoMessage() {}
 
 func (x *WatchTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[12]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1013,7 @@ func (x *WatchTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTrustResponse.ProtoReflect.Descriptor instead.
 func (*WatchTrustResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{12}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchTrustResponse) GetTrustDomain() string {
@@ -983,7 +1038,7 @@ type WatchNetworkRequest struct {
 
 func (x *WatchNetworkRequest) Reset() {
 	*x = WatchNetworkRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1050,7 @@ func (x *WatchNetworkRequest) String() string {
 func (*WatchNetworkRequest) ProtoMessage() {}
 
 func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[13]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1063,7 @@ func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkRequest.ProtoReflect.Descriptor instead.
 func (*WatchNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{13}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
 }
 
 type WatchNetworkResponse struct {
@@ -1021,7 +1076,7 @@ type WatchNetworkResponse struct {
 
 func (x *WatchNetworkResponse) Reset() {
 	*x = WatchNetworkResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1088,7 @@ func (x *WatchNetworkResponse) String() string {
 func (*WatchNetworkResponse) ProtoMessage() {}
 
 func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1101,7 @@ func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkResponse.ProtoReflect.Descriptor instead.
 func (*WatchNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchNetworkResponse) GetAddresses() []string {
@@ -1064,7 +1119,7 @@ type OpenConsensusRequest struct {
 
 func (x *OpenConsensusRequest) Reset() {
 	*x = OpenConsensusRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1131,7 @@ func (x *OpenConsensusRequest) String() string {
 func (*OpenConsensusRequest) ProtoMessage() {}
 
 func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1144,7 @@ func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusRequest.ProtoReflect.Descriptor instead.
 func (*OpenConsensusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
 }
 
 type OpenConsensusResponse struct {
@@ -1105,7 +1160,7 @@ type OpenConsensusResponse struct {
 
 func (x *OpenConsensusResponse) Reset() {
 	*x = OpenConsensusResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1117,7 +1172,7 @@ func (x *OpenConsensusResponse) String() string {
 func (*OpenConsensusResponse) ProtoMessage() {}
 
 func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1130,7 +1185,7 @@ func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusResponse.ProtoReflect.Descriptor instead.
 func (*OpenConsensusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OpenConsensusResponse) GetState() isOpenConsensusResponse_State {
@@ -1189,7 +1244,7 @@ type ConsensusOpen struct {
 
 func (x *ConsensusOpen) Reset() {
 	*x = ConsensusOpen{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1256,7 @@ func (x *ConsensusOpen) String() string {
 func (*ConsensusOpen) ProtoMessage() {}
 
 func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1269,7 @@ func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusOpen.ProtoReflect.Descriptor instead.
 func (*ConsensusOpen) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ConsensusOpen) GetSocket() string {
@@ -1249,7 +1304,7 @@ type ConsensusUnavailable struct {
 
 func (x *ConsensusUnavailable) Reset() {
 	*x = ConsensusUnavailable{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1316,7 @@ func (x *ConsensusUnavailable) String() string {
 func (*ConsensusUnavailable) ProtoMessage() {}
 
 func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1329,7 @@ func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusUnavailable.ProtoReflect.Descriptor instead.
 func (*ConsensusUnavailable) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConsensusUnavailable) GetReason() ConsensusUnavailableReason {
@@ -1300,7 +1355,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1367,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1380,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -1346,7 +1401,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1413,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1426,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -1400,7 +1455,7 @@ type ReplaceFileRequest struct {
 
 func (x *ReplaceFileRequest) Reset() {
 	*x = ReplaceFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1467,7 @@ func (x *ReplaceFileRequest) String() string {
 func (*ReplaceFileRequest) ProtoMessage() {}
 
 func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1480,7 @@ func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReplaceFileRequest) GetPath() string {
@@ -1461,7 +1516,7 @@ type ReplaceFileResponse struct {
 
 func (x *ReplaceFileResponse) Reset() {
 	*x = ReplaceFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1528,7 @@ func (x *ReplaceFileResponse) String() string {
 func (*ReplaceFileResponse) ProtoMessage() {}
 
 func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1541,7 @@ func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReplaceFileResponse) GetDigest() string {
@@ -1513,7 +1568,7 @@ type SetHostnameRequest struct {
 
 func (x *SetHostnameRequest) Reset() {
 	*x = SetHostnameRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1580,7 @@ func (x *SetHostnameRequest) String() string {
 func (*SetHostnameRequest) ProtoMessage() {}
 
 func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1593,7 @@ func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameRequest.ProtoReflect.Descriptor instead.
 func (*SetHostnameRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{23}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetHostnameRequest) GetName() string {
@@ -1560,7 +1615,7 @@ type SetHostnameResponse struct {
 
 func (x *SetHostnameResponse) Reset() {
 	*x = SetHostnameResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1627,7 @@ func (x *SetHostnameResponse) String() string {
 func (*SetHostnameResponse) ProtoMessage() {}
 
 func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1640,7 @@ func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameResponse.ProtoReflect.Descriptor instead.
 func (*SetHostnameResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{24}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetHostnameResponse) GetChanged() bool {
@@ -1612,7 +1667,7 @@ type SetMachineIDRequest struct {
 
 func (x *SetMachineIDRequest) Reset() {
 	*x = SetMachineIDRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1679,7 @@ func (x *SetMachineIDRequest) String() string {
 func (*SetMachineIDRequest) ProtoMessage() {}
 
 func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1692,7 @@ func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDRequest.ProtoReflect.Descriptor instead.
 func (*SetMachineIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{25}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetMachineIDRequest) GetMachineId() string {
@@ -1659,7 +1714,7 @@ type SetMachineIDResponse struct {
 
 func (x *SetMachineIDResponse) Reset() {
 	*x = SetMachineIDResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1726,7 @@ func (x *SetMachineIDResponse) String() string {
 func (*SetMachineIDResponse) ProtoMessage() {}
 
 func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1739,7 @@ func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDResponse.ProtoReflect.Descriptor instead.
 func (*SetMachineIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{26}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetMachineIDResponse) GetChanged() bool {
@@ -1750,16 +1805,19 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\tdirectory\x18\x01 \x01(\v2\x18.reeve.host.v1.DirectoryR\tdirectory\"[\n" +
 	"\tDirectory\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x122\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\"\x91\x02\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\"\xcb\x02\n" +
 	"\rDirectoryNode\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x18\n" +
 	"\ahealthy\x18\x03 \x01(\bR\ahealthy\x12@\n" +
 	"\x06labels\x18\x04 \x03(\v2(.reeve.host.v1.DirectoryNode.LabelsEntryR\x06labels\x122\n" +
-	"\x05roles\x18\x05 \x03(\v2\x1c.reeve.host.v1.DirectoryRoleR\x05roles\x1a9\n" +
+	"\x05roles\x18\x05 \x03(\v2\x1c.reeve.host.v1.DirectoryRoleR\x05roles\x128\n" +
+	"\bassigned\x18\x06 \x01(\v2\x1c.reeve.host.v1.AssignedRolesR\bassigned\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8b\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"%\n" +
+	"\rAssignedRoles\x12\x14\n" +
+	"\x05roles\x18\x01 \x03(\tR\x05roles\"\x8b\x02\n" +
 	"\rDirectoryRole\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x122\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1c.reeve.host.v1.InstanceStateR\x05state\x125\n" +
@@ -1868,7 +1926,7 @@ func file_reeve_host_v1_host_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_reeve_host_v1_host_proto_goTypes = []any{
 	(MembershipState)(0),               // 0: reeve.host.v1.MembershipState
 	(InstanceState)(0),                 // 1: reeve.host.v1.InstanceState
@@ -1881,72 +1939,74 @@ var file_reeve_host_v1_host_proto_goTypes = []any{
 	(*WatchDirectoryResponse)(nil),     // 8: reeve.host.v1.WatchDirectoryResponse
 	(*Directory)(nil),                  // 9: reeve.host.v1.Directory
 	(*DirectoryNode)(nil),              // 10: reeve.host.v1.DirectoryNode
-	(*DirectoryRole)(nil),              // 11: reeve.host.v1.DirectoryRole
-	(*IssueSVIDRequest)(nil),           // 12: reeve.host.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),          // 13: reeve.host.v1.IssueSVIDResponse
-	(*WatchTrustRequest)(nil),          // 14: reeve.host.v1.WatchTrustRequest
-	(*WatchTrustResponse)(nil),         // 15: reeve.host.v1.WatchTrustResponse
-	(*WatchNetworkRequest)(nil),        // 16: reeve.host.v1.WatchNetworkRequest
-	(*WatchNetworkResponse)(nil),       // 17: reeve.host.v1.WatchNetworkResponse
-	(*OpenConsensusRequest)(nil),       // 18: reeve.host.v1.OpenConsensusRequest
-	(*OpenConsensusResponse)(nil),      // 19: reeve.host.v1.OpenConsensusResponse
-	(*ConsensusOpen)(nil),              // 20: reeve.host.v1.ConsensusOpen
-	(*ConsensusUnavailable)(nil),       // 21: reeve.host.v1.ConsensusUnavailable
-	(*ReadFileRequest)(nil),            // 22: reeve.host.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),           // 23: reeve.host.v1.ReadFileResponse
-	(*ReplaceFileRequest)(nil),         // 24: reeve.host.v1.ReplaceFileRequest
-	(*ReplaceFileResponse)(nil),        // 25: reeve.host.v1.ReplaceFileResponse
-	(*SetHostnameRequest)(nil),         // 26: reeve.host.v1.SetHostnameRequest
-	(*SetHostnameResponse)(nil),        // 27: reeve.host.v1.SetHostnameResponse
-	(*SetMachineIDRequest)(nil),        // 28: reeve.host.v1.SetMachineIDRequest
-	(*SetMachineIDResponse)(nil),       // 29: reeve.host.v1.SetMachineIDResponse
-	nil,                                // 30: reeve.host.v1.DirectoryNode.LabelsEntry
-	nil,                                // 31: reeve.host.v1.DirectoryRole.ValuesEntry
-	(*timestamppb.Timestamp)(nil),      // 32: google.protobuf.Timestamp
-	(*v1.Endpoint)(nil),                // 33: reeve.role.v1.Endpoint
-	(*descriptorpb.MethodOptions)(nil), // 34: google.protobuf.MethodOptions
+	(*AssignedRoles)(nil),              // 11: reeve.host.v1.AssignedRoles
+	(*DirectoryRole)(nil),              // 12: reeve.host.v1.DirectoryRole
+	(*IssueSVIDRequest)(nil),           // 13: reeve.host.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),          // 14: reeve.host.v1.IssueSVIDResponse
+	(*WatchTrustRequest)(nil),          // 15: reeve.host.v1.WatchTrustRequest
+	(*WatchTrustResponse)(nil),         // 16: reeve.host.v1.WatchTrustResponse
+	(*WatchNetworkRequest)(nil),        // 17: reeve.host.v1.WatchNetworkRequest
+	(*WatchNetworkResponse)(nil),       // 18: reeve.host.v1.WatchNetworkResponse
+	(*OpenConsensusRequest)(nil),       // 19: reeve.host.v1.OpenConsensusRequest
+	(*OpenConsensusResponse)(nil),      // 20: reeve.host.v1.OpenConsensusResponse
+	(*ConsensusOpen)(nil),              // 21: reeve.host.v1.ConsensusOpen
+	(*ConsensusUnavailable)(nil),       // 22: reeve.host.v1.ConsensusUnavailable
+	(*ReadFileRequest)(nil),            // 23: reeve.host.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),           // 24: reeve.host.v1.ReadFileResponse
+	(*ReplaceFileRequest)(nil),         // 25: reeve.host.v1.ReplaceFileRequest
+	(*ReplaceFileResponse)(nil),        // 26: reeve.host.v1.ReplaceFileResponse
+	(*SetHostnameRequest)(nil),         // 27: reeve.host.v1.SetHostnameRequest
+	(*SetHostnameResponse)(nil),        // 28: reeve.host.v1.SetHostnameResponse
+	(*SetMachineIDRequest)(nil),        // 29: reeve.host.v1.SetMachineIDRequest
+	(*SetMachineIDResponse)(nil),       // 30: reeve.host.v1.SetMachineIDResponse
+	nil,                                // 31: reeve.host.v1.DirectoryNode.LabelsEntry
+	nil,                                // 32: reeve.host.v1.DirectoryRole.ValuesEntry
+	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
+	(*v1.Endpoint)(nil),                // 34: reeve.role.v1.Endpoint
+	(*descriptorpb.MethodOptions)(nil), // 35: google.protobuf.MethodOptions
 }
 var file_reeve_host_v1_host_proto_depIdxs = []int32{
 	6,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
 	0,  // 1: reeve.host.v1.Membership.state:type_name -> reeve.host.v1.MembershipState
-	32, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
+	33, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
 	9,  // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
 	10, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
-	30, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
-	11, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
-	1,  // 7: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
-	33, // 8: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
-	31, // 9: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
-	20, // 10: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
-	21, // 11: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
-	2,  // 12: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
-	34, // 13: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
-	3,  // 14: reeve.host.v1.access:type_name -> reeve.host.v1.Access
-	4,  // 15: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
-	7,  // 16: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
-	16, // 17: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
-	18, // 18: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
-	12, // 19: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
-	14, // 20: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
-	22, // 21: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
-	24, // 22: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
-	26, // 23: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
-	28, // 24: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
-	5,  // 25: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
-	8,  // 26: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
-	17, // 27: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
-	19, // 28: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
-	13, // 29: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
-	15, // 30: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
-	23, // 31: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
-	25, // 32: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
-	27, // 33: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
-	29, // 34: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
-	25, // [25:35] is the sub-list for method output_type
-	15, // [15:25] is the sub-list for method input_type
-	14, // [14:15] is the sub-list for extension type_name
-	13, // [13:14] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	31, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
+	12, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
+	11, // 7: reeve.host.v1.DirectoryNode.assigned:type_name -> reeve.host.v1.AssignedRoles
+	1,  // 8: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
+	34, // 9: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
+	32, // 10: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
+	21, // 11: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
+	22, // 12: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
+	2,  // 13: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
+	35, // 14: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
+	3,  // 15: reeve.host.v1.access:type_name -> reeve.host.v1.Access
+	4,  // 16: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
+	7,  // 17: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
+	17, // 18: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
+	19, // 19: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
+	13, // 20: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
+	15, // 21: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
+	23, // 22: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
+	25, // 23: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
+	27, // 24: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
+	29, // 25: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
+	5,  // 26: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
+	8,  // 27: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
+	18, // 28: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
+	20, // 29: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
+	14, // 30: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
+	16, // 31: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
+	24, // 32: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
+	26, // 33: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
+	28, // 34: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
+	30, // 35: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
+	26, // [26:36] is the sub-list for method output_type
+	16, // [16:26] is the sub-list for method input_type
+	15, // [15:16] is the sub-list for extension type_name
+	14, // [14:15] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_reeve_host_v1_host_proto_init() }
@@ -1959,7 +2019,7 @@ func file_reeve_host_v1_host_proto_init() {
 		(*Access_ConsensusUser)(nil),
 		(*Access_Grant)(nil),
 	}
-	file_reeve_host_v1_host_proto_msgTypes[16].OneofWrappers = []any{
+	file_reeve_host_v1_host_proto_msgTypes[17].OneofWrappers = []any{
 		(*OpenConsensusResponse_Open)(nil),
 		(*OpenConsensusResponse_Unavailable)(nil),
 	}
@@ -1969,7 +2029,7 @@ func file_reeve_host_v1_host_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_host_v1_host_proto_rawDesc), len(file_reeve_host_v1_host_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

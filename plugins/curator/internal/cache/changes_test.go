@@ -1,0 +1,224 @@
+package cache_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"fmt"
+	mathrand "math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// apply makes of a directory what a difference says.
+func apply(t *testing.T, before *hostv1.Directory, difference *clusterv1.DirectoryDifference) *hostv1.Directory {
+	t.Helper()
+	if difference.GetFrom() != before.GetRevision() {
+		t.Fatalf("a difference from revision %d for the directory of revision %d", difference.GetFrom(), before.GetRevision())
+	}
+	nodes := make(map[string]*hostv1.DirectoryNode)
+	for _, node := range before.GetNodes() {
+		nodes[node.GetNodeId()] = node
+	}
+	for _, id := range difference.GetGone() {
+		delete(nodes, id)
+	}
+	for _, node := range difference.GetNodes() {
+		nodes[node.GetNodeId()] = node
+	}
+	after := &hostv1.Directory{Revision: difference.GetRevision()}
+	for _, node := range nodes {
+		after.Nodes = append(after.Nodes, node)
+	}
+	slices.SortFunc(after.Nodes, func(a, b *hostv1.DirectoryNode) int {
+		if a.GetNodeId() < b.GetNodeId() {
+			return -1
+		}
+		return 1
+	})
+	return after
+}
+
+func decoded(t *testing.T, encoded []byte, err error) *clusterv1.WatchResponse {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response := new(clusterv1.WatchResponse)
+	if err := proto.Unmarshal(encoded, response); err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+// Whatever happens to the nodes, the difference since any earlier directory makes the present one of it.
+func TestDifferences(t *testing.T) {
+	r := run(t, nil)
+	random := mathrand.New(mathrand.NewPCG(1, 2))
+	var ids []string
+	past := []*hostv1.Directory{r.nodes(0).Directory}
+	status := func(id string, n int) {
+		value, err := proto.Marshal(&clusterv1.NodeStatus{NodeId: id, Addresses: []string{fmt.Sprintf("192.0.2.%d", n)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.client.Put(t.Context(), "status/"+id, string(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 60 {
+		switch {
+		case len(ids) < 3 || random.IntN(4) == 0:
+			ids = append(ids, r.put())
+		case random.IntN(3) == 0:
+			at := random.IntN(len(ids))
+			r.delete("nodes/" + ids[at])
+			ids = slices.Delete(ids, at, at+1)
+		default:
+			status(ids[random.IntN(len(ids))], n)
+		}
+		before := past[len(past)-1]
+		snapshot := r.await("the change", func(snapshot *cache.Snapshot) bool { return snapshot.Directory.GetRevision() > before.GetRevision() })
+		past = append(past, snapshot.Directory)
+		if whole := decoder(t)(snapshot.Sendable.Whole()); !proto.Equal(whole.GetDirectory(), snapshot.Directory) || whole.GetDifference() != nil {
+			t.Errorf("the whole directory: %v, want %v", whole, snapshot.Directory)
+		}
+		for _, earlier := range past[:len(past)-1] {
+			encoded, err := snapshot.Sendable.Since(earlier.GetRevision())
+			if encoded == nil {
+				t.Fatalf("no difference since revision %d at %d: %v", earlier.GetRevision(), snapshot.Directory.GetRevision(), err)
+			}
+			response := decoded(t, encoded, err)
+			if got := apply(t, earlier, response.GetDifference()); !proto.Equal(got, snapshot.Directory) || response.GetDirectory() != nil {
+				t.Fatalf("since revision %d: %v, want %v", earlier.GetRevision(), got, snapshot.Directory)
+			}
+		}
+		if encoded, err := snapshot.Sendable.Since(snapshot.Directory.GetRevision() + 1); encoded != nil || err != nil {
+			t.Errorf("since a revision that nobody has: %x, %v", encoded, err)
+		}
+	}
+}
+
+// decoder is decoded for what returns two values.
+func decoder(t *testing.T) func([]byte, error) *clusterv1.WatchResponse {
+	return func(encoded []byte, err error) *clusterv1.WatchResponse { return decoded(t, encoded, err) }
+}
+
+// still is a source whose state and changes a test makes up.
+type still struct {
+	state   *store.State
+	changes chan clientv3.WatchResponse
+}
+
+func (s *still) ReadAll(context.Context) (*store.State, error) { return s.state, nil }
+
+func (s *still) Watch(context.Context, int64) clientv3.WatchChan { return s.changes }
+
+// In a large cluster the first changes are told at once, and those that come close upon them together, none of them never. What is not the directory does not wait.
+func TestManyNodesAreToldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &still{state: &store.State{Revision: 1, Nodes: make(map[string]*clusterv1.NodeRecord)}, changes: make(chan clientv3.WatchResponse)}
+		for range 1000 {
+			record := newRecord(t)
+			source.state.Nodes[record.GetId()] = record
+		}
+		c := cache.New(source, hclog.NewNullLogger())
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.Run(ctx)
+		}()
+		revision := int64(1)
+		come := func() *cache.Snapshot {
+			revision++
+			record := newRecord(t)
+			value, err := proto.Marshal(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.changes <- clientv3.WatchResponse{Events: []*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte("nodes/" + record.GetId()), Value: value, ModRevision: revision}}}}
+			synctest.Wait()
+			snapshot, _ := c.Snapshots().Get()
+			if snapshot.Nodes[record.GetId()] == nil {
+				t.Errorf("the record of change %d is not in the state", revision)
+			}
+			return snapshot
+		}
+		time.Sleep(time.Second)
+		const atOnce = 4
+		for n := range atOnce {
+			if told := len(come().Directory.GetNodes()); told != 1001+n {
+				t.Errorf("%d nodes after %d changes", told, n+1)
+			}
+		}
+		for range 5 {
+			time.Sleep(5 * time.Millisecond)
+			if told := len(come().Directory.GetNodes()); told != 1000+atOnce {
+				t.Errorf("%d nodes, others were told just now", told)
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if snapshot, _ := c.Snapshots().Get(); len(snapshot.Directory.GetNodes()) != 1005+atOnce || snapshot.Directory.GetRevision() != uint64(revision) {
+			t.Errorf("%d nodes at revision %d, when all are to be told", len(snapshot.Directory.GetNodes()), snapshot.Directory.GetRevision())
+		}
+		// While there are changes all the time, a cluster is told of them a few times a second.
+		told := make(map[uint64]bool)
+		for began := time.Now(); time.Since(began) < 2*time.Second; {
+			told[come().Directory.GetRevision()] = true
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := len(told); n < 8 || n > 20 {
+			t.Errorf("in two seconds %d directories", n)
+		}
+		cancel()
+		close(source.changes)
+		<-ended
+	})
+}
+
+func newRecord(t *testing.T) *clusterv1.NodeRecord {
+	t.Helper()
+	key, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &clusterv1.NodeRecord{Id: identity.NodeID(key), PublicKey: key, State: clusterv1.NodeState_NODE_STATE_UP}
+}
+
+// What is the same for all nodes stays the same one as long as it is, whatever else changes.
+func TestCommonStays(t *testing.T) {
+	r := run(t, nil)
+	r.put()
+	before := r.nodes(1)
+	r.put()
+	after := r.nodes(2)
+	if after.Common != before.Common || after.Sendable == before.Sendable {
+		t.Error("another node has changed what is common to all, or not the directory")
+	}
+	policy, err := proto.Marshal(&clusterv1.ClusterPolicy{Generation: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Put(t.Context(), "policy", string(policy)); err != nil {
+		t.Fatal(err)
+	}
+	changed := r.await("the policy", func(snapshot *cache.Snapshot) bool { return snapshot.Common.Policy.GetGeneration() == 9 })
+	if changed.Common == before.Common || changed.Sendable != after.Sendable {
+		t.Error("the policy has changed the directory, or nothing")
+	}
+}

@@ -1,0 +1,123 @@
+package nodes
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Encoded is a message that is encoded already, in parts: what all watches are sent is encoded once, and held once, however many there are. A server that sends it needs
+// a codec that knows it. The parts are not to be changed.
+type Encoded struct{ Parts [][]byte }
+
+// Watch implements clusterv1.NodeServiceServer.
+func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
+	ctx := stream.Context()
+	id, err := callingNode(ctx)
+	if err != nil {
+		return err
+	}
+	// The cache may be behind the store. A node that comes from another curator must not be sent back to roles that it had before.
+	stored, err := s.config.Store.ReadNode(ctx, id)
+	if err != nil {
+		return err
+	}
+	if stored.Nodes[id] == nil {
+		return gone(id)
+	}
+	generation := stored.Nodes[id].GetGeneration()
+	known := func(snapshot *cache.Snapshot) bool {
+		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= generation
+	}
+	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
+		return err
+	}
+	last := sight{differences: request.GetDifferences()}
+	for watcher := s.config.Snapshots.Watch(); ; {
+		snapshot, err := watcher.Next(ctx)
+		if err != nil {
+			return err
+		}
+		message, err := last.look(snapshot, id)
+		if err != nil {
+			return err
+		}
+		if message == nil {
+			continue
+		}
+		if err := stream.SendMsg(message); err != nil {
+			return err
+		}
+	}
+}
+
+// sight is what a watch has last sent.
+type sight struct {
+	// differences is whether the caller takes differences.
+	differences bool
+
+	node     *clusterv1.NodeRecord
+	common   *cache.Common
+	response *clusterv1.WatchResponse // without the directory
+	sendable *cache.Sendable
+}
+
+// look returns the message for a node whose watch comes to a snapshot; nil: nothing of it is news.
+func (s *sight) look(snapshot *cache.Snapshot, id string) (*Encoded, error) {
+	node := snapshot.Nodes[id]
+	if node == nil || snapshot.Cluster == nil {
+		return nil, gone(id)
+	}
+	if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
+		return nil, answer.Removed(node)
+	}
+	directory := snapshot.Sendable != s.sendable
+	// Most snapshots are about other nodes, and there are as many of them as there are nodes: that they are no news has to be found out fast.
+	if node == s.node && snapshot.Common == s.common && !directory {
+		return nil, nil
+	}
+	response := s.response
+	if node != s.node || snapshot.Common != s.common {
+		response = &clusterv1.WatchResponse{
+			Node: node, CaCertificates: snapshot.Common.CA, OwnerPublicKey: snapshot.Common.Owner, Operators: snapshot.Common.Operators,
+			Policy: snapshot.Common.Policy, Plugins: Plugins(snapshot.State, node),
+		}
+		if !directory && proto.Equal(response, s.response) {
+			s.node, s.common = node, snapshot.Common
+			return nil, nil
+		}
+	}
+	// Messages that are put behind one another are one with the fields of both.
+	revision, err := proto.Marshal(&clusterv1.WatchResponse{Revision: uint64(snapshot.Revision)})
+	if err != nil {
+		return nil, err
+	}
+	own, err := proto.Marshal(response)
+	if err != nil {
+		return nil, err
+	}
+	message := &Encoded{Parts: [][]byte{revision, own}}
+	if shown, err := s.directory(snapshot.Sendable); err != nil {
+		return nil, err
+	} else if shown != nil {
+		message.Parts = append(message.Parts, shown)
+	}
+	s.node, s.common, s.response, s.sendable = node, snapshot.Common, response, snapshot.Sendable
+	return message, nil
+}
+
+// directory returns what is to be sent of a directory; nil: nothing.
+func (s *sight) directory(sendable *cache.Sendable) ([]byte, error) {
+	if s.differences && s.sendable != nil {
+		if s.sendable == sendable {
+			return nil, nil
+		}
+		if difference, err := sendable.Since(s.sendable.Revision()); difference != nil || err != nil {
+			return difference, err
+		}
+	}
+	return sendable.Whole()
+}

@@ -1,0 +1,27 @@
+package server
+
+import (
+	"google.golang.org/grpc/encoding"
+	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/nodes"
+)
+
+// codec is gRPC's own for messages of the protocol, and sends those as they are that are encoded already.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
+
+// Marshal implements encoding.CodecV2.
+func (c codec) Marshal(message any) (mem.BufferSlice, error) {
+	encoded, ok := message.(*nodes.Encoded)
+	if !ok {
+		return c.CodecV2.Marshal(message)
+	}
+	parts := make(mem.BufferSlice, 0, len(encoded.Parts))
+	for _, part := range encoded.Parts {
+		parts = append(parts, mem.SliceBuffer(part))
+	}
+	return parts, nil
+}

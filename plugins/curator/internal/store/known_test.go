@@ -1,0 +1,117 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// TestReadRecordsIsAsNewAsTheStore has two curators and strangers write in any order: what a curator that knows the records reads is what one reads that has just begun.
+func TestReadRecordsIsAsNewAsTheStore(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	first, client, _ := created(t)
+	curators := []*store.Store{first, store.New(store.Config{Client: client, ClusterUser: "curator"})}
+	update := func(decide func(*store.State) *store.Change) {
+		s := curators[random.IntN(len(curators))]
+		if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) { return decide(state), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(key string, record proto.Message) {
+		value, err := proto.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(t.Context(), key, string(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ticket := &curatorv1.Ticket{Id: "0123456789abcdef", SecretSha256: make([]byte, 32), Expires: timestamppb.Now()}
+	for range 400 {
+		switch random.IntN(8) {
+		case 0:
+			update(func(*store.State) *store.Change { return &store.Change{Nodes: []*clusterv1.NodeRecord{node(t)}} })
+		case 1:
+			update(func(*store.State) *store.Change { return &store.Change{Tickets: []*curatorv1.Ticket{ticket}} })
+		case 2:
+			update(func(state *store.State) *store.Change {
+				return &store.Change{RevokedTickets: slices.Collect(maps.Keys(state.Tickets))}
+			})
+		case 3:
+			update(func(*store.State) *store.Change { return &store.Change{RemovedPlugins: []string{"lighthouse"}} })
+		case 4:
+			update(func(*store.State) *store.Change { return nil })
+		case 5: // the consensus role tells
+			put(consensusv1.StoreStateKey, new(consensusv1.StoreState))
+		case 6: // somebody who knows nothing of epochs
+			past := node(t)
+			records := map[string]proto.Message{
+				"plugins/past": plugin("past", ""), "operators/past": operator(t, "past"), "nodes/" + past.GetId(): past, "tickets/" + ticket.GetId(): ticket,
+				"policy": &clusterv1.ClusterPolicy{Generation: random.Uint64()}, "wiped": &curatorv1.WipedUsers{ConsensusUsers: []string{fmt.Sprint("u", random.Uint32())}},
+			}
+			key := slices.Sorted(maps.Keys(records))[random.IntN(len(records))]
+			put(key, records[key])
+		default:
+			same(t, client, curators)
+		}
+	}
+	same(t, client, curators)
+}
+
+// same fails unless all curators read the same as one that knows nothing.
+func same(t *testing.T, client *clientv3.Client, curators []*store.Store) {
+	t.Helper()
+	want, err := store.New(store.Config{Client: client, ClusterUser: "curator"}).ReadRecords(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range curators {
+		got, err := s.ReadRecords(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(store.State{}, "Revision"), cmpopts.IgnoreUnexported(store.State{})); diff != "" {
+			t.Fatalf("curator %d reads something else:\n%s", i, diff)
+		}
+		if again, err := s.ReadRecords(t.Context()); err != nil || again != got {
+			t.Fatalf("curator %d reads what stands a second time: %v", i, err)
+		}
+	}
+}
+
+// TestReadRecordsOfAnEarlierStore puts the store back to what it was: all that is there is older than what is known, and what is known is not returned.
+func TestReadRecordsOfAnEarlierStore(t *testing.T) {
+	_, earlier, first := created(t)
+	s, client, _ := created(t)
+	if _, err := s.ReadRecords(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client.KV = earlier.KV
+	state, err := s.ReadRecords(t.Context())
+	if err != nil || state.Nodes[first.Node.GetId()] == nil {
+		t.Errorf("%v, %v", state, err)
+	}
+	if _, err := client.Delete(t.Context(), "cluster"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ReadRecords(t.Context()); !errors.Is(err, store.ErrNoCluster) {
+		t.Errorf("without a cluster: %v", err)
+	}
+}
