@@ -38,9 +38,8 @@ type OutgoingConfig struct {
 	DialTimeout time.Duration
 }
 
-// Outgoing is how the member reaches the others. A connection comes about only with who is a member now, and at its own address: any certificate of the peers' CA would
-// do for etcd, also that of a removed member which has taken the address of another one over, and it would then be told all that is written, and believed. It
-// ends with its member.
+// Outgoing dials the other members. It connects only to a current member, and only at that member's own address. etcd alone would accept any certificate of the peers' CA:
+// a removed member that took over the address of another one would then receive every write, and its answers would be believed. A connection is closed when its member is removed.
 type Outgoing struct {
 	config OutgoingConfig
 
@@ -118,7 +117,7 @@ func (o *Outgoing) take(c *outgoing) bool {
 	return !o.over
 }
 
-// verify takes note of who answers before it is asked whether that may be: a member that goes meanwhile is found by Sweep.
+// verify checks who answers. It records the name before it checks, so that Sweep finds the connection if the member is removed in between.
 func (o *Outgoing) verify(c *outgoing, credentials *Credentials, state tls.ConnectionState) error {
 	name, err := NameOf(state.PeerCertificates[0])
 	if err == nil && name.Cluster != credentials.Name.Cluster {
@@ -131,7 +130,7 @@ func (o *Outgoing) verify(c *outgoing, credentials *Credentials, state tls.Conne
 		err = o.permit(c, name)
 	}
 	if err != nil {
-		err = fmt.Errorf("who answers at %s is not spoken to: %w", c.address, err)
+		err = fmt.Errorf("refused the peer at %s: %w", c.address, err)
 		o.config.Log.Debug("refused a peer that answered", "error", err)
 	}
 	return err
@@ -147,7 +146,7 @@ func (o *Outgoing) permit(c *outgoing, name Name) error {
 	return nil
 }
 
-// Sweep closes the connections to those who may not be spoken to any more.
+// Sweep closes the connections to peers that are no longer members, or no longer have that address.
 func (o *Outgoing) Sweep() {
 	for _, c := range o.all() {
 		o.mu.Lock()
@@ -160,13 +159,13 @@ func (o *Outgoing) Sweep() {
 		if reason == nil {
 			continue
 		}
-		o.config.Log.Info("closing a connection to who may not be spoken to any more", "node", name.Node, "member", FormatMember(name.Member), "reason", reason)
+		o.config.Log.Info("closing a connection to a peer that is not permitted any more", "node", name.Node, "member", FormatMember(name.Member), "reason", reason)
 		_ = c.Close()
 	}
 }
 
-// Renew closes every connection, so that the next ones are made from the address that this node has now: from a former one nothing is answered, and what waits for an
-// answer would wait until the kernel gives up, which takes a quarter of an hour.
+// Renew closes every connection, so that the next ones start from the address that this node has now. A connection from a former address gets no answers, and the kernel
+// gives it up only after a quarter of an hour.
 func (o *Outgoing) Renew() {
 	for _, c := range o.all() {
 		_ = c.Close()

@@ -123,12 +123,11 @@ func TestSweepClosesWhatGoesToAFormerMember(t *testing.T) {
 		t.Fatal("the connection to a member was closed")
 	}
 	known.set(func(p *places) { p.removed = true })
-	outgoing.Sweep()
+	if outgoing.Sweep(); outgoing.Connected(0xab) {
+		t.Fatal("the connection is still there")
+	}
 	if _, err := io.ReadAll(body); err == nil {
 		t.Error("the answer of a removed member came to its end")
-	}
-	if outgoing.Connected(0xab) {
-		t.Error("the connection is still there")
 	}
 }
 

@@ -45,10 +45,10 @@ func (m *Members) remove(ctx context.Context, p *picture) (busy bool, err error)
 				"start these nodes, and wait until they have caught up", strings.Join(allSilent, ", ")), true)
 			continue
 		}
-		// The store grows before it shrinks, or a swap of all members would leave it on one of them. Who is of no use is not missed, and
-		// whose node is none any more has no vote to keep.
+		// The store grows before it shrinks: otherwise a swap of all members would leave only one in between. A member that does not work, or whose node was deleted, is
+		// removed at once.
 		if coming := m.coming(p); len(coming) > 0 && p.good(peer) && !m.Gone(peer.Node) && len(stay) < min(len(all), len(p.desired)) {
-			p.tell(peer.Node, fmt.Sprintf("its member is removed when that of %s votes in its place, or has not come within %s", strings.Join(coming, " or "), m.StallBound), false)
+			p.tell(peer.Node, fmt.Sprintf("its member is removed as soon as that of %s votes in its place, or has failed to do so within %s", strings.Join(coming, " or "), m.StallBound), false)
 			busy = true
 			continue
 		}

@@ -117,8 +117,8 @@ func prepareAgain(directory string, plan Plan, found *marker) (*marker, error) {
 
 // noneAnyMore says what to do on the node of a member that was removed.
 func noneAnyMore(plan Plan, found *marker) *Problem {
-	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; nothing is to be done if that was meant; if the node is to hold a part of the store again, "+
-		"take the role from it where it still has it (`reeve node role remove %[2]s ROLE`), and assign it anew (`reeve node role add %[2]s ROLE`): a new member joins then",
+	return missing("member %s of node %s was removed from the store of cluster %s, and its data was deleted; if that was intended, there is nothing to do; to make the node a member again, "+
+		"remove the role from it if it still has it (`reeve node role remove %[2]s ROLE`) and add it again (`reeve node role add %[2]s ROLE`): it then joins as a new member",
 		found.MemberID, plan.NodeID, plan.ClusterID)
 }
 

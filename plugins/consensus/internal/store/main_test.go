@@ -12,7 +12,8 @@ func TestMain(m *testing.M) {
 		runFormHelper()
 		return
 	}
-	// etcd then ends whoever takes the lock of its writes as a request that is applied does, and is none: a member that is killed after that differs from the others.
+	// With this, etcd panics if anything but the applying of a request takes the lock of its writes. A write outside of a request, followed by a kill, would make this member
+	// differ from the others.
 	if err := os.Setenv("ETCD_VERIFY", "lock"); err != nil {
 		panic(err)
 	}

@@ -83,7 +83,9 @@ func (s *Store) ensureNumber(root context.Context, user string) error {
 			Then(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
 				[]clientv3.Op{clientv3.OpPut(numbers.LastKey, next), clientv3.OpPut(key, next)}, nil)).
 			Commit()
-		checkpoint.After(steps.GiveNumber)
+		if err == nil && answer.Succeeded {
+			checkpoint.After(steps.GiveNumber)
+		}
 		if err != nil || answer.Succeeded {
 			return err
 		}

@@ -68,7 +68,8 @@ func transportIn(holder reflect.Value, name string) (*http.Transport, error) {
 	return (*http.Transport)(field.Elem().UnsafePointer()), nil
 }
 
-// lay begins the log of a member that joins, as etcd would after it had asked the others who they are: that it asks whoever answers at their addresses, and we do not.
+// lay writes the first records of a joining member's log, as etcd would. It is done here because etcd asks whoever answers at the addresses of the others who the members
+// are, without checking that it is a member.
 func (s *Store) lay(ctx context.Context, others []*consensusv1.StorePeer) error {
 	files := etcdDirectory(s.directory)
 	if wal.Exist(datadir.ToWALDir(files)) {
@@ -114,7 +115,7 @@ func (s *Store) clusterOf(ctx context.Context, others []*consensusv1.StorePeer) 
 			continue
 		}
 		for _, url := range other.GetPeerUrls() {
-			cluster, err := askCluster(ctx, peers.Client(credentials, id, answerBound), url)
+			cluster, err := askCluster(ctx, peers.Client(credentials, id, moveBound), url)
 			if err == nil || errors.Is(err, errVersion) {
 				return cluster, err
 			}

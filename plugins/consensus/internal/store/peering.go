@@ -20,6 +20,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
@@ -288,12 +289,20 @@ func (p *peering) Admit(name peers.Name) error {
 	}
 	n := slices.IndexFunc(members, func(peer Peer) bool { return peer.ID == name.Member })
 	switch {
-	case n < 0 && (told || p.knows()):
+	case n < 0 && (told || p.knows() || p.strange(name.Member)):
 		return fmt.Errorf("the store has no member %s of node %s", peers.FormatMember(name.Member), name.Node)
 	case n >= 0 && members[n].Node != "" && members[n].Node != name.Node:
 		return fmt.Errorf("member %s is of node %s, not of node %s", peers.FormatMember(name.Member), members[n].Node, name.Node)
 	}
 	return nil
+}
+
+// strange reports whether the local member is still joining, and was not told of this member when it was given its place. While it takes over the log, the members that the
+// log has named so far are not all of them.
+func (p *peering) strange(member uint64) bool {
+	others := p.store.others.get()
+	return !p.store.finished.Load() && len(others) > 0 &&
+		!slices.ContainsFunc(others, func(other *consensusv1.StorePeer) bool { return other.GetMemberId() == peers.FormatMember(member) })
 }
 
 // members are those of the store, as far as the local one knows them: until it has taken any of the store over, those that it was told of.

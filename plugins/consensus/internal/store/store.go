@@ -410,8 +410,11 @@ func (s *Store) halt() bool {
 	return true
 }
 
-// cede hands the leadership over, if the member has it and another voter is well: when etcd does so itself as it stops, the others cannot be reached any more. In vain it
-// is no loss but of time, since they elect a leader by themselves.
+// cedeLimit keeps the handover within the time that a role has to stop, whatever the election time is.
+const cedeLimit = 5 * time.Second
+
+// cede hands the leadership to another voter that answers, if the local member is the leader. etcd tries this itself when it stops, but by then the peers cannot be
+// reached. If the handover fails, only time is lost: the others elect a leader by themselves.
 func (s *Store) cede() {
 	if s.etcd == nil || !s.Leads() {
 		return
@@ -422,7 +425,7 @@ func (s *Store) cede() {
 	if len(others) == 0 || s.Removed(own) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), cedeBound*s.config.election())
+	ctx, cancel := context.WithTimeout(context.Background(), min(cedeBound*s.config.election(), cedeLimit))
 	defer cancel()
 	go func() {
 		select {
@@ -431,18 +434,9 @@ func (s *Store) cede() {
 		case <-ctx.Done():
 		}
 	}()
-	asking, stop := context.WithTimeout(ctx, s.config.election())
-	answers := s.Ask(asking)
-	stop()
-	var to *peers.State
-	for _, other := range others {
-		state, ok := answers[other.ID]
-		if ok && state.Leader == s.MemberID() && (to == nil || state.Applied > to.Applied) {
-			to = &state
-		}
-	}
+	to := s.successor(ctx, others)
 	if to == nil {
-		s.log.Warn("no other member of the store answers that could lead it; they have to elect one without this one")
+		s.log.Warn("no voter answers that could take over the leadership of the store; the others have to elect a leader")
 		return
 	}
 	id, err := peers.ParseMember(to.Member)
@@ -451,6 +445,29 @@ func (s *Store) cede() {
 	}
 	if err != nil {
 		s.log.Warn("cannot hand the leadership of the store over before this member stops; the others have to elect a leader without it", "to", to.Member, "error", err)
+	}
+}
+
+// successor asks the other voters until one of them follows the local member, and returns the one that has applied most; nil: none has answered in time.
+func (s *Store) successor(ctx context.Context, others []Peer) (to *peers.State) {
+	asking, stop := context.WithTimeout(ctx, min(s.config.election(), cedeLimit/2))
+	defer stop()
+	for {
+		answers := s.Ask(asking)
+		for _, other := range others {
+			state, ok := answers[other.ID]
+			if ok && state.Leader == s.MemberID() && (to == nil || state.Applied > to.Applied) {
+				to = &state
+			}
+		}
+		if to != nil {
+			return to
+		}
+		select {
+		case <-asking.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond): // a busy machine may take longer than one answer is waited for
+		}
 	}
 }
 

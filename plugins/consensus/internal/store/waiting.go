@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // waitingAfter is how long a member may take to serve before somebody is told what it waits for: the others may be about to start, too, and are elected with.
 const waitingAfter = 5 * time.Second
 
-// tellWaiting tells again and again what the member waits for that does not serve yet, as far as that changes, until ctx is done.
+// tellWaiting reports what a member that does not serve yet waits for, each time that changes, until ctx is done.
 func (s *Store) tellWaiting(ctx context.Context) {
 	if s.config.Waiting == nil {
 		return
@@ -32,22 +33,26 @@ func (s *Store) tellWaiting(ctx context.Context) {
 	}
 }
 
-// waiting says what a member waits for that does not serve yet. It names the addresses, too: they are those that the store knows, and who has others by now is not found.
+// waiting says what a member that does not serve yet waits for. It names the addresses that the store knows of the silent members: a node whose address has changed
+// is not found.
 func (s *Store) waiting(ctx context.Context) string {
-	answers, all := s.Ask(ctx), s.Peers()
+	if s.Learner() {
+		return "the member is taking over the data of the store"
+	}
+	answers, voters := s.Ask(ctx), slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.Learner })
 	var silent []string
-	for _, peer := range all {
+	for _, peer := range voters {
 		if _, ok := answers[peer.ID]; !ok {
 			name := peer.Node
 			if name == "" {
 				name = "member " + peers.FormatMember(peer.ID)
 			}
-			silent = append(silent, name+" at "+strings.TrimPrefix(strings.Join(peer.URLs, " or "), "https://"))
+			silent = append(silent, name+" at "+strings.ReplaceAll(strings.Join(peer.URLs, " or "), "https://", ""))
 		}
 	}
 	if len(silent) == 0 {
-		return "the member of the store has been started, and does not serve yet"
+		return "the member of the store has started, and does not serve yet"
 	}
-	return fmt.Sprintf("the store waits for its members, of which more than half have to be there: of its %d those of %s do not answer; start these nodes, with the addresses that they had, or see that they are reached",
-		len(all), strings.Join(silent, ", "))
+	return fmt.Sprintf("the store waits for more than half of its %d voting members; those of %s do not answer; start these nodes, with the addresses that they had, and check that this node reaches them",
+		len(voters), strings.Join(silent, ", "))
 }

@@ -47,7 +47,9 @@ func (s *Store) Wipe(ctx context.Context, user, document string, revision int64)
 		after := string(found.Kvs[len(found.Kvs)-1].Key) + "\x00"
 		checkpoint.Before(steps.WipeKeys)
 		answer, err := s.client.Txn(root).If(unchanged).Then(clientv3.OpDelete(string(found.Kvs[0].Key), clientv3.WithRange(after))).Commit()
-		checkpoint.After(steps.WipeKeys)
+		if err == nil && answer.Succeeded {
+			checkpoint.After(steps.WipeKeys)
+		}
 		switch {
 		case err != nil:
 			return removed, fmt.Errorf("remove keys of the user %s: %w", user, err)
@@ -79,7 +81,9 @@ func (s *Store) takeNumberBack(root context.Context, user string, unchanged clie
 			Then(clientv3.OpDelete(key), clientv3.OpPut(numbers.LastKey, numbers.Format(last))).
 			Else(clientv3.OpTxn([]clientv3.Cmp{unchanged}, nil, nil)).
 			Commit()
-		checkpoint.After(steps.TakeNumberBack)
+		if err == nil && answer.Succeeded {
+			checkpoint.After(steps.TakeNumberBack)
+		}
 		switch {
 		case err != nil:
 			return fmt.Errorf("take back the number of the user %s: %w", user, err)
