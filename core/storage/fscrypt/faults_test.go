@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,12 @@ func TestElsewhere(t *testing.T) {
 		if !detached {
 			detached = true
 			run(t, "losetup", "--detach", device)
+			// The kernel waits with it while a process that has just been started in mounts of its own still has the device.
+			for backing := filepath.Join("/sys/block", filepath.Base(device), "loop", "backing_file"); ; time.Sleep(time.Millisecond) {
+				if path, err := os.ReadFile(backing); err != nil || strings.TrimSpace(string(path)) != n.file() {
+					break
+				}
+			}
 		}
 	}
 	t.Cleanup(detach)
