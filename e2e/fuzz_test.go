@@ -25,6 +25,7 @@ var parsers = map[string]string{
 	"cli/contexts.FuzzParse":                           "the command line's contexts",
 	"cli/contexts.FuzzParseSession":                    "the session of a context",
 	"cli/redact.FuzzText":                              "texts and documents of a support bundle",
+	"sdk/role.FuzzConfigure":                           "configuration of a role, read into the struct of its author",
 	"sdk/role.FuzzDecode":                              "configuration of a role, in the role",
 	"plugins/curator/internal/rules.FuzzConfiguration": "configuration of a role, and its schema, in the cluster",
 	"plugins/hostsfile/keeper.FuzzConfiguration":       "configuration of hostsfile",

@@ -93,6 +93,8 @@ func Explain(grant *rolev1.Grant) string {
 		return "set the machine's host name"
 	case remit.SetMachineID:
 		return "set the machine's ID in " + path
+	case remit.WatchOperators:
+		return "know who operates the cluster, to let operators in"
 	case remit.Capability:
 		name := of["name"]
 		capability := "CAP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))

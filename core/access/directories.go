@@ -40,6 +40,9 @@ func (d directories) has(name string) bool {
 	return ok
 }
 
+// provider is the user that may do anything in the directory of an instance.
+func (d directories) provider(name string) uint32 { return d.made[name].uid }
+
 // prepare makes the directory in which the others are, and takes note of what an earlier core left there.
 func (d directories) prepare() error {
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
@@ -78,7 +81,8 @@ func (d directories) make(remit *plugin.Remit, provider uint32) error {
 		return fmt.Errorf("%s is not a directory but a %s: remove it", path, present.Mode().Type())
 	}
 	mode := os.FileMode(0o700)
-	if !remit.SharedUID {
+	// Where the provider is another user than the core, it must be given the directory whoever the instance is: a privileged role is the core's user.
+	if !remit.SharedUID || provider != uint32(os.Geteuid()) {
 		// Set-group-ID makes the socket the group's whoever binds it. It goes last: a change of owner clears it.
 		mode = 0o710 | os.ModeSetgid
 		if err := os.Lchown(path, int(want.uid), int(want.gid)); err != nil {

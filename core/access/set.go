@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -71,7 +72,10 @@ func entryOf(c *candidate, made directories) *consensusv1.AccessInstance {
 		if c.process == nil {
 			return nil
 		}
-		entry.ProcessGroup, entry.ProcessGroupStart = int64(c.process.PID), c.process.Start
+		// A provider with another user than the core's does not see the processes of the core's, and need not: that user is root, who can do anything to the provider.
+		if made.provider(c.remit.Name) == uint32(os.Geteuid()) {
+			entry.ProcessGroup, entry.ProcessGroupStart = int64(c.process.PID), c.process.Start
+		}
 	}
 	return entry
 }

@@ -2,8 +2,10 @@ package access_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -245,4 +247,27 @@ func (c *silentConn) Invoke(ctx context.Context, _ string, request, _ any, _ ...
 func (c *silentConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// TestSetEntryOfThePrivileged has a store with a user of its own, and a role with the core's, root: the store can enter the directory of the role's socket, and cannot see the role's
+// process, of which nothing is said.
+func TestSetEntryOfThePrivileged(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has other users")
+	}
+	n, s := newNode(t), newStore(t, nil)
+	provider := n.provide("consensus.1", providerUID, s.conn)
+	boss := instance("boss.1", &rolev1.RoleManifest{ConsensusUser: "boss"}, "boss")
+	boss.Remit.SharedUID, boss.Remit.UID, boss.Remit.GID = true, 0, 0
+	boss.Process = &plugin.Process{PID: 4711, Start: 815}
+	n.membership.Set(home())
+	n.instances.Set(roles.Instances{provider, boss})
+	n.run()
+	if entry := s.awaitSet(t, boss).GetInstances()[0]; entry.GetUid() != 0 || entry.GetProcessGroup() != 0 {
+		t.Errorf("the set has %v", entry)
+	}
+	n.awaitReason(boss, "open")
+	if got, want := modeAndOwner(t, filepath.Dir(n.socket(boss))), fmt.Sprintf("42710 %d:0", providerUID); got != want {
+		t.Errorf("the directory is %s, and should be %s", got, want)
+	}
 }

@@ -93,7 +93,7 @@ func check(g *nodev1.Genesis) error {
 			}
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, checkReports(g)...)...)
 }
 
 // Record returns the entry of the executable with a digest on this platform; nil if the catalog does not know it.

@@ -1,19 +1,23 @@
 package genesis_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/genesis"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/proto/attest"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -126,6 +130,77 @@ func TestRefusals(t *testing.T) {
 	}
 	if _, err := genesis.Make(t.Context(), []string{"/etc/passwd"}, ""); err == nil || !strings.Contains(err.Error(), "not an executable") {
 		t.Errorf("what is no executable: %v", err)
+	}
+}
+
+// key is one whose letter says whose it is.
+func key(letter string) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed([]byte(strings.Repeat(letter, 32)))
+}
+
+// report writes what the suite says of the executable with a digest, signed by a key, into a directory.
+func report(t *testing.T, directory, letter string, by ed25519.PrivateKey) {
+	t.Helper()
+	envelope, err := attest.Sign(&attest.Report{File: "a", Digest: digest(letter), Conformance: attest.Conformance{
+		SuiteVersion: "0.1.0", Machine: attest.Machine{OS: "linux", Architecture: "amd64"}, Started: time.Unix(1e9, 0),
+		Profiles: []attest.Profile{{Profile: "core", Verdict: attest.Conforms}}, Checks: []attest.Check{{Check: "a", Profile: "core", Status: attest.Pass}},
+	}}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, letter+".json"), envelope, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The reports on the executables of a build are part of the catalog, with the key that signed them, and a catalog with one that does not fit is refused.
+func TestReports(t *testing.T) {
+	other := record("b")
+	other.Digests = map[string]string{"linux/arm64": digest("b")}
+	catalog := func() *nodev1.Genesis {
+		return &nodev1.Genesis{Version: genesis.Version, Plugins: []*clusterv1.PluginRecord{record("a"), other}}
+	}
+	directory := t.TempDir()
+	report(t, directory, "a", key("k"))
+	report(t, directory, "b", key("k"))
+	report(t, directory, "c", key("x")) // of an earlier build, with its own key
+	made := catalog()
+	if others, err := genesis.AddReports(made, directory); err != nil || len(others) != 1 || !strings.HasSuffix(others[0], "c.json") {
+		t.Fatalf("left out: %v, %v", others, err)
+	}
+	path := filepath.Join(t.TempDir(), genesis.FileName)
+	if err := genesis.Write(path, made); err != nil {
+		t.Fatal(err)
+	}
+	read, err := genesis.Load(path)
+	if err != nil || !proto.Equal(read, made) || len(read.GetReports()) != 2 || !bytes.Equal(read.GetReportsKey(), key("k").Public().(ed25519.PublicKey)) {
+		t.Fatalf("read %v, %v", read, err)
+	}
+	if on := genesis.ReportsOn(read, []*clusterv1.PluginRecord{other}); len(on) != 1 || !bytes.Equal(on[0], read.GetReports()[1]) {
+		t.Errorf("on one plugin: %q", on)
+	}
+	for want, change := range map[string]func(*nodev1.Genesis){
+		"reports_key":                  func(g *nodev1.Genesis) { g.ReportsKey = nil },
+		"reports[0]: attest: the sign": func(g *nodev1.Genesis) { g.ReportsKey = key("x").Public().(ed25519.PublicKey) },
+		"reports[1]: attest: the enve": func(g *nodev1.Genesis) { g.Reports[1] = []byte("x") },
+		"reports[1]: there is another": func(g *nodev1.Genesis) { g.Reports[1] = g.Reports[0] },
+		"reports[1]: it is about":      func(g *nodev1.Genesis) { g.Plugins = g.Plugins[:1] },
+	} {
+		changed := proto.CloneOf(made)
+		change(changed)
+		if _, err := genesis.Parse(encode(t, changed)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, got: %v", want, err)
+		}
+	}
+	report(t, directory, "b", key("x"))
+	if _, err := genesis.AddReports(catalog(), directory); err == nil || !strings.Contains(err.Error(), "signature") {
+		t.Errorf("reports by two keys: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(directory, "d.json"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := genesis.AddReports(catalog(), directory); err == nil || !strings.Contains(err.Error(), "d.json") {
+		t.Errorf("what is no report: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // power is what grants of one name allow.
@@ -29,9 +30,26 @@ func powerOf(grant string) (power, bool) {
 		return setMachine{grant: grantHostname, field: "name", pathOptional: true}, true
 	case grantMachineID:
 		return setMachine{grant: grantMachineID, field: "machine_id"}, true
+	case remit.WatchOperators:
+		return bare{}, true
 	default:
 		return nil, false
 	}
+}
+
+// bare is a power without parameters.
+type bare struct{}
+
+func (bare) narrows(protoreflect.MessageDescriptor) error { return nil }
+
+func (bare) permit(role string, grants []*rolev1.Grant, _ any) error {
+	for _, grant := range grants {
+		// A parameter that is not known here was meant to narrow the grant.
+		if len(grant.GetParameters()) == 0 {
+			return nil
+		}
+	}
+	return status.Errorf(codes.PermissionDenied, "the grant %q of role %s has parameters, and takes none: have the cluster's owner grant it without", grants[0].GetName(), role)
 }
 
 // replaceFile is the power to read and to replace one file. Its one parameter, "path", is that file: absolute, without ".", ".." or

@@ -127,12 +127,12 @@ func ruleOf(method protoreflect.MethodDescriptor, access *hostv1.Access) (rule, 
 			return rule{}, nil
 		}
 	case *hostv1.Access_Grant:
-		if method.IsStreamingClient() || method.IsStreamingServer() {
-			return rule{}, errors.New("it streams and needs a grant: the grant is checked against the one request of a unary call")
-		}
 		power, ok := powerOf(declared.Grant)
 		if !ok {
 			return rule{}, fmt.Errorf("it needs the grant %q, of which it is not known what it allows", declared.Grant)
+		}
+		if _, bare := power.(bare); !bare && (method.IsStreamingClient() || method.IsStreamingServer()) {
+			return rule{}, errors.New("it streams and needs a grant with parameters: those are checked against the one request of a unary call")
 		}
 		if err := power.narrows(method.Input()); err != nil {
 			return rule{}, fmt.Errorf("it needs the grant %q: %w", declared.Grant, err)

@@ -28,6 +28,7 @@ func TestEveryRPC(t *testing.T) {
 	n.membership.Set(membership.Status{State: membership.Home})
 	n.directory.Set(&hostv1.Directory{})
 	n.network.Set(nil)
+	n.operators.Set(&hostv1.Operators{})
 	n.access.Set(access.States{})
 	n.identity.Set(n.issuer.identity())
 	path := filepath.Join(n.runDir, "granted")
@@ -43,18 +44,22 @@ func TestEveryRPC(t *testing.T) {
 		}
 		grant := declared.GetGrant()
 		// Where the call does not name the file, the grant alone does.
+		bare := grant == "watch-operators" // takes no parameters
 		namesFile := method.Input().Fields().ByName("path") != nil
 		right := &rolev1.Grant{Name: grant, Parameters: map[string]string{"path": path}}
+		if bare {
+			right.Parameters = nil
+		}
 		for name, test := range inorder.Of(map[string]struct {
 			grants []*rolev1.Grant
 			fits   bool
 		}{
 			"no grant":         {nil, false},
 			"another grant":    {[]*rolev1.Grant{{Name: "other", Parameters: map[string]string{"path": path}}}, false},
-			"another file":     {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": path + "x"}}}, !namesFile},
-			"its directory":    {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": n.runDir}}}, !namesFile},
+			"another file":     {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": path + "x"}}}, !namesFile && !bare},
+			"its directory":    {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": n.runDir}}}, !namesFile && !bare},
 			"no plain path":    {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": n.runDir + "/../x"}}}, false},
-			"no parameters":    {[]*rolev1.Grant{{Name: grant}}, grant == "set-hostname"},
+			"no parameters":    {[]*rolev1.Grant{{Name: grant}}, grant == "set-hostname" || bare},
 			"empty parameter":  {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": ""}}}, false},
 			"narrowed further": {[]*rolev1.Grant{{Name: grant, Parameters: map[string]string{"path": path, "lines": "3"}}}, false},
 			"another case":     {[]*rolev1.Grant{{Name: strings.ToUpper(grant), Parameters: map[string]string{"path": path}}}, false},

@@ -34,6 +34,8 @@ type Config struct {
 	Directory *event.Value[*hostv1.Directory]
 	// Network is the node's addresses, the preferred one first, which WatchNetwork streams.
 	Network *event.Value[[]string]
+	// Operators is who operates the cluster, which WatchOperators streams to roles that are granted it.
+	Operators *event.Value[*hostv1.Operators]
 	// Access is what OpenConsensus answers to each instance.
 	Access *event.Value[access.States]
 	// Identity is who the node is: WatchTrust streams the CA of its cluster.
@@ -72,6 +74,7 @@ func (c *Config) check() error {
 		"Membership": c.Membership == nil,
 		"Directory":  c.Directory == nil,
 		"Network":    c.Network == nil,
+		"Operators":  c.Operators == nil,
 		"Access":     c.Access == nil,
 		"Identity":   c.Identity == nil,
 	} {

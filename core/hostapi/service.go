@@ -59,6 +59,13 @@ func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.Server
 	})
 }
 
+// WatchOperators waits until the node knows of operators at all: an empty list would turn away who is one.
+func (s *service) WatchOperators(_ *hostv1.WatchOperatorsRequest, stream grpc.ServerStreamingServer[hostv1.WatchOperatorsResponse]) error {
+	return follow(stream, s.config.Operators, func(now *hostv1.Operators) *hostv1.WatchOperatorsResponse {
+		return &hostv1.WatchOperatorsResponse{Operators: now}
+	})
+}
+
 // OpenConsensus answers every instance at once, also one of which nothing is known yet: a role waits for a word, not for silence.
 func (s *service) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.ServerStreamingServer[hostv1.OpenConsensusResponse]) error {
 	if s.remit.Manifest.GetConsensusUser() == "" {

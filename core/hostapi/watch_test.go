@@ -11,6 +11,7 @@ import (
 	"github.com/reeveproject/reeve/core/access"
 	"github.com/reeveproject/reeve/core/membership"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // receiver is the client's side of any of the streams.
@@ -65,6 +66,22 @@ func TestWatchDirectoryAndNetwork(t *testing.T) {
 	for _, addresses := range [][]string{{"192.0.2.1", "2001:db8::1"}, {"192.0.2.2"}, nil} {
 		n.network.Set(addresses)
 		next(t, network, &hostv1.WatchNetworkResponse{Addresses: addresses})
+	}
+}
+
+// TestWatchOperators: a role that is granted it hears who operates the cluster, and nothing before the node knows.
+func TestWatchOperators(t *testing.T) {
+	n := newNode(t, nil)
+	stream, err := n.client(remitOf("role.1", &rolev1.Grant{Name: "watch-operators"})).WatchOperators(within(t), &hostv1.WatchOperatorsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []*hostv1.Operators{
+		{OwnerKeyId: "0123"},
+		{OwnerKeyId: "0123", Operators: []*hostv1.Operator{{Name: "alice", Id: "1", Role: hostv1.OperatorRole_OPERATOR_ROLE_VIEWER}}},
+	} {
+		n.operators.Set(now)
+		next(t, stream, &hostv1.WatchOperatorsResponse{Operators: now})
 	}
 }
 

@@ -2,7 +2,7 @@
 // consensus store, events, calls of the node's own servers, and what the roles say of themselves.
 //
 // It owns the registry of the node's metrics (not the default one of the library) and, if the node's parameters name an address, the HTTP server at
-// /metrics. It watches nothing: when somebody asks, it reads the present value of the node's status, its instances and its capabilities, reads the
+// /metrics. It watches nothing: when somebody asks, it reads the present value of the node's status, its identity, its instances and its capabilities, reads the
 // processes of the instances from /proc, and asks every role that runs for its metrics. What happens is told to it by Recorder, Launched and the
 // interceptors. It publishes nothing but the text.
 //

@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -28,6 +29,8 @@ type Config struct {
 	Listen string
 	// Status is the state of the node.
 	Status *event.Value[*nodev1.Status]
+	// Identity is who the node is; nil: when its SVID ends is not shown.
+	Identity *event.Value[*identity.Identity]
 	// Budget is the crash budget of a role, as the reconciler has it; nil: it is not shown.
 	Budget func(role string) roles.Budget
 }
@@ -76,7 +79,7 @@ func New(config Config) (*Metrics, error) {
 		// Goroutines, threads, pauses of the collector and its settings. The two dozen series on the allocator are for whoever has a profile.
 		collectors.NewGoCollector(collectors.WithGoCollectorMemStatsMetricsDisabled()),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		nodeCollector{config.Status},
+		nodeCollector{config.Status, config.Identity},
 		&roleCollector{now: &m.now, budget: config.Budget},
 		m.told.events, m.told.launches, m.told.memory,
 	)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/reeveproject/reeve/core/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -21,6 +22,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 // The node and its store.
 var (
 	nodeInfo        = describe("node_info", "What the node is; always 1.", "node", "cluster", "version", "isolation", "volume")
+	svidEnds        = describe("node_svid_not_after_seconds", "When the node's SVID ends, in seconds of the Unix epoch; absent: it has none.")
 	membershipState = describe("membership_state", "The node's membership of its cluster: 1 for the state that it is in, 0 for the others.", "state")
 
 	storeSize    = describe("store_database_size_bytes", "Size on disk of the local member's database.")
@@ -40,15 +42,18 @@ var (
 	userRefused  = describe("store_user_refused_total", "How many requests of a ConsensusUser were refused since it had used up what it may, since the local member's process started.", "user")
 	nodeAndStore = []*prometheus.Desc{
 		nodeMissing, userBytes, userQuota, userLeases, leasesQuota, userRefused,
-		nodeInfo, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem,
+		nodeInfo, svidEnds, membershipState, storeSize, storeInUse, storeQuota, storeChanges, storeLeader, storeQuorum, storeVoter, storeMembers, storeProblem,
 	}
 	storeKinds    = []string{"learner", "voter"}
 	statesOfNode  = namesOf(hostv1.MembershipState_name, "MEMBERSHIP_STATE_")
 	statesOfRoles = namesOf(hostv1.InstanceState_name, "INSTANCE_STATE_")
 )
 
-// nodeCollector shows the node's status.
-type nodeCollector struct{ status *event.Value[*nodev1.Status] }
+// nodeCollector shows the node's status, and who it is.
+type nodeCollector struct {
+	status   *event.Value[*nodev1.Status]
+	identity *event.Value[*identity.Identity] // nil: it is not shown
+}
 
 func (nodeCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range nodeAndStore {
@@ -57,6 +62,11 @@ func (nodeCollector) Describe(to chan<- *prometheus.Desc) {
 }
 
 func (c nodeCollector) Collect(to chan<- prometheus.Metric) {
+	if c.identity != nil {
+		if id, _ := c.identity.Get(); id != nil && id.SVID != nil && id.SVID.Leaf != nil {
+			to <- gauge(svidEnds, float64(id.SVID.Leaf.NotAfter.Unix()))
+		}
+	}
 	status, _ := c.status.Get()
 	if status == nil {
 		return

@@ -2,6 +2,8 @@ package metrics_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"os"
 	"os/exec"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/metrics"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
@@ -23,10 +26,12 @@ import (
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 func TestNode(t *testing.T) {
-	n := start(t, metrics.Config{Budget: func(role string) roles.Budget {
+	var id event.Value[*identity.Identity]
+	n := start(t, metrics.Config{Identity: &id, Budget: func(role string) roles.Budget {
 		if role == "ant" {
 			return roles.Budget{Failures: 3, Window: time.Minute}
 		}
@@ -48,6 +53,11 @@ func TestNode(t *testing.T) {
 			Members: []*consensusv1.StoreMember{{Id: "1"}, {Id: "2", Learner: true}, {Id: "3"}},
 		},
 	})
+	id.Set(&identity.Identity{NodeID: "reeve-1"})
+	if s := n.scrape(t); strings.Contains(s.text, "reeve_node_svid_not_after_seconds") {
+		t.Errorf("a node without an SVID has one that ends:\n%s", s.text)
+	}
+	id.Set(&identity.Identity{NodeID: "reeve-1", SVID: &tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Unix(1800000000, 0)}}})
 	now := time.Now()
 	failure := &clusterv1.Failure{Time: timestamppb.New(now.Add(-time.Second)), Failures: 2, Window: durationpb.New(time.Hour)}
 	old := &clusterv1.Failure{Time: timestamppb.New(now.Add(-time.Hour)), Failures: 2, Window: durationpb.New(time.Minute)}
@@ -66,6 +76,7 @@ func TestNode(t *testing.T) {
 	s := n.until(t, `reeve_role_state{role="ant",state="Backoff"} 1`)
 	s.want(
 		`reeve_node_info{cluster="c",isolation="shared-uid",node="reeve-1",version="1.2.3",volume="plain"} 1`,
+		`reeve_node_svid_not_after_seconds 1.8e+09`,
 		`reeve_membership_state{state="Split"} 1`, `reeve_membership_state{state="Home"} 0`,
 		`reeve_store_database_size_bytes 4096`, `reeve_store_database_in_use_bytes 1024`, `reeve_store_quota_bytes 8192`,
 		`reeve_store_leader_changes_total 3`, `reeve_store_has_leader 1`, `reeve_store_quorum 0`, `reeve_store_voter 1`, `reeve_store_problem 1`,

@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -29,11 +30,58 @@ func TestFollowsTheKernel(t *testing.T) {
 	})
 }
 
-// inNamespace runs the room in a network namespace of its own, with one interface, until do has returned.
+// TestAnOverlayIsNotTheNode: what the pod network of Kubernetes gives its own interface, and every pod's link, is not where other nodes reach this one.
+func TestAnOverlayIsNotTheNode(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: a network namespace is made")
+	}
+	lacks := false
+	inNamespace(t, func(ctx context.Context, handle *netlink.Handle, link netlink.Link, room *Room) {
+		change(t, handle.AddrAdd, link, "192.0.2.7/24")
+		expect(ctx, t, room, "192.0.2.7")
+		overlay := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "pods"}, VxlanId: 7, Port: 4789}
+		if err := handle.LinkAdd(overlay); errors.Is(err, unix.EOPNOTSUPP) {
+			lacks = true
+			return
+		} else if err != nil {
+			t.Errorf("link: %v", err)
+			return
+		}
+		change(t, handle.AddrAdd, overlay, "10.244.0.1/32")
+		pod := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "pod"}}
+		if err := handle.LinkAdd(pod); err != nil {
+			t.Errorf("link: %v", err)
+			return
+		}
+		change(t, handle.AddrAdd, pod, "10.244.0.1/32")
+		// Had one of them been taken for the node's, it would have come before this one.
+		change(t, handle.AddrAdd, pod, "198.51.100.1/24")
+		seen := room.Addresses().Watch()
+		for {
+			now, err := seen.Next(ctx)
+			if err != nil {
+				t.Errorf("the last address is never there: %v", err)
+				return
+			}
+			if slices.Contains(now, "10.244.0.1") {
+				t.Errorf("the node's addresses are %v", now)
+			}
+			if slices.Equal(now, []string{"192.0.2.7", "198.51.100.1"}) {
+				return
+			}
+		}
+	})
+	if lacks {
+		t.Skip("cannot run: the kernel has no vxlan")
+	}
+}
+
+// inNamespace runs the room in a network namespace of its own, with one interface, until do has returned. It skips the test if the kernel has no bridges.
 func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink.Link, *Room)) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	done := make(chan struct{})
+	done, lacks := make(chan struct{}), false
 	go func() {
 		defer close(done)
 		// The thread is never unlocked, so it ends with this goroutine and takes its namespace along. The room runs in this thread.
@@ -50,7 +98,10 @@ func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink
 		}
 		defer handle.Close()
 		link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "reeve0"}}
-		if err := handle.LinkAdd(link); err != nil {
+		if err := handle.LinkAdd(link); errors.Is(err, unix.EOPNOTSUPP) {
+			lacks = true
+			return
+		} else if err != nil {
 			t.Errorf("link: %v", err)
 			return
 		}
@@ -68,6 +119,9 @@ func inNamespace(t *testing.T, do func(context.Context, *netlink.Handle, netlink
 		<-changed
 	}()
 	<-done
+	if lacks {
+		t.Skip("cannot run: the kernel has no bridge")
+	}
 }
 
 func change(t *testing.T, do func(netlink.Link, *netlink.Addr) error, link netlink.Link, address string) {

@@ -171,15 +171,37 @@ func (r *Room) list() ([]string, error) {
 			toWorld[route.LinkIndex] = true
 		}
 	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("network: list interfaces: %w", err)
+	}
+	inOverlay := overlay(links, addresses)
 	var candidates []candidate
 	for _, a := range addresses {
 		address, ok := netip.AddrFromSlice(a.IP)
-		if !ok || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED|unix.IFA_F_TEMPORARY) != 0 {
+		if !ok || inOverlay[address.Unmap()] || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED|unix.IFA_F_TEMPORARY) != 0 {
 			continue
 		}
 		candidates = append(candidates, candidate{address: address.Unmap(), link: a.LinkIndex, toWorld: toWorld[a.LinkIndex]})
 	}
 	return preferred(candidates), nil
+}
+
+// overlay is the addresses that an interface of an overlay (VXLAN) has, wherever else they are: an overlay is made of the addresses by which nodes reach each other, and is none of them. That of the pods of
+// Kubernetes gives its address to the link of every pod too.
+func overlay(links []netlink.Link, addresses []netlink.Addr) map[netip.Addr]bool {
+	overlays, found := make(map[int]bool), make(map[netip.Addr]bool)
+	for _, link := range links {
+		if link.Type() == "vxlan" {
+			overlays[link.Attrs().Index] = true
+		}
+	}
+	for _, a := range addresses {
+		if address, ok := netip.AddrFromSlice(a.IP); ok && overlays[a.LinkIndex] {
+			found[address.Unmap()] = true
+		}
+	}
+	return found
 }
 
 // candidate is an address of an interface.

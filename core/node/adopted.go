@@ -3,10 +3,10 @@ package node
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // adopted are the instances that an earlier core launched and that go on.
@@ -40,7 +40,7 @@ func (a adopted) letGo(ctx context.Context) end {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			if stop {
-				_ = instance.Stop(context.WithoutCancel(ctx), stopGrace) // what is left is told in the log, and is for the next core
+				_ = instance.StopWith(context.WithoutCancel(ctx), 0, rolev1.StopReason_STOP_REASON_NODE) // what is left is told in the log, and is for the next core
 			} else {
 				instance.Leave()
 			}
@@ -54,6 +54,3 @@ func (a adopted) letGo(ctx context.Context) end {
 	}
 	return rolesRunOn
 }
-
-// stopGrace is how long a role may take that is stopped before it was looked after.
-const stopGrace = 10 * time.Second

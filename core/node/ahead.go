@@ -51,7 +51,7 @@ func next(now roles.Instances, asked map[string]bool) string {
 	}
 	at := slices.IndexFunc(now, func(i roles.Instance) bool {
 		digest := i.Status.GetDigest()
-		return i.Status.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED && digest != "" && !asked[digest]
+		return i.Process == nil && i.Status.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED && digest != "" && !asked[digest]
 	})
 	if at < 0 {
 		return ""

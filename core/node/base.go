@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -18,8 +19,8 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// uidRanges is the file in which the nodes of a host reserve ranges of user IDs, so that no two of them share one. Only used as root.
-const uidRanges = "/var/lib/reeve/uid-ranges"
+// UIDRanges is the file in which the nodes of a host reserve ranges of user IDs, so that no two of them share one. Only used as root.
+const UIDRanges = "/var/lib/reeve/uid-ranges"
 
 // base is a node's directories and what it knows of itself.
 type base struct {
@@ -60,7 +61,7 @@ func openPlugins(ctx context.Context, b *base, nodeID string, start time.Time, l
 			log.Error("executables that an earlier core kept elsewhere are not all taken over; it is tried again at the next start", "from", earlier, "error", err)
 		}
 	}
-	users, err := plugin.ReserveUsers(uidRanges, b.storage.Users(), b.storage.Data, b.sandbox.GetUsers())
+	users, err := plugin.ReserveUsers(UIDRanges, b.storage.Users(), b.storage.Data, b.sandbox.GetUsers())
 	if err != nil {
 		return nil, err
 	}
@@ -78,12 +79,12 @@ func openPlugins(ctx context.Context, b *base, nodeID string, start time.Time, l
 	return &plugins{store: store, users: users, launcher: launcher, confinement: confined}, nil
 }
 
-// close closes what is open on the volume; nil has nothing.
+// close closes what is open on the volume, and takes away the node's control groups unless roles run on in them; nil has nothing.
 func (p *plugins) close() error {
 	if p == nil {
 		return nil
 	}
-	return p.store.Close()
+	return errors.Join(p.store.Close(), p.confinement.groups.Close())
 }
 
 func (p *plugins) isolation() clusterv1.Isolation {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
@@ -57,7 +58,7 @@ func (n *node) wipe(ctx context.Context, removed *unseal.Disowned) error {
 			err = stopRecorded(ctx, n.storage, removed.NodeID, n.config.Parameters, n.log)
 		case of.Kind != storage.Plain:
 			// It is closed, and roles run only where it is open.
-			err = nil
+			_, err = plugin.TakeAwaySpools(n.storage.Run, removed.NodeID, n.log)
 		}
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plu
 		if err := os.MkdirAll(filepath.Dir(b.storage.Assignment()), 0o700); err != nil {
 			return nil, nil, nil, fmt.Errorf("node: %w", err)
 		}
-		built, err = importBuiltin(ctx, parameters, p)
+		built, _, err = importBuiltin(ctx, parameters, p)
 		return &assignment{}, built, nil, err
 	}
 	known, request, err = prepareGenesis(ctx, parameters, b, p)
@@ -54,7 +54,7 @@ func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, b *base,
 	if !slices.Equal(bootstrap.GetOwnerPublicKey(), b.sealed.Owner) {
 		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s for another owner key than bootstrap.owner_public_key in its parameters: put the former key back, or start with empty directories", b.sealed.ClusterID)
 	}
-	known, err := makeGenesis(ctx, parameters, p)
+	known, catalog, err := makeGenesis(ctx, parameters, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,31 +69,34 @@ func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, b *base,
 		Labels:         bootstrap.GetLabels(),
 		Roles:          known.Roles,
 		Plugins:        known.Plugins,
+		Reports:        genesis.ReportsOn(catalog, known.Plugins),
+		ReportsKey:     catalog.GetReportsKey(),
 	}, nil
 }
 
 // makeGenesis makes the first catalog out of the built-in plugins, and the first node's roles out of the parameters. What the plugins are is in the genesis
-// catalog that was built with them; without one, each of them is asked.
-func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, error) {
-	records, err := importBuiltin(ctx, parameters, p)
+// catalog that was built with them, which is returned as well; without one, each of them is asked.
+func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, *nodev1.Genesis, error) {
+	records, catalog, err := importBuiltin(ctx, parameters, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known := &assignment{Plugins: records}
 	for _, role := range parameters.GetBootstrap().GetRoles() {
 		known.Roles = append(known.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: 1})
 	}
 	slices.SortFunc(known.Roles, func(a, b *clusterv1.RoleAssignment) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
-	return known, errors.Join(known.check()...)
+	return known, catalog, errors.Join(known.check()...)
 }
 
-// importBuiltin keeps the executables of the built-in plugins and returns the catalog entries that they would have in a cluster of this node's, sorted by name.
-func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugins) ([]*clusterv1.PluginRecord, error) {
+// importBuiltin keeps the executables of the built-in plugins and returns the catalog entries that they would have in a cluster of this node's, sorted by name, and the
+// genesis catalog; nil if there is none.
+func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugins) ([]*clusterv1.PluginRecord, *nodev1.Genesis, error) {
 	var built *nodev1.Genesis
 	if path := parameters.GetGenesis(); path != "" {
 		var err error
 		if built, err = genesis.Load(path); err != nil {
-			return nil, fmt.Errorf("node: the genesis catalog (genesis in the parameters): %w", err)
+			return nil, nil, fmt.Errorf("node: the genesis catalog (genesis in the parameters): %w", err)
 		}
 	}
 	records := make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))
@@ -106,10 +109,10 @@ func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugin
 		})
 	}
 	if err := errors.Join(group.Wait(), errors.Join(problems...)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortFunc(records, func(a, b *clusterv1.PluginRecord) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return records, nil
+	return records, built, nil
 }
 
 // recordOf imports a built-in plugin and returns its catalog entry: from the genesis catalog if there is one, which must then know these very bytes, and otherwise by

@@ -255,3 +255,41 @@ func TestAPlainNodeIsNotSealed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The control groups of a node are there as long as a role runs in them, also without the core, and no longer.
+func TestControlGroupsGoWithTheNode(t *testing.T) {
+	a := newAlive(t, plain())
+	a.start()
+	a.until("the role", ready)
+	role, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "api"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := role.GetSandbox().GetControlGroups()
+	if len(groups) == 0 {
+		t.Skip("cannot run: the core has no control groups here")
+	}
+	left := func() (found []string) {
+		for _, group := range groups {
+			if _, err := os.Stat(filepath.Dir(group)); err == nil {
+				found = append(found, filepath.Dir(group))
+			}
+		}
+		return found
+	}
+	a.stop(ErrLeave)
+	if err := <-a.ended; err != nil {
+		t.Fatal(err)
+	}
+	if found := left(); len(found) != len(groups) {
+		t.Errorf("roles run on, and of %v there are %v", groups, found)
+	}
+	a.start()
+	a.until("the role", ready)
+	if err := a.end(); err != nil {
+		t.Fatal(err)
+	}
+	if found := left(); len(found) > 0 {
+		t.Errorf("when the node has ended there are %v", found)
+	}
+}

@@ -43,7 +43,7 @@ func (n *node) serveLocked() error {
 		return err
 	}
 	api, err := nodeapi.New(nodeapi.Config{
-		Log: n.log.Named("nodeapi"), Socket: n.storage.NodeSocket(), Status: &l.status, Identity: new(event.Value[*identity.Identity]),
+		Log: n.log.Named("nodeapi"), Socket: n.socket, Status: &l.status, Identity: new(event.Value[*identity.Identity]),
 		Recorder: n.events, Metrics: measured.Text, Storage: &volumeCalls{room: n.room, events: n.events}, Locked: n.whyLocked,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -58,6 +59,8 @@ type node struct {
 	start   time.Time
 	storage *storage.Storage
 	room    storageRoom
+	// socket is served by the whole node, and by locked before it.
+	socket *nodeapi.Socket
 	// events takes what happens, whether the volume with the journal is open or not.
 	events *relay
 	// incarnation is this start of the core, once its number is kept.
@@ -88,7 +91,11 @@ type storageRoom interface {
 
 // run is the life of a node: its volume is opened, the whole node runs, the volume is closed. Where it was closed since somebody asked for it, that begins
 // again as soon as somebody opens it. One that its cluster has removed does nothing any more but say so.
-func (n *node) run(ctx context.Context) error {
+func (n *node) run(ctx context.Context) (err error) {
+	if n.socket, err = nodeapi.Listen(n.storage.NodeSocket()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.socket.Close()) }()
 	defer func() { n.unlocked(errStopping) }()
 	for first := true; ; first = false {
 		if removed := n.room.Disowned(); removed != nil {

@@ -9,9 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/cluster"
+	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
+	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -86,5 +89,32 @@ func operatorsOf(ctx context.Context, view *event.Value[*cluster.View], operator
 			return nil
 		}
 		operators.Set(newest.Operators)
+	}
+}
+
+// tellOperators follows whom the cluster lets in, for roles that let them in too. Nothing is told before the node knows of its operators: a role would turn away who is one.
+func tellOperators(ctx context.Context, operators *event.Value[[]*clusterv1.Operator], identities *event.Value[*identity.Identity], told *event.Value[*hostv1.Operators]) error {
+	changes, owners := operators.Watch(), identities.Watch()
+	if _, err := operators.Wait(ctx, func([]*clusterv1.Operator) bool { return true }); err != nil {
+		return nil
+	}
+	for {
+		now, _ := changes.Latest()
+		message := &hostv1.Operators{}
+		if node, _ := owners.Latest(); node != nil && len(node.Owner) > 0 {
+			message.OwnerKeyId = names.OwnerKeyID(node.Owner)
+		}
+		for _, operator := range now {
+			message.Operators = append(message.Operators, &hostv1.Operator{
+				Name: operator.GetName(), Id: operator.GetId(), Role: hostv1.OperatorRole(operator.GetRole()),
+			})
+		}
+		told.Set(message)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes.Changed():
+		case <-owners.Changed():
+		}
 	}
 }

@@ -11,14 +11,15 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only where the volume is open. *storage.InUseError
-// if a core runs.
+// Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only where the volume is open. Where it is not, and nothing
+// runs, it takes away what ended instances have left mounted. *storage.InUseError if a core runs.
 func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
 	layout, err := unseal.LayoutOf(parameters)
 	if err != nil {
@@ -36,7 +37,11 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 	defer func() { err = errors.Join(err, held.Close()) }()
 	of := storage.Volume{Kind: head.VolumeKind, ClusterID: head.ClusterID, NodeID: head.NodeID}
 	if err := held.OpenVolume(of, false); err != nil {
-		if left, lookErr := anyRecords(layout); lookErr == nil && !left {
+		running, takeErr := plugin.TakeAwaySpools(layout.Run, head.NodeID, log)
+		if takeErr != nil {
+			return fmt.Errorf("node: what roles have left in %s: %w", layout.Run, takeErr)
+		}
+		if !running {
 			log.Info("nothing of this node is left running", "volume", "not open")
 			return nil
 		}

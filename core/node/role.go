@@ -53,6 +53,7 @@ func (t roleTeller) role(_ context.Context, name string) (*nodev1.GetRoleRespons
 	}
 	answer.Grants, answer.Sandbox = proto.CloneOf(grants), of.Sandbox
 	answer.InSplit, answer.StartsFromCache, answer.EndsWithCore = manifest.GetInSplit(), manifest.GetStartsFromCache(), manifest.GetEndsWithCore()
+	answer.StopGrace = manifest.GetStopGrace()
 	answer.Usage = t.usage(grants, manifest)
 	return answer, nil
 }

@@ -35,6 +35,9 @@ func bounds(set *nodev1.SandboxDefaults) sandbox.Defaults {
 	}
 }
 
+// Bounds are those of a role that is not granted others, on a node whose parameters set none.
+func Bounds() sandbox.Defaults { return bounds(&nodev1.SandboxDefaults{}) }
+
 // confinement is what this machine and this user can enforce of the sandboxes of roles.
 type confinement struct {
 	host     *sandbox.Host

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -93,13 +95,32 @@ func membershipOf(status membership.Status) *hostv1.Membership {
 
 func (r reporter) report(member *hostv1.Membership, addresses []string, instances roles.Instances, storage *clusterv1.StorageStatus, pins [][]byte) *clusterv1.NodeStatus {
 	report := &clusterv1.NodeStatus{
-		NodeId: member.GetNodeId(), Membership: member, Addresses: addresses, ApiAddress: r.apiAddress, Isolation: r.isolation, Volume: r.volume, Version: r.version,
+		NodeId: member.GetNodeId(), Membership: member, Addresses: addresses, ApiAddress: reached(r.apiAddress, addresses), Isolation: r.isolation, Volume: r.volume, Version: r.version,
 		Reported: timestamppb.Now(), Missing: r.missing, Storage: storage, CaPins: pins,
 	}
 	for _, instance := range instances {
 		report.Instances = append(report.Instances, instance.Status)
 	}
 	return report
+}
+
+// reached is the address at which others reach a listener: for 0.0.0.0 the node's first IPv4 address, for :: its first address.
+func reached(listening string, addresses []string) string {
+	host, port, err := net.SplitHostPort(listening)
+	if err != nil {
+		return listening
+	}
+	everywhere, err := netip.ParseAddr(host)
+	if err != nil || !everywhere.IsUnspecified() {
+		return listening
+	}
+	for _, address := range addresses {
+		if ip, err := netip.ParseAddr(address); everywhere.Is4() && err == nil && !ip.Unmap().Is4() {
+			continue
+		}
+		return net.JoinHostPort(address, port)
+	}
+	return ""
 }
 
 // pinsOf tells by what certificates of the CA the node knows its cluster: a new CA signs only when every node does.

@@ -72,6 +72,7 @@ type whole struct {
 	measured   *metrics.Metrics
 	host       *hostapi.Server
 	api        *nodeapi.Server
+	debug      debugging
 
 	// The values that this package writes itself.
 	committed  event.Value[*assignment]
@@ -81,6 +82,7 @@ type whole struct {
 	fullStatus event.Value[*nodev1.Status]
 	directory  event.Value[*hostv1.Directory]
 	operators  event.Value[[]*clusterv1.Operator]
+	letIn      event.Value[*hostv1.Operators]
 }
 
 // operate runs the whole node on its open volume, until the context ends, somebody has it sealed, or it cannot go on.
@@ -141,9 +143,16 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	if err := w.renewTicket(ctx); err != nil {
 		return err
 	}
+	if w.ids, err = identity.New(identity.Config{
+		Log: w.log.Named("identity"), Directory: w.base.storage.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
+		Member: configuration.Phase == seal.Member,
+	}); err != nil {
+		return err
+	}
 	supervision := parameters.GetSupervision()
 	if w.measured, err = metrics.New(metrics.Config{
-		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.fullStatus, Budget: budgets(supervision),
+		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.fullStatus, Identity: w.ids.Identity(),
+		Budget: budgets(supervision),
 	}); err != nil {
 		return err
 	}
@@ -156,12 +165,6 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.recorder = w.measured.Recorder(w.node.events)
 	w.clock = wallclock.New()
 	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses()})
-	if w.ids, err = identity.New(identity.Config{
-		Log: w.log.Named("identity"), Directory: w.base.storage.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
-		Member: configuration.Phase == seal.Member,
-	}); err != nil {
-		return err
-	}
 	hosts := &hostSockets{}
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),
@@ -189,13 +192,13 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
 		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.directory,
-		Network: w.net.Addresses(), Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
+		Network: w.net.Addresses(), Operators: &w.letIn, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err
 	}
 	hosts.HostSockets = w.host
-	// From here on the socket is the whole node's.
+	// From here on the socket is the whole node's: it answers the next who connects.
 	w.node.unlocked(errOpened)
 	w.api, err = w.newAPI(journal)
 	return err
@@ -207,11 +210,18 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 		capabilities: w.reconciler.Capabilities(), store: w.doors.Store(), restart: w.reconciler.Restart, release: w.guard.Release,
 	}
 	teller := roleTeller{desired: &w.desired, instances: w.reconciler.Instances(), store: w.doors.Store()}
+	w.debug = debugging{
+		allowed: w.node.config.Parameters.GetDebugRoles(), known: w.known, view: w.client.View(), launcher: w.plugins.launcher, reconciler: w.reconciler,
+		instances: w.reconciler.Instances(), end: w.reconciler.EndDebug,
+	}
+	if w.debug.allowed {
+		w.log.Warn("debug_roles is set: the core's user may run any process as a role, in no sandbox; use it for development only")
+	}
 	unary, stream := w.measured.Interceptors("node")
 	return nodeapi.New(nodeapi.Config{
-		Log: w.log.Named("nodeapi"), Socket: w.base.storage.NodeSocket(), Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.fullStatus,
+		Log: w.log.Named("nodeapi"), Socket: w.node.socket, Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.fullStatus,
 		Identity: w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.base.logPath,
-		Operators: &w.operators, Restart: operate.restartRole, Role: teller.role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
+		Operators: &w.operators, Restart: operate.restartRole, Debug: w.debug.role, Role: teller.role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
 		RecoverStore: operate.recoverStore, ReplaceOwner: operate.replaceOwner,
 		Storage: &volumeCalls{room: w.node.room, events: w.recorder, sealing: w.sealing},
 		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,6 +42,7 @@ type api struct {
 	server   *nodeapi.Server
 	dir      string
 	socket   string
+	shared   *nodeapi.Socket
 	status   event.Value[*nodev1.Status]
 	identity event.Value[*identity.Identity]
 	// operators holds nothing until a test sets it.
@@ -82,6 +84,21 @@ func serve(t *testing.T) *api {
 	return a
 }
 
+// listen makes a local socket, until the test ends.
+func listen(t *testing.T, path string) *nodeapi.Socket {
+	t.Helper()
+	socket, err := nodeapi.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := socket.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return socket
+}
+
 // journal makes and runs a journal of events with one event in it.
 func (a *api) journal() {
 	a.t.Helper()
@@ -107,6 +124,9 @@ func (a *api) journal() {
 // run makes and runs the server until the test ends or stop is called.
 func (a *api) run() {
 	a.t.Helper()
+	if a.shared == nil {
+		a.shared = listen(a.t, a.socket)
+	}
 	server, err := nodeapi.New(a.config())
 	if err != nil {
 		a.t.Fatal(err)
@@ -127,7 +147,7 @@ func (a *api) run() {
 func (a *api) config() nodeapi.Config {
 	return nodeapi.Config{
 		Log:      hclog.New(&hclog.LoggerOptions{Output: a.t.Output(), Level: hclog.Debug}),
-		Socket:   a.socket,
+		Socket:   a.shared,
 		Listen:   "127.0.0.1:0",
 		Status:   &a.status,
 		Identity: &a.identity,
@@ -152,6 +172,9 @@ func (a *api) config() nodeapi.Config {
 		Events: a.events,
 		Restart: func(_ context.Context, role string, dryRun bool) (string, error) {
 			return "reeve-1/" + role + "/7", a.note(fmt.Sprintf("restart %s %t", role, dryRun))
+		},
+		Debug: func(_ context.Context, role, socket string, dryRun bool) (int, string, error) {
+			return 42, "reeve-1/" + role + "/7", a.note(fmt.Sprintf("debug %s at %s %t", role, socket, dryRun))
 		},
 		Role: func(_ context.Context, role string) (*nodev1.GetRoleResponse, error) {
 			return &nodev1.GetRoleResponse{Sandbox: &nodev1.Sandbox{Uid: 7}}, a.note("role " + role)

@@ -26,14 +26,34 @@ func (s *service) RestartRole(ctx context.Context, request *nodev1.RestartRoleRe
 		return nil, missing("restart roles")
 	}
 	stopped, err := s.config.Restart(ctx, request.GetRole(), request.GetDryRun())
-	var unknown *roles.NotDesiredError
-	if errors.As(err, &unknown) {
-		return nil, status.Error(codes.NotFound, reason(err)+": `reeve status` lists the roles of this node")
-	}
 	if err != nil {
-		return nil, failure(err)
+		return nil, roleFailure(err)
 	}
 	return &nodev1.RestartRoleResponse{InstanceId: stopped}, nil
+}
+
+// DebugRole implements the RPC.
+func (s *service) DebugRole(ctx context.Context, request *nodev1.DebugRoleRequest) (*nodev1.DebugRoleResponse, error) {
+	if err := checkRole(request.GetRole()); err != nil {
+		return nil, err
+	}
+	if s.config.Debug == nil {
+		return nil, missing("have roles debugged")
+	}
+	pid, stopped, err := s.config.Debug(ctx, request.GetRole(), request.GetSocket(), request.GetDryRun())
+	if err != nil {
+		return nil, roleFailure(err)
+	}
+	return &nodev1.DebugRoleResponse{Pid: int64(pid), InstanceId: stopped}, nil
+}
+
+// roleFailure is failure for a call about a role.
+func roleFailure(err error) error {
+	var unknown *roles.NotDesiredError
+	if errors.As(err, &unknown) {
+		return status.Error(codes.NotFound, reason(err)+": `reeve status` lists the roles of this node")
+	}
+	return failure(err)
 }
 
 // GetMetrics implements the RPC.

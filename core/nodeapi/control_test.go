@@ -3,6 +3,7 @@ package nodeapi_test
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,10 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || restarted.GetInstanceId() != "reeve-1/lighthouse/7" {
 		t.Errorf("RestartRole: %v, %v", restarted, err)
 	}
+	debugged, err := client.DebugRole(a.context(), &nodev1.DebugRoleRequest{Role: "lighthouse", Socket: "/tmp/plugin.sock", DryRun: true})
+	if err != nil || debugged.GetPid() != 42 || debugged.GetInstanceId() != "reeve-1/lighthouse/7" {
+		t.Errorf("DebugRole: %v, %v", debugged, err)
+	}
 	recovered, err := client.RecoverStore(a.context(), &nodev1.RecoverStoreRequest{})
 	if err != nil || recovered.GetSizeBefore() != 20 || recovered.GetSizeAfter() != 10 {
 		t.Errorf("RecoverStore: %v, %v", recovered, err)
@@ -45,7 +50,7 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || role.GetSandbox().GetUid() != 7 {
 		t.Errorf("GetRole: %v, %v", role, err)
 	}
-	want := []string{"restart lighthouse true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "metrics", "role lighthouse"}
+	want := []string{"restart lighthouse true", "debug lighthouse at /tmp/plugin.sock true", "recover false", fmt.Sprintf("replace owner by %x for user %d true", key, os.Geteuid()), "metrics", "role lighthouse"}
 	if got := a.wasDone(); !slices.Equal(got, want) {
 		t.Errorf("the node was told %q, want %q", got, want)
 	}
@@ -54,6 +59,16 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	}
 	if _, err := client.RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "../x"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("what is no role: %v", err)
+	}
+	if _, err := client.DebugRole(a.context(), &nodev1.DebugRoleRequest{Role: "../x", Socket: "/tmp/plugin.sock"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("what is no role: %v", err)
+	}
+	a.everybody()
+	for name, certificate := range map[string]*tls.Certificate{"operator": a.operator("alice", aliceID), "owner": selfSigned(t, a.owner)} {
+		remote := nodev1.NewNodeServiceClient(a.remote(certificate))
+		if _, err := remote.DebugRole(a.context(), &nodev1.DebugRoleRequest{Role: "lighthouse", Socket: "/tmp/plugin.sock"}); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("DebugRole by the %s from afar: %v", name, err)
+		}
 	}
 	if _, err := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key[:31]}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("what is no key: %v", err)
@@ -92,7 +107,7 @@ func TestWhyTheNodeRefuses(t *testing.T) {
 func TestWhatTheNodeCannot(t *testing.T) {
 	a := serve(t)
 	a.stop()
-	server, err := nodeapi.New(nodeapi.Config{Socket: a.socket, Status: &a.status, Identity: &a.identity})
+	server, err := nodeapi.New(nodeapi.Config{Socket: a.shared, Status: &a.status, Identity: &a.identity})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +122,7 @@ func TestWhatTheNodeCannot(t *testing.T) {
 	}()
 	client := a.client()
 	_, restart := client.RestartRole(a.context(), &nodev1.RestartRoleRequest{Role: "x"})
+	_, debug := client.DebugRole(a.context(), &nodev1.DebugRoleRequest{Role: "x"})
 	_, recovering := client.RecoverStore(a.context(), &nodev1.RecoverStoreRequest{})
 	_, replace := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: make([]byte, 32)})
 	_, metrics := client.GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
@@ -120,7 +136,7 @@ func TestWhatTheNodeCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, watch := stream.Recv()
-	for name, err := range map[string]error{"restart": restart, "recover": recovering, "replace": replace, "metrics": metrics, "events": watch, "file": file, "unlock": unlock,
+	for name, err := range map[string]error{"restart": restart, "debug": debug, "recover": recovering, "replace": replace, "metrics": metrics, "events": watch, "file": file, "unlock": unlock,
 		"seal": sealed, "rotate": rotate, "reseal": reseal} {
 		if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "cannot") {
 			t.Errorf("%s: %v", name, err)

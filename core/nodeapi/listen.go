@@ -18,8 +18,12 @@ const socketMode = 0o600
 // maxSocketPath is the kernel's limit: 108 bytes with the zero at the end.
 const maxSocketPath = 107
 
-// listenLocal listens on the local socket, replacing one that is left over.
-func listenLocal(path string) (net.Listener, error) {
+// Socket is the node's local socket. It exists as long as the core runs. Servers take turns on it; a client that connects while no server runs waits for the next one.
+type Socket struct{ listener *net.UnixListener }
+
+// Listen makes the local socket at a path of at most 107 bytes. A socket that an earlier core left there is replaced: the lock on the node's directories
+// says that it is gone. It is an error if anything else is there, which is left alone.
+func Listen(path string) (*Socket, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("nodeapi: the path of the node's socket, %s, is %d bytes long, and the kernel takes %d: choose a shorter run directory",
 			path, len(path), maxSocketPath)
@@ -52,6 +56,27 @@ func listenLocal(path string) (net.Listener, error) {
 	// A umask can only have taken bits away.
 	if err := os.Chmod(path, socketMode); err != nil {
 		return nil, errors.Join(fmt.Errorf("nodeapi: the node's socket: %w", err), listener.Close())
+	}
+	return &Socket{listener.(*net.UnixListener)}, nil
+}
+
+// Close removes the socket. Servers of it that still run go on with the connections that they have.
+func (s *Socket) Close() error {
+	if err := s.listener.Close(); err != nil {
+		return fmt.Errorf("nodeapi: the node's socket: %w", err)
+	}
+	return nil
+}
+
+// serve returns the socket as one server has it, who may close it.
+func (s *Socket) serve() (net.Listener, error) {
+	file, err := s.listener.File()
+	if err != nil {
+		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
+	}
+	listener, err := net.FileListener(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("nodeapi: the node's socket: %w", err)
 	}
 	return listener, nil
 }

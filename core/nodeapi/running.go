@@ -49,6 +49,13 @@ func (r *running) close() {
 	r.look()
 }
 
+// ends says whether calls are taken no more.
+func (r *running) ends() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closing
+}
+
 // look tells what has ended. mu is held.
 func (r *running) look() {
 	if !r.closing || r.calls > 0 {

@@ -52,9 +52,8 @@ const (
 type Config struct {
 	// Log takes the server's log; nil: none is written.
 	Log hclog.Logger
-	// Socket is the path of the local socket, at most 107 bytes long. A socket that an earlier core left there is replaced: the lock on the
-	// node's directories says that it is gone.
-	Socket string
+	// Socket is the local socket, which one server serves at a time. It is not the server's: it stays when the server ends.
+	Socket *Socket
 	// Listen is host:port for TCP; port 0: a free one; empty: the API is served on the socket only.
 	Listen string
 	// Status is what GetStatus and WatchStatus answer.
@@ -77,6 +76,8 @@ type Config struct {
 
 	// Restart stops the instance of a role and has it started again; *roles.NotDesiredError if the node should not run the role.
 	Restart func(ctx context.Context, role string, dryRun bool) (instanceID string, err error)
+	// Debug has the process that listens on a socket be the instance of a role, and returns which that is and the ID of the instance that gives way. Its error may be a status.
+	Debug func(ctx context.Context, role, socket string, dryRun bool) (pid int, instanceID string, err error)
 	// Role tells what a role runs as; *roles.NotDesiredError if the node should not run the role.
 	Role func(ctx context.Context, role string) (*nodev1.GetRoleResponse, error)
 	// Events is what WatchEvents reads.
@@ -151,7 +152,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listenLocal(config.Socket)
+	listener, err := config.Socket.serve()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package nodeapi_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -11,11 +13,13 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/nodeapi"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
 func TestTheSocketIsTheCoresAlone(t *testing.T) {
@@ -28,8 +32,40 @@ func TestTheSocketIsTheCoresAlone(t *testing.T) {
 		t.Errorf("the socket's mode is %v", info.Mode())
 	}
 	a.stop()
+	if err := a.shared.Close(); err != nil {
+		t.Error(err)
+	}
 	if _, err := os.Lstat(a.socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there after the end: %v", err)
+	}
+}
+
+// Who asks while one server has ended and the next has not begun is answered by the next.
+func TestTheSocketOutlivesItsServer(t *testing.T) {
+	a := serve(t)
+	a.stop()
+	conn, err := net.Dial("unix", a.socket)
+	if err != nil {
+		t.Fatalf("between two servers: %v", err)
+	}
+	once := make(chan net.Conn, 1)
+	once <- conn
+	between, err := grpc.NewClient("passthrough:///between", grpc.WithTransportCredentials(peercred.Credentials(nil)),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			select {
+			case made := <-once:
+				return made, nil
+			default:
+				return nil, errors.New("the connection that was made between two servers was not served")
+			}
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer between.Close()
+	a.run()
+	if _, err := nodev1.NewNodeServiceClient(between).GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -94,35 +130,33 @@ func copyFile(t *testing.T, to string) {
 }
 
 func TestALeftOverSocketIsReplaced(t *testing.T) {
-	a := serve(t)
-	a.stop()
-	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: a.socket})
+	path := filepath.Join(shortDir(t), "node.sock")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
 	}
 	left.SetUnlinkOnClose(false)
 	left.Close()
-	server, err := nodeapi.New(a.config())
+	socket, err := nodeapi.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Close(); err != nil {
+	if err := socket.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Lstat(a.socket); !os.IsNotExist(err) {
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("Close leaves the socket: %v", err)
 	}
 }
 
-func TestNewFailsByName(t *testing.T) {
-	a := serve(t)
-	config := a.config()
-	fails := func(parts ...string) {
+func TestListenFailsByName(t *testing.T) {
+	dir := shortDir(t)
+	fails := func(path string, parts ...string) {
 		t.Helper()
-		server, err := nodeapi.New(config)
+		socket, err := nodeapi.Listen(path)
 		if err == nil {
-			server.Close()
-			t.Error("New succeeded")
+			socket.Close()
+			t.Error("Listen succeeded")
 			return
 		}
 		for _, part := range parts {
@@ -131,23 +165,36 @@ func TestNewFailsByName(t *testing.T) {
 			}
 		}
 	}
-	config.Socket = filepath.Join(a.dir, "precious")
-	if err := os.WriteFile(config.Socket, []byte("kept"), 0o600); err != nil {
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(config.Socket, "move it away")
-	if content, err := os.ReadFile(config.Socket); err != nil || string(content) != "kept" {
+	fails(precious, precious, "move it away")
+	if content, err := os.ReadFile(precious); err != nil || string(content) != "kept" {
 		t.Errorf("what was in the way is now %q, %v", content, err)
 	}
-	config.Socket = filepath.Join(a.dir, strings.Repeat("x", 107))
-	fails("bytes long", "107", "run directory")
-	config.Socket = filepath.Join(a.dir, "missing", "node.sock")
-	fails(config.Socket)
-	config.Socket = filepath.Join(a.dir, "second.sock")
+	fails(filepath.Join(dir, strings.Repeat("x", 107)), "bytes long", "107", "run directory")
+	missing := filepath.Join(dir, "missing", "node.sock")
+	fails(missing, missing)
+}
+
+func TestNewFailsByName(t *testing.T) {
+	a := serve(t)
+	config := a.config()
 	config.Listen = a.server.Address()
-	fails(config.Listen, "address already in use", "network.api_listen")
-	if _, err := os.Lstat(config.Socket); !os.IsNotExist(err) {
-		t.Errorf("a failed New leaves its socket: %v", err)
+	server, err := nodeapi.New(config)
+	if err == nil {
+		server.Close()
+		t.Fatal("New succeeded on an address that is in use")
+	}
+	for _, part := range []string{config.Listen, "address already in use", "network.api_listen"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("the error %q does not say %q", err, part)
+		}
+	}
+	// The server that is there is none the worse for it.
+	if _, err := a.client().GetStatus(a.context(), &nodev1.GetStatusRequest{}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -157,7 +204,7 @@ func TestTCPIsServedOnlyIfAsked(t *testing.T) {
 		t.Errorf("the address is %q", a.server.Address())
 	}
 	config := a.config()
-	config.Socket, config.Listen = filepath.Join(a.dir, "second.sock"), ""
+	config.Socket, config.Listen = listen(t, filepath.Join(a.dir, "second.sock")), ""
 	server, err := nodeapi.New(config)
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,13 @@ func (s *service) Seal(ctx context.Context, request *nodev1.SealRequest) (*nodev
 		return nil, missing("be sealed")
 	}
 	if from, ok := peer.FromContext(ctx); ok {
-		defer keep(from.Addr)()
+		release := keep(from.Addr)
+		// The answer is sent after this function returns, so a server that is ending must cut this connection off last.
+		defer func() {
+			if !s.running.ends() {
+				release()
+			}
+		}()
 	}
 	if err := s.config.Storage.Seal(callerOf(ctx).name, request); err != nil {
 		return nil, failure(err)

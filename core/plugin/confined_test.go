@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,10 +80,13 @@ func TestOutOfMemoryIsToldFromAKill(t *testing.T) {
 	if !exit.OutOfMemory || exit.Signal != syscall.SIGKILL || !strings.HasPrefix(exit.String(), "ran out of memory (its limit is 64 MiB)") {
 		t.Errorf("exit %+v, %q", exit, exit)
 	}
-	if instance, err = node.launchGranted(t, everything, plugintest.Configuration{Do: "ready"}, limit(remit.LimitMemory, "64Mi")); err != nil {
+	if instance, err = node.launchGranted(t, everything, plugintest.Configuration{Do: "ready", Try: []string{"heap limit"}}, limit(remit.LimitMemory, "64Mi")); err != nil {
 		t.Fatal(err)
 	}
-	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	// It was told of its bound, and collects its garbage below it.
+	if values := waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY).GetValues(); values["heap-limit"] != fmt.Sprint(64<<20-64<<20/10) {
+		t.Errorf("values %v", values)
+	}
 	if err := syscall.Kill(instance.Process().PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const describeTimeout = 10 * time.Second
 
 // Describe asks the stored executable with a digest for its manifest, checks it, and ends the process. It asks twice, in two processes: a manifest is what
 // people decide on, and has to be the same for everybody. The process runs in the strictest sandbox, as a user that is no role's, with a runtime
-// directory and nothing else. One plugin is asked at a time.
+// directory, the machine's libraries and nothing else. One plugin is asked at a time.
 //
 // A *MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin (ErrUnsteady: it answers differently
 // when it is asked again); a *VersionError that plugin and core have no common protocol version; a *ManifestError what is wrong with the manifest. It takes

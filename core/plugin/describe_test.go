@@ -1,16 +1,21 @@
 package plugin_test
 
 import (
+	"debug/elf"
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 func TestDescribe(t *testing.T) {
@@ -35,18 +40,14 @@ func TestDescribe(t *testing.T) {
 func TestDescribeWhatIsNoPlugin(t *testing.T) {
 	t.Parallel()
 	node := newNode(t)
-	bin, err := os.ReadFile("/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, test := range inorder.Of(map[string]struct {
 		content []byte
 		is      error
 		line    string
 	}{
 		"text": {[]byte("just a text\n"), plugin.ErrExec, ""},
-		// What they need to run is not in the sandbox.
-		"bin true": {bin, plugin.ErrExec, ""},
+		// The machine's loader and libraries are there, and nothing else that it would need.
+		"linked":   {nil, plugin.ErrExited, "exited with status 0"},
 		"shell":    {[]byte("#!/bin/sh\necho this is no plugin >&2\nexit 3\n"), plugin.ErrExec, ""},
 		"no shell": {[]byte("#!/nonexistent\n"), plugin.ErrExec, ""},
 		"exit":     {nil, plugin.ErrExited, "cannot find my own feet"},
@@ -67,6 +68,9 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 			node := node
 			if name == "silent" || name == "deaf" {
 				node = newNode(t) // they take long, and plugins are asked one at a time
+			}
+			if name == "linked" {
+				test.content = linked(t)
 			}
 			var digest string
 			var err error
@@ -94,6 +98,64 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 			t.Log(err)
 		})
 	}
+}
+
+// linked returns a program that is linked to libraries of the machine, and only succeeds, whatever its name.
+func linked(t *testing.T) []byte {
+	t.Helper()
+	const path = "/bin/true"
+	program, err := elf.Open(path)
+	if err != nil {
+		t.Skipf("cannot run: %s: %v", path, err)
+	}
+	interpreted := slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	_ = program.Close()
+	if !interpreted {
+		t.Skipf("cannot run: %s is linked to no library", path)
+	}
+	// Where it is one program of many in a file, the file goes by its name.
+	if err := (&exec.Cmd{Path: path, Args: []string{"plugin"}}).Run(); err != nil {
+		t.Skipf("cannot run: %s under another name: %v", path, err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// What is linked to libraries can be asked for its manifest, in which it asks for them; run without them it cannot be.
+func TestLibrariesMustBeGranted(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	digest, err := node.store.Import(t.Context(), reader(linked(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		grants []string
+		is     error
+		text   string
+	}{
+		"none": {nil, plugin.ErrExec, "execute-path"},
+		"all":  {[]string{"/lib", "/lib64", "/usr/lib", "/usr/lib64"}, plugin.ErrExited, "exited with status 0"},
+	} {
+		s := spec(digest, everything, plugintest.Configuration{})
+		s.Plugin.Grants[0].Grants = nil
+		for _, path := range test.grants {
+			if _, err := os.Stat(path); err == nil {
+				s.Plugin.Grants[0].Grants = append(s.Plugin.Grants[0].Grants, &rolev1.Grant{Name: remit.ExecutePath, Parameters: map[string]string{"path": path}})
+			}
+		}
+		prepared, err := node.launcher.Prepare(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node.launcher.Launch(t.Context(), prepared, s, "/nowhere"); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.text) {
+			t.Errorf("with %s granted: error %v, want %v and %q", name, err, test.is, test.text)
+		}
+	}
+	node.nothingLeft(t)
 }
 
 func TestDescribeNewerPlugin(t *testing.T) {

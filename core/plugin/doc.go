@@ -33,5 +33,6 @@
 // says goes on under the new core, and whatever else is left is found by records, users, environments and control groups, wherever in these steps the
 // earlier core had been, and ended. An adopted process is nobody's child here: it is held, signalled and waited for by pidfd.
 //
-// Describe goes the same way, twice, in a sandbox in which nothing is granted.
+// Describe goes the same way, twice, in a sandbox in which nothing is granted but what an executable that is linked to libraries needs to come as far as to say that it wants
+// them: the machine's own loader and libraries.
 package plugin

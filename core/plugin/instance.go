@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// DefaultGrace is how long a role may take to stop: etcd hands its leadership over and closes its database in far less.
-	DefaultGrace = 10 * time.Second
+	// DefaultGrace is how long a role may take to stop whose manifest does not say.
+	DefaultGrace = limits.StopGrace
 	// exitGrace is how long the process may take to end after the role has.
 	exitGrace = 2 * time.Second
 )
@@ -160,7 +160,7 @@ func ranOut(ctx context.Context, err error) bool {
 	return (code == codes.Canceled || code == codes.DeadlineExceeded) && ok && time.Until(deadline) < exitMargin
 }
 
-// Stop ends the instance: it asks the role, which has the grace period (DefaultGrace if it is not positive), then sends SIGTERM to the
+// Stop ends the instance: it asks the role, which has the grace period (its own, if that is not positive: see StopGrace), then sends SIGTERM to the
 // process group, and SIGKILL 5 s later. When the context ends it does not wait any longer but kills at once. It returns when Done is closed; a
 // *SurvivorsError says that the process did not end all the same. Stopping an instance that has ended is no error.
 func (i *Instance) Stop(ctx context.Context, grace time.Duration) error {
@@ -170,7 +170,7 @@ func (i *Instance) Stop(ctx context.Context, grace time.Duration) error {
 // StopWith is Stop, and tells the role why: what it leaves on the machine may depend on it.
 func (i *Instance) StopWith(ctx context.Context, grace time.Duration, reason rolev1.StopReason) error {
 	if grace <= 0 {
-		grace = DefaultGrace
+		grace = i.session.remit.StopGrace(DefaultGrace)
 	}
 	i.requested.Store(true)
 	s := i.session

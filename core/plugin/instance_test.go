@@ -88,6 +88,7 @@ func TestEnvironmentIsClean(t *testing.T) {
 	slices.Sort(names)
 	want := []string{
 		"GOTRACEBACK", "PLUGIN_MAX_PORT", "PLUGIN_MIN_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR", "REEVE_INSTANCE", "REEVE_PLUGIN",
+		"SPIFFE_ENDPOINT_SOCKET",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment %v, want %v", names, want)
@@ -204,6 +205,50 @@ func TestDegradedSaysWhy(t *testing.T) {
 	if status := waitState(t, instance, rolev1.RoleState_ROLE_STATE_DEGRADED); status.GetReason() != `the sky is\ngrey` {
 		t.Errorf("reason %q", status.GetReason())
 	}
+}
+
+// A core tells its roles that it knows what Blocked is.
+func TestBlockedSaysWhy(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := node.launch(t, plugintest.Configuration{Do: "blocked"})
+	if status := waitState(t, instance, rolev1.RoleState_ROLE_STATE_BLOCKED); status.GetReason() != `there is no\nlamp` {
+		t.Errorf("reason %q", status.GetReason())
+	}
+	if err := instance.CheckHealth(t.Context()); err != nil {
+		t.Errorf("it is not well: %v", err)
+	}
+}
+
+// slow launches a role that does something, and says that it takes so many seconds to stop.
+func slow(t *testing.T, node *testNode, do string, seconds int) *plugin.Instance {
+	t.Helper()
+	variant := plugintest.Variant{Name: "slow", Roles: []plugintest.Role{{Name: "one", StopSeconds: seconds}}}
+	s := spec(node.add(t, variant), variant, plugintest.Configuration{Do: do})
+	remit, err := node.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := node.launcher.Launch(t.Context(), remit, s, "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
+	return instance
+}
+
+// A role has no more time to stop than its manifest says, if nobody says how long it is to have.
+func TestStopGraceIsKept(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	instance := slow(t, node, "stubborn", 1)
+	if err := instance.Stop(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	if now, _ := instance.Status().Get(); !strings.Contains(now.GetReason(), "grace period of 1s") {
+		t.Errorf("it ended with %v", now)
+	}
+	node.nothingLeft(t)
 }
 
 func TestPrintingDoesNotBlock(t *testing.T) {

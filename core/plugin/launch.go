@@ -67,21 +67,18 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 	if digest != remit.digest {
 		return nil, nil, fmt.Errorf("the instance was prepared for %s, and the catalog now has %s", short(remit.digest), short(digest))
 	}
-	executable, err := l.executable(spec.Plugin.GetName(), digest)
-	if err != nil {
-		return nil, nil, err
-	}
-	recorded, err := recordSpec(spec)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, lines, err := l.open(ctx, remit, executable, digest, recorded)
+	s, lines, err := l.openFor(ctx, remit, spec, hostSocket)
 	if err != nil {
 		return nil, lines, err
 	}
 	err = s.whileAlive(ctx, func(ctx context.Context) error {
 		return s.start(ctx, spec, hostSocket)
 	})
+	var refused *ConfigurationError
+	if spec.Debug != nil && (errors.As(err, &refused) || errors.Is(err, errNotTaken)) {
+		// The process refused and was not started. It goes on waiting.
+		return nil, nil, errors.Join(err, s.leave())
+	}
 	if err != nil {
 		err = errors.Join(err, s.end(ctx))
 		return nil, s.log.lines(), err
@@ -89,10 +86,33 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 	return newInstance(s, spec, nil), nil, nil
 }
 
+// openFor launches the process of an instance, or takes the one that was started by hand.
+func (l *Launcher) openFor(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (opened *session, lines []string, err error) {
+	if spec.Debug != nil {
+		return l.openDebugged(ctx, remit, spec.Debug)
+	}
+	executable, err := l.executable(spec.Plugin.GetName(), remit.digest)
+	if err != nil {
+		return nil, nil, err
+	}
+	recorded, err := recordSpec(spec)
+	if err != nil {
+		return nil, nil, errors.Join(err, executable.Close())
+	}
+	return l.open(ctx, remit, executable, remit.digest, recorded, WorkloadVariable+"=unix://"+hostSocket)
+}
+
+// errNotTaken says that the process was not started: it is an instance already, or is stopping.
+var errNotTaken = errors.New("refuses Start")
+
 // start has the process start the role.
 func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	// There is no timeout: a breakpoint may delay the answer.
+	if spec.Debug == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+	}
 	_, err := rolev1.NewRoleServiceClient(s.conn).Start(ctx, &rolev1.StartRequest{
 		InstanceId:              s.remit.InstanceID,
 		Role:                    s.remit.Role,
@@ -104,6 +124,8 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		CoreUid:                 uint32(os.Geteuid()),
 		Grants:                  s.remit.Grants.GetGrants(),
 		NodeId:                  s.launcher.nodeID,
+		MemoryBytes:             uint64(s.launcher.policy(s.remit).Limits().MemoryBytes),
+		LaterStates:             []rolev1.RoleState{rolev1.RoleState_ROLE_STATE_BLOCKED},
 	})
 	switch status.Code(err) {
 	case codes.OK:
@@ -117,6 +139,8 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 			return cause
 		}
 		return fmt.Errorf("does not answer Start within %s", startTimeout)
+	case codes.FailedPrecondition:
+		return fmt.Errorf("%w: %s", errNotTaken, clean(cut(err.Error(), maxProblem)))
 	}
 	return fmt.Errorf("refuses Start: %s", clean(cut(err.Error(), maxProblem)))
 }

@@ -24,6 +24,9 @@ import (
 const (
 	// InstanceVariable is the environment variable that names the instance to which a process belongs. Descendants inherit it.
 	InstanceVariable = "REEVE_INSTANCE"
+	// WorkloadVariable is the environment variable by which libraries find the SPIFFE Workload API, as its standard says: it is on the host socket. It is a
+	// place and no secret: the socket answers the instance only.
+	WorkloadVariable = "SPIFFE_ENDPOINT_SOCKET"
 	// maxSocketPath is the longest path of a Unix socket, in bytes.
 	maxSocketPath = 107
 	// describeName takes the place of a role's name while a plugin is asked for its manifest. No role can have it.
@@ -80,6 +83,8 @@ type Spec struct {
 	Generation uint64
 	// Restarts is how often the role was started again before. It is kept with the instance, for the core that adopts it.
 	Restarts uint32
+	// Debug is the process that is to be the instance, in place of one that is launched; nil: one is launched.
+	Debug *Debugged
 }
 
 // BootID tells this boot of the machine from another.
@@ -167,11 +172,16 @@ func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
 	if err != nil {
 		return nil, err
 	}
-	executable, err := l.executable(spec.Plugin.GetName(), digest)
-	if err != nil {
-		return nil, err
+	if spec.Debug == nil {
+		executable, err := l.executable(spec.Plugin.GetName(), digest)
+		if err != nil {
+			return nil, err
+		}
+		if err := executable.Close(); err != nil {
+			return nil, err
+		}
 	}
-	if err := errors.Join(executable.Close(), ctx.Err()); err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if remit.Name, remit.InstanceID, err = l.number(spec.Role); err != nil {

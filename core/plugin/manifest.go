@@ -148,6 +148,9 @@ func (c *manifestCheck) role(at string, r *rolev1.RoleManifest) {
 	if _, known := rolev1.SplitBehaviour_name[int32(r.GetInSplit())]; !known {
 		c.add("%s.in_split: %d is unknown to this core", at, r.GetInSplit())
 	}
+	if !limits.StopGraceOK(r.GetStopGrace()) {
+		c.add("%s.stop_grace: %s; want %s to %s", at, r.GetStopGrace().AsDuration(), limits.MinStopGrace, limits.MaxStopGrace)
+	}
 }
 
 func (c *manifestCheck) list(at string, names []string, valid func(string) bool, complaint string) {

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -19,7 +21,7 @@ func validManifest() *rolev1.Manifest {
 			Name: "one", Summary: "does the one thing", ConsensusUser: "one", Requires: []string{"other", "reeve.consensus.v1"},
 			Provides: []string{"example.one.v1"}, Grants: []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}},
 			ConfigurationSchema: `{"type":"object"}`, Ports: []*rolev1.Port{{Name: "http", Protocol: "tcp", Number: 80}},
-			InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP,
+			InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP, StopGrace: durationpb.New(limits.MaxStopGrace),
 		}, {Name: "two"}},
 	}
 }
@@ -61,6 +63,9 @@ func TestManifestIsChecked(t *testing.T) {
 		"roles[0].ports: 65":     func(m *rolev1.Manifest) { m.Roles[0].Ports = make([]*rolev1.Port, 65) },
 		"roles[0].ports[0].name": func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Name = strings.Repeat("x", 33) },
 		"roles[0].in_split":      func(m *rolev1.Manifest) { m.Roles[0].InSplit = 99 },
+		"roles[0].stop_grace: 5": func(m *rolev1.Manifest) { m.Roles[0].StopGrace = durationpb.New(limits.MaxStopGrace + 1) },
+		"roles[0].stop_grace: 0": func(m *rolev1.Manifest) { m.Roles[0].StopGrace = durationpb.New(0) },
+		"roles[0].stop_grace: -": func(m *rolev1.Manifest) { m.Roles[0].StopGrace = &durationpb.Duration{Seconds: -1, Nanos: 1} },
 	} {
 		manifest := validManifest()
 		spoil(manifest)

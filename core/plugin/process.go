@@ -120,7 +120,7 @@ func explainExec(err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.EACCES):
-		hint = " (a plugin is a static executable: no loader and no interpreter is in its sandbox)"
+		hint = " (no interpreter is in its sandbox, and no loader: a plugin is a static executable, or its role is granted execute-path for its loader and libraries)"
 	case errors.Is(err, syscall.ENOEXEC):
 		hint = " (not an executable of this platform)"
 	}
@@ -148,7 +148,7 @@ func (p *process) wait(end context.CancelFunc) {
 	defer p.mu.Unlock()
 	if p.child == nil {
 		// Its number may be another's by now, whose group is then not touched either.
-		_ = sweep(context.Background(), "the process group of an adopted instance", 0, p.member)
+		_ = sweep(context.Background(), "the process group of an adopted instance", atOnce, p.member)
 		p.reaped = true
 		return
 	}
@@ -156,7 +156,7 @@ func (p *process) wait(end context.CancelFunc) {
 	_ = syscall.Kill(-p.PID, syscall.SIGKILL)
 	if p.uid == uint32(os.Geteuid()) {
 		// The others are dead in a moment, which nothing else waits for: a user that others have too tells later only of what carries the mark.
-		_ = sweep(context.Background(), "the process group of an instance", 0, p.member)
+		_ = sweep(context.Background(), "the process group of an instance", atOnce, p.member)
 	}
 	p.state, _ = p.child.Process.Wait() // the state says what it was
 	p.reaped = true

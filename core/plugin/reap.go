@@ -7,9 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/rmtree"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // StopRecorded ends everything that earlier cores of this node left running, and removes what their instances left in the run directory. It is
@@ -19,7 +24,8 @@ import (
 // again: by the records, whose processes are known by PID and start time, with their process groups; as root by user ID, since the range
 // of the node is nobody else's; as an ordinary user, and for privileged roles, by the instance ID in their environment, or in that of their group's leader;
 // and, where there are control groups, by those. Processes are
-// held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL after 5 s or when the context ends.
+// held by pidfd and matched again before they are signalled. They get SIGTERM, and SIGKILL when the context ends or after 5 s, where
+// the role of a recorded process needs no longer to stop.
 //
 // A record that cannot be read is reported in the log and removed like the others. What cannot be removed is reported and left: no later
 // instance has the same directories, since its number is another. A *SurvivorsError names processes that did not end.
@@ -52,7 +58,7 @@ func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopt
 	} else if len(left) > 0 {
 		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records)-len(kept))
 		closeAll(left)
-		if err := sweep(ctx, "node "+l.nodeID, termGrace, belongs); err != nil {
+		if err := sweep(ctx, "node "+l.nodeID, l.sweepGrace(records), belongs); err != nil {
 			return fmt.Errorf("plugin: %w", err)
 		}
 	}
@@ -76,6 +82,63 @@ func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopt
 		return fmt.Errorf("plugin: clean up after instances: %w", err)
 	}
 	return nil
+}
+
+// sweepGrace says how long a process has between SIGTERM and SIGKILL. A recorded process has the stop grace of its role, since no core can ask it over RPC; every other
+// process has termGrace.
+func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
+	of := make(map[int]time.Duration)
+	for _, r := range records {
+		spec, err := r.spec()
+		if err != nil || r.PID <= 1 || r.BootID != l.bootID {
+			continue
+		}
+		if s, err := readStat(r.PID); err != nil || s.start != r.Start {
+			continue
+		}
+		if declared := manifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
+			of[r.PID] = limits.StopGraceOf(declared)
+		}
+	}
+	return func(pid int) time.Duration { return max(of[pid], termGrace) }
+}
+
+// TakeAwaySpools unmounts and removes the spools of a node's instances, unless one of their processes still runs; then running is true and nothing is changed. It is for a
+// node whose volume is closed. The records stay for the next core.
+func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err error) {
+	l := &Launcher{log: log, runDir: filepath.Clean(runDir), nodeID: nodeID, users: &Users{shared: true}}
+	if l.bootID, err = bootID(); err != nil {
+		return false, fmt.Errorf("plugin: boot ID: %w", err)
+	}
+	records, err := l.records()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ofNode := l.belongsTo(records)
+	ofUser := func(uid uint32) bool {
+		return slices.ContainsFunc(records, func(r record) bool { return !r.SharedUID && r.UID != 0 && r.UID == uid })
+	}
+	left, err := find(func(pid int) bool { return ofNode(pid) || hasUID(pid, ofUser) })
+	closeAll(left)
+	if err != nil {
+		return false, fmt.Errorf("plugin: %w", err)
+	}
+	if len(left) > 0 {
+		return true, nil
+	}
+	entries, err := os.ReadDir(l.instancesDir())
+	if err != nil {
+		return false, fmt.Errorf("plugin: %w", err)
+	}
+	for _, entry := range entries {
+		if name, is := strings.CutSuffix(entry.Name(), spoolSuffix); is {
+			err = errors.Join(err, removeSpool(l.spoolDir(name)))
+		}
+	}
+	return false, err
 }
 
 // removeBut removes what is in a directory but what is kept under one of the names.

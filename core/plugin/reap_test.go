@@ -3,14 +3,19 @@ package plugin_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
@@ -177,6 +182,70 @@ func TestReapFindsWhatNoRecordNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// killAll kills what is left of the node's instances, and waits until it has ended.
+func (n *testNode) killAll(t *testing.T) {
+	t.Helper()
+	for left := n.processes(t); len(left) > 0; left = n.processes(t) {
+		for _, process := range left {
+			pid, err := strconv.Atoi(strings.Fields(process)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				continue // it has ended
+			}
+			if err := unix.PidfdSendSignal(held, unix.SIGKILL, nil, 0); err == nil {
+				_, err = unix.Poll([]unix.PollFd{{Fd: int32(held), Events: unix.POLLIN}}, 10_000)
+				if err != nil && !errors.Is(err, unix.EINTR) {
+					t.Error(err)
+				}
+			}
+			_ = unix.Close(held)
+		}
+	}
+}
+
+// What instances have left mounted is taken away also where the volume is not open, once nothing of them runs, and not before.
+func TestSpoolsAreTakenAwayWithoutTheVolume(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	kill, wait := node.startCore(t)
+	wait("ready")
+	kill()
+	run := filepath.Join(node.dir, "run")
+	spools := func() (found []string) {
+		found, err := filepath.Glob(filepath.Join(run, "instances", "*.err"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	before := spools()
+	running, err := plugin.TakeAwaySpools(run, "reeve-"+filepath.Base(node.dir), hclog.NewNullLogger())
+	if err != nil || !running || len(before) == 0 || len(spools()) != len(before) {
+		t.Fatalf("while they run (%t): %v; of %v there are %v", running, err, before, spools())
+	}
+	node.killAll(t)
+	running, err = plugin.TakeAwaySpools(run, "reeve-"+filepath.Base(node.dir), hclog.NewNullLogger())
+	if err != nil || running || len(spools()) != 0 {
+		t.Errorf("when they have ended (%t): %v; there are %v", running, err, spools())
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || strings.Contains(string(mounts), run) {
+		t.Errorf("something is mounted below %s: %v", run, err)
+	}
+	// The next core finds the rest.
+	next, err := openNode(node.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.launcher.StopRecorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	node.nothingLeft(t)
 }
 
 // A core may be killed at any moment of a launch. The moments are spread over what one takes.

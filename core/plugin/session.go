@@ -36,8 +36,8 @@ type session struct {
 
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
 // is returned; what Prepare made is still there. The executable is closed in any case, when the session ends. spec is for a core that adopts the
-// instance; nil: none is to.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string, spec *recordedSpec) (opened *session, lines []string, err error) {
+// instance; nil: none is to. environment comes to what every process has.
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string, spec *recordedSpec, environment ...string) (opened *session, lines []string, err error) {
 	s := &session{launcher: l, remit: remit, executable: executable, launched: time.Now()}
 	defer func() {
 		if opened == nil {
@@ -56,7 +56,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
 		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: stderr,
 		// go-plugin's own variables come to these, and nothing else.
-		Env: []string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"},
+		Env: append([]string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"}, environment...),
 	}}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
 		err = errors.Join(s.explain(err), s.sweep(ctx))
@@ -169,5 +169,5 @@ func (s *session) sweep(ctx context.Context) error {
 	if !s.remit.SharedUID {
 		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
 	}
-	return errors.Join(killed, sweep(ctx, "instance "+s.remit.InstanceID, 0, match), s.removeGroup())
+	return errors.Join(killed, sweep(ctx, "instance "+s.remit.InstanceID, atOnce, match), s.removeGroup())
 }

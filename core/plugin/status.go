@@ -23,6 +23,8 @@ const (
 	// firstWord is how long a role may take to state its status at all after it was asked, which every role has at hand. It is as long as a role may
 	// take to answer anything else (roles.DefaultLivenessTimeout).
 	firstWord = 20 * time.Second
+	// standstill replaces firstWord for a debugged process, which may stop at a breakpoint for days.
+	standstill = 365 * 24 * time.Hour
 	// watchPause is how long the core waits before it asks for the stream again.
 	watchPause = 100 * time.Millisecond
 )
@@ -106,7 +108,11 @@ func (i *Instance) publish(ctx context.Context, stated *event.Value[*rolev1.Watc
 func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient, budget *rate.Limiter, stated *event.Value[*rolev1.WatchResponse]) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	waiting, end := awake.WithTimeout(ctx, firstWord)
+	patience := firstWord
+	if i.session.remit.Debugged {
+		patience = standstill
+	}
+	waiting, end := awake.WithTimeout(ctx, patience)
 	defer end()
 	unhook := context.AfterFunc(waiting, func() { cancel(context.Cause(waiting)) })
 	defer unhook()
@@ -118,7 +124,7 @@ func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient,
 		status, err := stream.Recv()
 		if err != nil {
 			if errors.Is(context.Cause(ctx), awake.ErrElapsed) {
-				err = fmt.Errorf("it stated nothing within %s", firstWord)
+				err = fmt.Errorf("it stated nothing within %s", patience)
 			}
 			return heard, err
 		}

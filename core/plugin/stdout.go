@@ -216,8 +216,12 @@ func (o *output) tell(line string) {
 	close(o.line)
 }
 
-// close looks at the output no longer. Whoever waits for its first line is given what there is of one. It may be called more than once.
+// close looks at the output no longer. Whoever waits for its first line is given what there is of one. It may be called more than once, and of a process
+// whose output the core does not have.
 func (o *output) close() {
+	if o == nil {
+		return
+	}
 	o.changed(true)
 	o.mu.Lock()
 	if o.shut {

@@ -9,17 +9,20 @@ import (
 )
 
 const (
-	// termGrace is how long processes have from SIGTERM to SIGKILL. They have been asked over RPC before, or cannot be.
+	// termGrace is how long processes have from SIGTERM to SIGKILL at least. They have been asked over RPC before, or cannot be.
 	termGrace = 5 * time.Second
 	// killGrace is how long the kernel has to end what was killed: it is at once but for what hangs in a system call.
 	killGrace = 10 * time.Second
 )
 
-// sweep ends every process that matches, and those that they bring forth meanwhile: SIGTERM first and SIGKILL after grace, or SIGKILL at
-// once if grace is 0 or the context ends. It returns when no matching process is left.
-func sweep(ctx context.Context, what string, grace time.Duration, match func(pid int) bool) error {
+// atOnce gives no process any time.
+func atOnce(int) time.Duration { return 0 }
+
+// sweep ends every process that matches, and their new children. It sends SIGTERM, waits for each process as long as grace says, and then kills all that are left. If every
+// grace is 0, or the context ends, it kills at once. It returns when no matching process is left.
+func sweep(ctx context.Context, what string, grace func(pid int) time.Duration, match func(pid int) bool) error {
 	found, err := find(match)
-	if err == nil && grace > 0 {
+	if err == nil && slices.ContainsFunc(found, func(h *handle) bool { return grace(h.pid) > 0 }) {
 		terminate(ctx, grace, found)
 	}
 	// From here on it goes on after the context's end: a process that is left costs more than a short wait.
@@ -47,17 +50,16 @@ func sweep(ctx context.Context, what string, grace time.Duration, match func(pid
 	return nil
 }
 
-// terminate asks processes to end, and returns when they have or the time is up.
-func terminate(ctx context.Context, grace time.Duration, found []*handle) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
+// terminate asks processes to end, and returns when they have or the time of those that have not is up.
+func terminate(ctx context.Context, grace func(pid int) time.Duration, found []*handle) {
 	for _, h := range found {
 		_ = h.signal(syscall.SIGTERM) // what this cannot end, SIGKILL reports
 	}
+	asked := time.Now()
 	for _, h := range found {
-		if h.wait(ctx) != nil {
-			return
-		}
+		waiting, cancel := context.WithDeadline(ctx, asked.Add(grace(h.pid)))
+		_ = h.wait(waiting)
+		cancel()
 	}
 }
 

@@ -3,9 +3,11 @@ package plugin
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -30,6 +32,8 @@ type Remit struct {
 	// Powers is what the grants allow, and Tier how far that opens the sandbox.
 	Powers remit.Remit
 	Tier   clusterv1.Tier
+	// Debugged says that the process was started by hand: it is in no sandbox, whatever the grants say.
+	Debugged bool
 
 	// digest is the executable that Prepare found.
 	digest string
@@ -46,6 +50,14 @@ func (r *Remit) Process() (Process, bool) {
 		return *p, true
 	}
 	return Process{}, false
+}
+
+// StopGrace is how long the role may take to stop: what its manifest says, and otherwise what is usual.
+func (r *Remit) StopGrace(usual time.Duration) time.Duration {
+	if declared := r.Manifest.GetStopGrace(); declared != nil {
+		return limits.StopGraceOf(declared)
+	}
+	return usual
 }
 
 // Process is the process of an instance, which is also the leader of the instance's process group.

@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	expbackoff "github.com/cenkalti/backoff/v5"
@@ -21,14 +22,14 @@ type actor struct {
 	// target is the role's part of the newest plan. It is set before run begins.
 	target *event.Value[verdict]
 	// orders counts how often somebody asked for a restart.
-	orders *event.Value[uint64]
+	orders *event.Value[order]
 	// manifest is the newest that an instance of the role may have been launched with. It belongs to the reconciler.
 	manifest *rolev1.RoleManifest
 	history  *history
 
 	seen    verdict                 // the newest target that the actor has looked at
 	targets *event.Watcher[verdict] // tells of a newer one
-	ordered *event.Watcher[uint64]
+	ordered *event.Watcher[order]
 
 	instance  Running // nil while none runs
 	launched  verdict // what instance was launched for
@@ -37,11 +38,16 @@ type actor struct {
 	closeHost func()
 	health    *health
 	wasReady  bool
-	// renew says that the instance is to be stopped since somebody asked for a restart; failing, if not nil, that it is to be ended for a failure.
+	// renew says that the instance is to be stopped since somebody asked for a restart, for the reason in why; failing, if not nil, that it is to be ended for a failure.
 	renew   bool
+	why     string
 	failing *failing
+	// debug is the process that is to be the next instance; nil: one is launched.
+	debug *plugin.Debugged
 	// left says that the last instance was left running.
 	left bool
+	// works is the digest of the version that did its work when it was last seen, of those that are not on trial; "": none.
+	works string
 	// trial is not nil while what is launched, or runs, is a version on trial.
 	trial *trial
 
@@ -67,7 +73,7 @@ func newActor(r *Reconciler, role string) *actor {
 	log := c.Log.With("role", role)
 	return &actor{
 		r: r, role: role, log: log,
-		target: new(event.Value[verdict]), orders: event.New(uint64(0)), history: openHistory(&c, role, log), news: newNews(),
+		target: new(event.Value[verdict]), orders: event.New(order{}), history: openHistory(&c, role, log), news: newNews(),
 		backoff: &expbackoff.ExponentialBackOff{
 			InitialInterval: c.BackoffInitial, MaxInterval: c.BackoffMax, Multiplier: 2, RandomizationFactor: c.BackoffJitter,
 		},
@@ -126,7 +132,8 @@ func (a *actor) look() {
 	}
 	select {
 	case <-a.ordered.Changed():
-		_, _ = a.ordered.Latest()
+		newest, _ := a.ordered.Latest()
+		a.debug, a.why = newest.debug, newest.why
 		a.hopeless, a.fallen = "", ""
 		if a.history.clear() { // again: it may have failed once more in between
 			a.r.replan()
@@ -179,13 +186,19 @@ func (a *actor) start() {
 		a.fallen = ""
 	}
 	a.show(shown{state: starting})
+	if of := a.seen.desired.Plugin.GetName(); a.debug != nil && a.debug.Plugin != of {
+		a.notDebugged("", fmt.Errorf("the role belongs to the plugin %q now", of))
+		a.debug = nil
+	}
 	spec := plugin.Spec{
 		Role:          a.role,
 		Plugin:        a.seen.desired.Plugin,
 		Configuration: a.seen.desired.Assignment.GetConfiguration(),
 		Generation:    a.seen.desired.Assignment.GetGeneration(),
 		Restarts:      a.restarts,
+		Debug:         a.debug,
 	}
+	a.debug = nil // it is taken once, and may have ended by then
 	ctx, cancel := context.WithCancel(context.Background())
 	guarded := make(chan struct{})
 	go func() {
@@ -193,7 +206,9 @@ func (a *actor) start() {
 		a.guard(ctx, cancel, a.seen)
 	}()
 	a.begun, a.trial = time.Now(), nil
-	a.beginTrial(a.seen)
+	if spec.Debug == nil {
+		a.beginTrial(a.seen)
+	}
 	id, err := a.launch(ctx, spec)
 	overtaken := ctx.Err() != nil
 	cancel()
@@ -201,13 +216,19 @@ func (a *actor) start() {
 	switch {
 	case err == nil:
 		a.launched = a.seen
-		a.health = follow(a.instance, a.r.config.Liveness)
-		a.wasReady = false
+		a.health, a.wasReady = unasked(), true
+		if spec.Debug == nil {
+			a.health, a.wasReady = follow(a.instance, a.r.config.Liveness), false
+		}
 		a.news.told, a.notLaunchedTold, a.plannedTold = starting, false, ""
 		a.log.Info("launched", "instance", id, "pid", a.instance.Process().PID)
 		a.record(info, eventStarted, id, "was started", "plugin", spec.Plugin.GetName(), "version", spec.Plugin.GetVersion())
+	case overtaken && spec.Debug != nil && !a.r.ending():
+		a.notDebugged(id, errors.New("the role was changed or restarted meanwhile: start the process again and repeat the command"))
 	case overtaken:
 		a.log.Debug("not launched, since something else is desired now", "error", err)
+	case spec.Debug != nil:
+		a.notDebugged(id, err)
 	default:
 		a.notLaunched(id, err)
 	}

@@ -24,12 +24,12 @@ func (a *actor) unwanted() bool {
 
 // attend follows the instance, and returns when it has ended or there is a new target or order. It stops the instance if that is what is due.
 func (a *actor) attend() {
-	if a.seen.leave {
+	if a.seen.leave && !a.debugging() {
 		a.leave()
 		return
 	}
 	unwanted := a.unwanted()
-	if !unwanted {
+	if !unwanted && !a.debugging() {
 		a.beginTrial(a.seen)
 	}
 	statuses := a.instance.Status().Watch()
@@ -58,6 +58,7 @@ func (a *actor) attend() {
 			return
 		}
 		probation := a.followTrial(status.GetState(), unwanted)
+		a.followWork(status.GetState())
 		a.describeStatus(status, note)
 		// Before others see the state: a role that is started because this one is Ready is started after it in the events too.
 		later := a.tell()
@@ -71,6 +72,9 @@ func (a *actor) attend() {
 				a.wasReady = true
 				a.r.config.Launched(a.role, time.Since(a.begun))
 			}
+		}
+		if status.GetState() == rolev1.RoleState_ROLE_STATE_BLOCKED {
+			a.wasReady = true // the rest of the wait is the machine's, so it is not counted as launch time
 		}
 		select {
 		case <-a.targets.Changed():
@@ -102,7 +106,7 @@ func (a *actor) ended() {
 	id, exit := a.instance.Remit().InstanceID, a.instance.Exit()
 	status, _ := a.instance.Status().Get()
 	a.look() // whoever ended it may have wanted to: a signal reaches a whole system that shuts down at once
-	unwanted, launched := a.unwanted(), a.launched
+	unwanted, launched := a.unwanted() || a.debugging(), a.launched
 	why := a.whyStopped()
 	a.release()
 	if unwanted {
@@ -150,10 +154,10 @@ func (a *actor) stop() {
 		a.release()
 		return
 	}
-	exit := a.instance.Exit()
+	exit, debugged := a.instance.Exit(), a.debugging()
 	a.release()
 	switch {
-	case failing == nil:
+	case failing == nil || debugged:
 		a.record(info, eventStopped, id, "was stopped: "+why, "reason", why)
 	case failing.unresponsive:
 		a.fell(eventUnresponsive, a.failure(id, why, nil, exit.Lines), launched.fingerprint)
@@ -166,7 +170,7 @@ func (a *actor) stop() {
 
 // end has the instance end: by its own doing, if it answers.
 func (a *actor) end() error {
-	ctx, grace := context.Background(), a.r.config.Grace
+	ctx, grace := context.Background(), a.instance.Remit().StopGrace(a.r.config.Grace)
 	if a.failing != nil && a.failing.unresponsive {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, lostGrace)

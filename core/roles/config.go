@@ -54,7 +54,7 @@ type Config struct {
 	// mean the defaults.
 	BackoffInitial, BackoffMax, BackoffReset time.Duration
 	BackoffJitter                            float64
-	// Grace is how long a role may take to stop; zero: plugin.DefaultGrace.
+	// Grace is how long a role may take to stop whose manifest does not say; zero: plugin.DefaultGrace.
 	Grace time.Duration
 
 	// Budget is the crash budget of a role; nil: the default for all.

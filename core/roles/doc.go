@@ -11,8 +11,9 @@
 //
 // The states of a role and what leads from one to the next:
 //
-//	Blocked    something that it requires is not desired, must not run, is not Ready yet, or requires the role itself; or the role is on hold
-//	Starting   its process is being launched, or runs and has not said that it is Ready
+//	Blocked    no process runs: a requirement is missing, not Ready or circular, the node does not run the store that the role uses, or the role is on hold; or a
+//	           process runs and says that something outside it is missing
+//	Starting   its process is being launched, or runs and has not said that it is Ready, or what keeps it from that
 //	Ready      it does its work
 //	Degraded   it says that it runs but does not do its work as it should
 //	Stopping   it is being stopped: no longer desired, or to be restarted for a change
@@ -28,6 +29,9 @@
 //
 // Instances that an earlier core launched are shown from the beginning, all at once. With the first plan they are like any other: one that is as it should be
 // goes on, one that is not is stopped or restarted. ErrLeave leaves instances to the next core in turn.
+//
+// A role that its machine keeps Blocked is an instance like any other: it is followed, asked whether it is well, stopped and adopted. It has not failed, and does not meet what
+// requires it. It looks again by itself.
 //
 // What a role requires gates its start only. If what is required restarts, whoever requires it runs on; if it may no longer run at all,
 // they are stopped before it, and Blocked. A role that is no longer desired is stopped and then is in nothing that is published.

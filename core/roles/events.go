@@ -33,12 +33,14 @@ const (
 	eventNotLaunched  = "RoleNotLaunched"
 	eventFailed       = "RoleFailed"
 	eventRolledBack   = "RoleRolledBack"
+	eventDebugged     = "RoleDebugged"
 )
 
 const (
-	// blockedLong is how long a role must be Blocked for an event: every role that requires another one is for a moment, and that is no news.
+	// blockedLong is how long a role must be Blocked for an event: every role that requires another one is for a moment, and that is no news. Nor is it that a role has to
+	// wait for a device which the kernel is about to show.
 	blockedLong = 10 * time.Second
-	// A role that is Ready and Degraded in turn all the time makes changesAtOnce events of it, and then one every changesPause, which tells the state that
+	// A role that is Ready and Degraded, or Blocked, in turn all the time makes changesAtOnce events of it, and then one every changesPause, which tells the state that
 	// it then has: what else happened on the node must not be lost among them.
 	changesAtOnce = 6
 	changesPause  = time.Minute
@@ -116,8 +118,13 @@ func newNews() *news {
 func (a *actor) tell() (later <-chan time.Time) {
 	now := a.last.status
 	state := now.GetState()
-	if state != ready && state != degraded || state == a.news.told {
+	if state != ready && state != degraded && state != blocked || state == a.news.told {
 		return nil
+	}
+	if state == blocked {
+		if left := untilBlockedLong(now); left > 0 {
+			return time.After(left)
+		}
 	}
 	if reservation := a.news.pace.Reserve(); reservation.Delay() > 0 {
 		delay := reservation.Delay()
@@ -125,22 +132,31 @@ func (a *actor) tell() (later <-chan time.Time) {
 		return time.After(delay)
 	}
 	a.news.told = state
-	if state == ready {
+	switch state {
+	case ready:
 		a.record(info, eventReady, now.GetInstanceId(), "is Ready")
-	} else {
+	case degraded:
 		a.record(warning, eventDegraded, now.GetInstanceId(), "is Degraded"+because(now.GetReason()), "reason", now.GetReason())
+	default:
+		a.record(warning, eventBlocked, now.GetInstanceId(), "is Blocked"+because(now.GetReason()), "reason", now.GetReason())
 	}
 	return nil
 }
 
-// tellBlocked makes an event of a role that has been Blocked for long, once. It returns how long that is still to be waited for; 0: nothing is.
+// untilBlockedLong is how long a role has to be Blocked yet until that is news; 0: it is.
+func untilBlockedLong(now *clusterv1.InstanceStatus) time.Duration {
+	left := blockedLong - time.Since(now.GetSince().AsTime())
+	return max(min(left, blockedLong), 0) // also if the clock was set
+}
+
+// tellBlocked makes an event of a role without an instance that has been Blocked for long, once. It returns how long that is still to be waited for; 0: nothing is.
 func (a *actor) tellBlocked() time.Duration {
 	now := a.last.status
 	if now.GetState() != blocked || a.blockedTold {
 		return 0
 	}
-	if left := blockedLong - time.Since(now.GetSince().AsTime()); left > 0 {
-		return min(left, blockedLong) // also if the clock was set
+	if left := untilBlockedLong(now); left > 0 {
+		return left
 	}
 	a.blockedTold = true
 	a.record(warning, eventBlocked, "", "is Blocked: "+now.GetReason(), "reason", now.GetReason())
@@ -167,7 +183,9 @@ func (a *actor) whyStopped() string {
 	case !a.seen.run:
 		return cmp.Or(a.seen.reason, "it may not run")
 	case a.renew:
-		return "an operator restarts it"
+		return cmp.Or(a.why, "an operator restarts it")
+	case a.debugging() && a.seen.fingerprint == a.launched.fingerprint:
+		return "the process that was started by hand has ended"
 	}
 	return "its configuration, its executable or its grants changed"
 }

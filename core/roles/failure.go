@@ -62,6 +62,9 @@ func (a *actor) fell(kind string, f *clusterv1.Failure, fingerprint string) {
 	if a.goBack(kind, f) {
 		return
 	}
+	if a.trial == nil {
+		a.works = ""
+	}
 	a.cause = f.GetCause()
 	f, spent := a.history.count(f, fingerprint, a.r.config.budget(a.role))
 	a.recordFailure(warning, kind, message+": "+f.GetCause(), f)

@@ -62,13 +62,17 @@ type fakes struct {
 	// refuseVersion, if it returns an error, is what the launch of a version of a plugin fails with.
 	refuseVersion func(version string) error
 	reasons       map[string]rolev1.StopReason // why a role was last stopped
+	graces        map[string]time.Duration     // and how long it had for that
 	hurries       map[string]time.Duration     // and in what time it was to be over; 0: no bound
 	// prepareError is what Prepare fails with, openError what Open does.
 	prepareError, openError error
 }
 
 func newFakes() *fakes {
-	return &fakes{running: make(map[string]*fake), reasons: make(map[string]rolev1.StopReason), hurries: make(map[string]time.Duration)}
+	return &fakes{
+		running: make(map[string]*fake), reasons: make(map[string]rolev1.StopReason), graces: make(map[string]time.Duration),
+		hurries: make(map[string]time.Duration),
+	}
 }
 
 func (f *fakes) Prepare(ctx context.Context, spec plugin.Spec) (*plugin.Remit, error) {
@@ -80,7 +84,7 @@ func (f *fakes) Prepare(ctx context.Context, spec plugin.Spec) (*plugin.Remit, e
 	f.next++
 	f.pending++
 	remit := &plugin.Remit{
-		InstanceID: fmt.Sprintf("node/%s/%d", spec.Role, f.next), Role: spec.Role, Grants: &clusterv1.RoleGrants{Role: spec.Role},
+		InstanceID: fmt.Sprintf("node/%s/%d", spec.Role, f.next), Role: spec.Role, Grants: &clusterv1.RoleGrants{Role: spec.Role}, Debugged: spec.Debug != nil,
 	}
 	for _, m := range spec.Plugin.GetManifest().GetRoles() {
 		if m.GetName() == spec.Role {
@@ -253,7 +257,7 @@ func (i *fake) Stop(ctx context.Context, _ time.Duration) error {
 
 func (i *fake) StopWith(ctx context.Context, grace time.Duration, reason rolev1.StopReason) error {
 	i.owner.mu.Lock()
-	i.owner.reasons[i.remit.Role], i.owner.hurries[i.remit.Role] = reason, 0
+	i.owner.reasons[i.remit.Role], i.owner.graces[i.remit.Role], i.owner.hurries[i.remit.Role] = reason, grace, 0
 	if over, ok := ctx.Deadline(); ok {
 		i.owner.hurries[i.remit.Role] = time.Until(over)
 	}

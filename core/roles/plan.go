@@ -49,7 +49,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 	for role := range present {
 		plan[role] = verdict{generation: generation}
 	}
-	p := planner{candidates: make(map[string]*rolev1.RoleManifest), barred: make(map[string]string)}
+	p := planner{candidates: make(map[string]*rolev1.RoleManifest), needs: make(map[string][]string), barred: make(map[string]string)}
 	for n := range desired.Roles {
 		d := &desired.Roles[n]
 		role := d.Assignment.GetRole()
@@ -69,6 +69,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 			p.barred[role] = "is Failed"
 		default:
 			p.candidates[role] = v.manifest
+			p.needs[role] = needs(v.manifest, grantedTo(d.Plugin, role))
 		}
 		v.fingerprint, v.retry = fingerprints(d, role)
 		plan[role] = v
@@ -99,12 +100,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 func fingerprints(d *DesiredRole, role string) (fingerprint, retry string) {
 	digest := d.Plugin.GetDigests()[plugin.Platform]
 	manifest := manifestOf(d.Plugin, role)
-	var grants *clusterv1.RoleGrants
-	for _, g := range d.Plugin.GetGrants() {
-		if g.GetRole() == role {
-			grants = g
-		}
-	}
+	grants := grantedTo(d.Plugin, role)
 	fingerprint = fmt.Sprintf("%s %d %q %x %x", digest, d.Assignment.GetGeneration(), d.Assignment.GetConfiguration(), encode(grants), encode(manifest))
 	return fingerprint, fmt.Sprintf("%s %d", fingerprint, d.Plugin.GetGeneration())
 }
@@ -113,6 +109,28 @@ func encode(message proto.Message) []byte {
 	// Deterministic within one program, which is all that is asked for. It fails for no message that came over the wire.
 	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	return encoded
+}
+
+// grantedTo is what the owner granted to a role; nil: nothing.
+func grantedTo(record *clusterv1.PluginRecord, role string) *clusterv1.RoleGrants {
+	var granted *clusterv1.RoleGrants
+	for _, grants := range record.GetGrants() {
+		if grants.GetRole() == role {
+			granted = grants
+		}
+	}
+	return granted
+}
+
+// needs is what has to be on the node for a role to be of use there: what it requires, and the store if it has a ConsensusUser, which is served by this node's own
+// member only. What it requires is Ready before it starts; the store it opens when it comes to it.
+func needs(manifest *rolev1.RoleManifest, granted *clusterv1.RoleGrants) []string {
+	all := manifest.GetRequires()
+	user := manifest.GetConsensusUser()
+	if user == "" || user != granted.GetConsensusUser() || slices.Contains(manifest.GetProvides(), CapabilityConsensus) || slices.Contains(all, CapabilityConsensus) {
+		return all
+	}
+	return append(slices.Clone(all), CapabilityConsensus)
 }
 
 func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
@@ -124,9 +142,10 @@ func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifes
 	return nil
 }
 
-// planner knows the desired roles: candidates are those that may run if what they require may, barred are the others and why.
+// planner knows the desired roles: candidates are those that may run if what they need may, barred are the others and why.
 type planner struct {
 	candidates map[string]*rolev1.RoleManifest
+	needs      map[string][]string
 	barred     map[string]string
 }
 
@@ -146,17 +165,17 @@ func (p *planner) providers(name string, among map[string]bool) []string {
 	return found
 }
 
-// runnable is the smallest set that holds every candidate for each of whose requirements it holds a provider: roles that require each other in a
+// runnable is the smallest set that holds every candidate for each of whose needs it holds a provider: roles that require each other in a
 // circle are not in it.
 func (p *planner) runnable() map[string]bool {
 	set := make(map[string]bool)
 	for grown := true; grown; {
 		grown = false
-		for role, manifest := range p.candidates {
+		for role := range p.candidates {
 			if set[role] {
 				continue
 			}
-			missing := slices.ContainsFunc(manifest.GetRequires(), func(name string) bool {
+			missing := slices.ContainsFunc(p.needs[role], func(name string) bool {
 				return len(p.providers(name, set)) == 0
 			})
 			if !missing {
@@ -172,12 +191,15 @@ func (p *planner) why(role string, runnable map[string]bool) string {
 	if circle := p.circle(role, runnable); circle != nil {
 		return "requires itself: " + strings.Join(circle, " → ") + "; remove one of these roles from the node"
 	}
-	for _, name := range p.candidates[role].GetRequires() {
+	for _, name := range p.needs[role] {
 		if len(p.providers(name, runnable)) > 0 {
 			continue
 		}
 		if stuck := p.providers(name, nil); len(stuck) > 0 {
 			return fmt.Sprintf("requires %s, but role %s is Blocked", name, stuck[0])
+		}
+		if user := p.candidates[role].GetConsensusUser(); name == CapabilityConsensus && !slices.Contains(p.candidates[role].GetRequires(), name) {
+			return fmt.Sprintf("uses the consensus store (ConsensusUser %s), and no role of this node that may run provides %s: %s", user, name, p.remedy())
 		}
 		// Of a role that is barred no more than its name may be known.
 		if state, ok := p.barred[name]; ok {
@@ -188,13 +210,24 @@ func (p *planner) why(role string, runnable map[string]bool) string {
 	return "requires what cannot run"
 }
 
+// consensus is the built-in role that provides the store.
+const consensus = "consensus"
+
+// remedy says what a user of the store needs. Of a role that is barred its name may be all that is known.
+func (p *planner) remedy() string {
+	if state, ok := p.barred[consensus]; ok {
+		return fmt.Sprintf("role %s of this node %s", consensus, state)
+	}
+	return "assign one to the node (reeve node role add), or take the role from it"
+}
+
 // circle returns the roles from role back to role that require one another, if there are such; the shortest way, so that every name in
 // it matters.
 func (p *planner) circle(role string, runnable map[string]bool) []string {
 	from := map[string]string{}
 	for queue := []string{role}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
-		for _, name := range p.candidates[at].GetRequires() {
+		for _, name := range p.needs[at] {
 			if len(p.providers(name, runnable)) > 0 {
 				continue
 			}
@@ -228,9 +261,12 @@ func stopOrder(plan map[string]verdict, present map[string]*rolev1.RoleManifest)
 		}
 	}
 	serves := func(role, dependent string) bool {
-		return role != dependent && slices.ContainsFunc(present[dependent].GetRequires(), func(name string) bool {
-			return provides(role, present[role], name)
-		})
+		if role == dependent {
+			return false
+		}
+		// A role with a ConsensusUser may need the store to end well.
+		return present[dependent].GetConsensusUser() != "" && provides(role, present[role], CapabilityConsensus) ||
+			slices.ContainsFunc(present[dependent].GetRequires(), func(name string) bool { return provides(role, present[role], name) })
 	}
 	order := make(map[string][]string)
 	var stopped []string

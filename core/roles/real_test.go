@@ -31,7 +31,9 @@ type realNode struct {
 	dir     string
 	desired *event.Value[roles.Desired]
 	store   *plugin.Store
-	stop    func() error
+	// launcher is what the reconciler launches with.
+	launcher *plugin.Launcher
+	stopFor  func(cause error) error
 }
 
 func newRealNode(t *testing.T, settings ...func(*roles.Config)) *realNode {
@@ -72,7 +74,7 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 	if err != nil {
 		return nil, err
 	}
-	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store}
+	n := &realNode{dir: dir, desired: new(event.Value[roles.Desired]), store: store, launcher: launcher}
 	config := roles.Config{
 		Log: log, Launcher: roles.FromPlugin(launcher), Hosts: noHosts{}, Desired: n.desired, FailuresDir: filepath.Join(data, "failures"), BootID: "boot",
 	}
@@ -80,20 +82,22 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 		set(&config)
 	}
 	n.Reconciler = roles.New(config)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	result := make(chan error, 1)
 	go func() { result <- n.Run(ctx) }()
 	stopped := false
-	n.stop = func() error {
+	n.stopFor = func(cause error) error {
 		if stopped {
 			return nil
 		}
 		stopped = true
-		cancel()
+		cancel(cause)
 		return <-result
 	}
 	return n, nil
 }
+
+func (n *realNode) stop() error { return n.stopFor(nil) }
 
 // add stores a plugin and returns its catalog record.
 func (n *realNode) add(t *testing.T, variant plugintest.Variant) *clusterv1.PluginRecord {

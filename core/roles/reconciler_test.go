@@ -98,6 +98,37 @@ func TestCapabilitiesFollowInstances(t *testing.T) {
 	})
 }
 
+// TestUsersOfTheStore: a role with a ConsensusUser is of no use on a node without a member of the store, whether it says that it requires one or not.
+func TestUsersOfTheStore(t *testing.T) {
+	f := newFakes()
+	store, user, stranger := providing(role("store"), "reeve.consensus.v1"), role("a-user"), role("stranger")
+	for _, d := range []roles.DesiredRole{user, stranger} {
+		d.Plugin.Manifest.Roles[0].ConsensusUser = "u"
+	}
+	user.Plugin.Grants[0].ConsensusUser = "u"
+	bubble(t, f, func(t *testing.T, x *fixture) {
+		x.desire(user, stranger)
+		synctest.Wait()
+		const why = "uses the consensus store (ConsensusUser u), and no role of this node that may run provides reeve.consensus.v1"
+		x.expect(t, "a-user", blocked, why)
+		// What it may not use it need not have.
+		x.expect(t, "stranger", ready, "")
+		x.desire(user, stranger, store)
+		synctest.Wait()
+		x.expect(t, "a-user", ready, "")
+		x.desire(user, stranger, held(store, "so"))
+		synctest.Wait()
+		x.expect(t, "a-user", blocked, why)
+		x.expect(t, "store", blocked, "so")
+		x.desire(user, stranger, held(providing(role("consensus"), "reeve.consensus.v1"), "so"))
+		synctest.Wait()
+		x.expect(t, "a-user", blocked, why+": role consensus of this node is held back")
+		if _, ended := f.order(); !slices.Equal(ended, []string{"a-user", "store"}) {
+			t.Errorf("stopped in the order %v", ended)
+		}
+	})
+}
+
 func TestCrashesBackOff(t *testing.T) {
 	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
 		x.desire(role("app"))

@@ -51,7 +51,7 @@ func (r *Reconciler) Restart(ctx context.Context, role string, dryRun bool) (ins
 	}
 	a.record(info, eventRestarted, instanceID, "is restarted by an operator")
 	a.log.Info("restarted by an operator", "instance", instanceID)
-	a.orders.Update(func(n uint64) uint64 { return n + 1 })
+	a.orders.Update(func(o order) order { return order{n: o.n + 1} })
 	return instanceID, nil
 }
 

@@ -51,6 +51,7 @@ func (a *actor) describe(s shown) {
 		process := a.instance.Process()
 		e.remit, e.process, e.conn, e.sandbox = a.instance.Remit(), &process, a.instance.Conn(), sandboxOf(a.instance)
 		status.InstanceId, status.Pid, status.Started = e.remit.InstanceID, int64(process.PID), timestamppb.New(a.started)
+		status.Debug = e.remit.Debugged
 	} else if s.state != starting { // when an instance is being made
 		e.idle = a.seen.generation
 	}
@@ -59,6 +60,7 @@ func (a *actor) describe(s shown) {
 		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
 		status.Digest = record.GetDigests()[plugin.Platform]
 		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
+		status.InSplit, status.StopGrace = manifestOf(record, a.role).GetInSplit(), manifestOf(record, a.role).GetStopGrace()
 	}
 	status.Tier = tierOf(e.remit, of.desired, a.role)
 	if a.seen.desired != nil {
@@ -75,11 +77,13 @@ func (a *actor) describeStatus(status *rolev1.WatchResponse, note string) {
 		s.state = ready
 	case rolev1.RoleState_ROLE_STATE_DEGRADED:
 		s.state = degraded
+	case rolev1.RoleState_ROLE_STATE_BLOCKED:
+		s.state = blocked
 	case rolev1.RoleState_ROLE_STATE_STOPPING, rolev1.RoleState_ROLE_STATE_STOPPED:
 		s.state = stopping
 	}
 	if s.state != stopping {
-		s.reason = a.withTrial(s.reason)
+		s.reason = a.withDebug(a.withTrial(s.reason))
 	}
 	if note != "" {
 		s.reason = note

@@ -16,6 +16,9 @@ import (
 // A version of a plugin that is new on the node is on trial, if there is one to go back to: it must come to Ready or Degraded and stay without a failure
 // for Probation. At its first failure, or if it is refused, the version before runs again, and this one is not tried again before the catalog has another
 // digest or an operator restarts the role. Its failures do not use up the budget of the version before.
+//
+// A version that is Blocked by its machine neither works nor fails: its trial is paused. But if the version before worked until it was replaced, the machine is good enough,
+// and the trial is not paused.
 
 // versions is what the versions of a role's plugin came to on this node.
 type versions struct {
@@ -170,8 +173,12 @@ func (a *actor) recordBack(back *clusterv1.RolledBack, to *clusterv1.PluginRecor
 // trial is that of a version.
 type trial struct {
 	record, previous *clusterv1.PluginRecord
-	// since is when it was first Ready or Degraded.
-	since time.Time
+	// worked says that the version before did its work here until it gave way.
+	worked bool
+	// begun is when the version was launched or stopped being Blocked; since is when it was first Ready or Degraded after that.
+	begun, since time.Time
+	// halted says that the trial stands still, since the machine keeps the role Blocked.
+	halted bool
 }
 
 // beginTrial has what the actor launches, or follows, be on trial if its version is, and no longer if there is nothing to go back to any more.
@@ -180,25 +187,58 @@ func (a *actor) beginTrial(of verdict) {
 	case of.desired == nil || !of.desired.onTrial:
 		a.trial = nil
 	case a.trial == nil:
-		a.trial = &trial{record: of.desired.Plugin, previous: of.desired.Previous.Plugin}
+		before := of.desired.Previous.Plugin
+		a.trial = &trial{record: of.desired.Plugin, previous: before, begun: a.begun, worked: a.works != "" && a.works == digestOf(before)}
+	}
+}
+
+func working(state rolev1.RoleState) bool {
+	return state == rolev1.RoleState_ROLE_STATE_READY || state == rolev1.RoleState_ROLE_STATE_DEGRADED
+}
+
+// followWork takes note of which version does its work here, of those that are not on trial.
+func (a *actor) followWork(state rolev1.RoleState) {
+	switch {
+	case a.trial != nil || a.debugging():
+	case working(state):
+		a.works = digestOf(a.launched.desired.Plugin)
+	case state == rolev1.RoleState_ROLE_STATE_BLOCKED:
+		a.works = ""
 	}
 }
 
 // followTrial takes note of the state that an instance says that it is in, and returns what tells when its trial is over; nil: it is not on trial.
 func (a *actor) followTrial(state rolev1.RoleState, unwanted bool) <-chan time.Time {
-	if a.trial == nil || unwanted {
+	t := a.trial
+	if t == nil || unwanted {
 		return nil
 	}
-	if works := state == rolev1.RoleState_ROLE_STATE_READY || state == rolev1.RoleState_ROLE_STATE_DEGRADED; works && a.trial.since.IsZero() {
-		a.trial.since = time.Now()
+	t.follow(state)
+	if t.halted {
+		return nil
 	}
-	return time.After(time.Until(a.trial.over(a.r.config, a.begun)))
+	return time.After(time.Until(t.over(a.r.config)))
+}
+
+// follow takes note of a state.
+func (t *trial) follow(state rolev1.RoleState) {
+	halted := t.halted
+	t.halted = state == rolev1.RoleState_ROLE_STATE_BLOCKED && !t.worked
+	switch {
+	case state == rolev1.RoleState_ROLE_STATE_BLOCKED && !t.since.IsZero():
+		t.begun, t.since = time.Now(), time.Time{} // it is to show anew that it works
+	case halted && !t.halted:
+		t.begun = time.Now()
+	}
+	if working(state) && t.since.IsZero() {
+		t.since = time.Now()
+	}
 }
 
 // over is when the trial is over at the latest.
-func (t *trial) over(c Config, begun time.Time) time.Time {
+func (t *trial) over(c Config) time.Time {
 	if t.since.IsZero() {
-		return begun.Add(c.TrialPatience)
+		return t.begun.Add(c.TrialPatience)
 	}
 	return t.since.Add(c.Probation)
 }
@@ -212,7 +252,11 @@ func (a *actor) probationOver() (stood bool) {
 	}
 	t := a.trial
 	if t.since.IsZero() {
-		a.failing = &failing{cause: "it was neither Ready nor Degraded within " + spell(a.r.config.TrialPatience)}
+		cause := "it was neither Ready nor Degraded within " + spell(a.r.config.TrialPatience)
+		if status, _ := a.instance.Status().Get(); status.GetState() == rolev1.RoleState_ROLE_STATE_BLOCKED {
+			cause += ", where version " + t.previous.GetVersion() + " was, but Blocked" + because(status.GetReason())
+		}
+		a.failing = &failing{cause: cause}
 		return false
 	}
 	a.log.Info("the version has come to work and is kept", "version", t.record.GetVersion())
@@ -228,11 +272,13 @@ func (a *actor) withTrial(reason string) string {
 	if t == nil {
 		return reason
 	}
-	told := fmt.Sprintf("version %s is on trial until %s, and must be Ready by then: otherwise version %s runs again",
-		t.record.GetVersion(), t.over(a.r.config, a.begun).UTC().Format(time.RFC3339), t.previous.GetVersion())
-	if !t.since.IsZero() {
-		told = fmt.Sprintf("version %s is on trial until %s: if it fails, version %s runs again",
-			t.record.GetVersion(), t.over(a.r.config, a.begun).UTC().Format(time.RFC3339), t.previous.GetVersion())
+	over := t.over(a.r.config).UTC().Format(time.RFC3339)
+	told := fmt.Sprintf("version %s is on trial until %s, and must be Ready by then: otherwise version %s runs again", t.record.GetVersion(), over, t.previous.GetVersion())
+	switch {
+	case t.halted:
+		told = fmt.Sprintf("version %s is on trial; the trial is paused while the role is Blocked", t.record.GetVersion())
+	case !t.since.IsZero():
+		told = fmt.Sprintf("version %s is on trial until %s: if it fails, version %s runs again", t.record.GetVersion(), over, t.previous.GetVersion())
 	}
 	if reason != "" {
 		told = reason + "; " + told

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"filippo.io/age"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -81,6 +82,48 @@ func TestTheHeadOfAMemberIsNotBelieved(t *testing.T) {
 		if err := b.start(t); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Whoever has the disk and names another recovery key wherever the node's own is named that is not encrypted does not have the next recovery file written for it.
+func TestTheRecoveryKeyOfTheDiskIsNotBelieved(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, false)
+	first := b.up(t).Configuration
+	own := first.RecoveryRecipient
+	content := b.recovered(t)
+	b.reboot(t)
+	stranger, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := recovery.Parse(bytes.Clone(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Destroy()
+	if err := errors.Join(recovery.Write(b.layout.Recovery(), stranger.Recipient().String(), r), os.Remove(b.layout.Configuration())); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	o := b.open()
+	b.until(t, "waits", func(s *clusterv1.StorageStatus) bool { return s.GetProblem() != "" })
+	answer, err := b.unlock(t, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := strings.Join(answer.GetNotes(), "\n"); !strings.Contains(said, own) || !strings.Contains(said, stranger.Recipient().String()) {
+		t.Errorf("that the disk names another recovery key is not said: %q", said)
+	}
+	if err := o.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if head, err := seal.NewStore(b.layout.Configuration(), seal.File{}).Head(); err != nil || head.RecoveryRecipient != own {
+		t.Errorf("the recovery key is that of %+v, and was %s (%v)", head, own, err)
+	}
+	if _, recipient, err := recovery.Read(b.layout.Recovery()); err != nil || recipient != own {
+		t.Errorf("the next recovery file is for %s, want %s (%v)", recipient, own, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package unseal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,19 +153,25 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 	if err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "the volume cannot be opened by any key yet: %v", err)
 	}
+	unwrapped, _ := r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK, recovered.NUK}, recovered.CUK)
+	defer func() { destroyAll(unwrapped) }()
+	candidates := append(slices.Clone(unwrapped), recovered.Data)
 	var data *keys.Secret
 	switch state {
 	case volume.Absent:
 		return nil, status.Error(codes.FailedPrecondition, r.gone().Error())
 	case volume.Open:
 		// Roles run on it. It must be this node's.
+		if unknown {
+			if data, err = r.proven(ctx, candidates); err != nil {
+				return nil, err
+			}
+		}
 		if err := r.take(checkpoint.OpenVolume, func() error { return r.openMine(ctx, nil) }); err != nil {
 			return nil, err
 		}
 	default:
-		candidates, _ := r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK, recovered.NUK}, recovered.CUK)
-		defer func() { destroyAll(candidates) }()
-		data, err = r.openByOne(ctx, append(slices.Clone(candidates), recovered.Data))
+		data, err = r.openByOne(ctx, candidates)
 		if errors.Is(err, volume.ErrWrongKey) {
 			return nil, errNotOpened
 		}
@@ -180,7 +187,16 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 		return nil, err
 	}
 	if unknown {
-		notes = append(notes, r.keepRecovered(ctx, reason)...)
+		// Before anything writes the next recovery file.
+		if latest := r.recipient(); recovered.Recipient != "" && latest != "" && latest != recovered.Recipient {
+			notes = append(notes, fmt.Sprintf("this recovery file is for the recovery key %q, and what is found on the disk names %q: the next one is for %q; put it right if that is not the one in use "+
+				"(`reeve node keys rotate --recovery-recipient`)", recovered.Recipient, latest, recovered.Recipient))
+		}
+		notes = append(notes, r.keepRecovered(ctx, recovered, data, reason)...)
+	}
+	if unknown && recovered.Recipient == "" {
+		notes = append(notes, fmt.Sprintf("the recovery file was written by an older reeved and does not say for which recovery key; the next one is for %q, which is what is found on the disk, "+
+			"where anybody may have written it: compare it with your own, and put it right where it is not (`reeve node keys rotate --recovery-recipient`)", r.configuration.RecoveryRecipient))
 	}
 	if r.stale && r.wantsCUK() && !r.unkept {
 		notes = append(notes, "the TPM did not give the node's keys; they are sealed anew to the present state of this machine")
@@ -204,7 +220,7 @@ func (r *Room) fromRecovered(recovered *recovery.Recovered) (*seal.Configuration
 	}
 	c := &seal.Configuration{
 		ClusterID: recovered.ClusterID, NodeKey: slices.Clone(recovered.NodeKey), JoinKey: slices.Clone(recovered.JoinKey), Owner: slices.Clone(recovered.Owner),
-		RecoveryRecipient: r.recipient(), VolumeKind: recovered.Kind, Location: description.Location, Phase: seal.Member, NUK: nuk,
+		RecoveryRecipient: cmp.Or(recovered.Recipient, r.recipient()), VolumeKind: recovered.Kind, Location: description.Location, Phase: seal.Member, NUK: nuk,
 		// Which sources the cluster's policy allows is not known before it is heard again.
 		CUKSources: []string{sourceRecovery},
 	}
@@ -251,7 +267,7 @@ func unfinished(c *seal.Configuration, recovered *recovery.Recovered, head *seal
 	return err
 }
 
-// recipient is for whom the next recovery file is, where the configuration does not say it.
+// recipient is for whom the next recovery file is, where neither the configuration nor what was recovered says it. Whoever has the disk can have it be anybody.
 func (r *Room) recipient() string {
 	if _, recipient, err := recovery.Read(r.config.Storage.Recovery()); err == nil {
 		return recipient
@@ -262,14 +278,36 @@ func (r *Room) recipient() string {
 	return params.RecoveryRecipient(r.config.Parameters)
 }
 
+// proven returns the key of a volume that is open already. While the data key was being rotated there are two, and with the configuration was lost how far that had
+// come. It returns nil for a kind whose key never changes, and errNotOpened if none of them is the key: what else is on the disk is then left as it is.
+func (r *Room) proven(ctx context.Context, candidates []*keys.Secret) (*keys.Secret, error) {
+	for _, key := range candidates {
+		switch err := r.kind.Rotate(ctx, key, key); {
+		case err == nil:
+			return key, nil
+		case errors.Is(err, volume.ErrFixedKey):
+			return nil, nil
+		case !errors.Is(err, volume.ErrWrongKey):
+			return nil, r.passing(err)
+		}
+	}
+	return nil, errNotOpened
+}
+
 // keepRecovered seals what was recovered in the place of the configuration that cannot be opened.
-func (r *Room) keepRecovered(ctx context.Context, reason error) []string {
+//
+// If a rotation of the data key was interrupted, the recovery file may hold the key that was to come. Nothing but the configuration knew of that. So the file is
+// written anew before the configuration is, by the key that the volume has.
+func (r *Room) keepRecovered(ctx context.Context, recovered *recovery.Recovered, data *keys.Secret, reason error) []string {
 	var unreadable *seal.UnreadableError
 	if errors.As(reason, &unreadable) {
 		reason = unreadable.Err
 	}
 	if errors.Is(reason, tpm2.ErrUnavailable) || errors.Is(reason, context.Canceled) {
 		r.unkept = true
+	} else if err := r.keepData(recovered, data); err != nil {
+		r.unkept = true
+		reason = err
 	} else if err := r.take(checkpoint.ReplaceConfiguration, func() error { return r.store.Replace(ctx, r.configuration) }); err != nil {
 		r.unkept = true
 		reason = err
@@ -278,6 +316,14 @@ func (r *Room) keepRecovered(ctx context.Context, reason error) []string {
 		return []string{fmt.Sprintf("the sealed configuration could not be opened, and was written anew from the recovery file, sealed to the present state of this machine (it was: %v)", reason)}
 	}
 	return []string{fmt.Sprintf("the node runs, and its sealed configuration is as it was: %v: after a restart the recovery key is needed again, unless that has passed; `reeve node reseal` tries it now", reason)}
+}
+
+// keepData has the recovery file hold the volume's key, if what was recovered is another one.
+func (r *Room) keepData(recovered *recovery.Recovered, data *keys.Secret) error {
+	if data == nil || data.Equal(recovered.Data) {
+		return nil
+	}
+	return r.take(checkpoint.WriteRecovery, func() error { return r.writeRecovery(r.configuration.NUK, r.cuk, data) })
 }
 
 // keep has the configuration on disk be that of the room, where a recovery could not see to it.

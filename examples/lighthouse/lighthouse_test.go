@@ -250,6 +250,9 @@ func TestStoreIsAway(t *testing.T) {
 	if got := process.Metrics(); !strings.Contains(got, "\nlighthouse_unanswered_total 1\n") || strings.Contains(got, "lighthouse_count ") {
 		t.Errorf("metrics: %s", got)
 	}
+	if now := process.AwaitDegraded(); !strings.Contains(now.GetReason(), "the consensus store does not answer") {
+		t.Errorf("it is Degraded since %q", now.GetReason())
+	}
 	if err := process.Stop(time.Minute); err != nil {
 		t.Error(err)
 	}

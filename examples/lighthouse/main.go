@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +109,11 @@ func (l *lighthouse) run(ctx context.Context, host *role.Host) error {
 	l.light.Store(burning)
 	host.SetEndpoint("http", "http://"+listener.Addr().String()+"/")
 	host.Ready()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { burning.watchStore(ctx, host) })
+	defer watching.Wait()
+	defer cancel()
 	return serve(ctx, handler(burning, host.Logger()), listener, own)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // checkHealth asks the role's own HTTP server, on its own socket. That the store is away is not asked: a new process would not bring it back.
@@ -31,6 +32,36 @@ func (l *lighthouse) checkHealth(ctx context.Context) error {
 		return fmt.Errorf("the HTTP server answers %s", response.Status)
 	}
 	return nil
+}
+
+// askAgain is how long the role waits before it asks the store again whether it is there.
+const askAgain = 2 * time.Second
+
+// condition is what the role says of itself: a *role.Host has it.
+type condition interface {
+	Ready()
+	Degraded(reason string)
+}
+
+// watchStore says that the role is Degraded while the store does not answer: nobody can count then, and who looks at the cluster is to see why.
+func (l *light) watchStore(ctx context.Context, host condition) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(askAgain):
+		}
+		asked, cancel := context.WithTimeout(ctx, storeTime)
+		_, err := l.counter.read(asked)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			host.Degraded("the consensus store does not answer: " + err.Error())
+		default:
+			host.Ready()
+		}
+	}
 }
 
 // metrics writes what the node shows among its own metrics, with labels that say whose they are.

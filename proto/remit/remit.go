@@ -25,6 +25,8 @@ const (
 	Capability   = "capability"
 	Limit        = "limit"
 	Privileged   = "privileged"
+	// WatchOperators is who operates the cluster, for a role that lets operators in.
+	WatchOperators = "watch-operators"
 )
 
 // What a manifest may give up.
@@ -221,13 +223,13 @@ func Grantable() []string { return slices.Clone(grantable) }
 
 // Known are the names of all grants, sorted.
 func Known() []string {
-	return []string{Capability, Connect, ExecutePath, Limit, Listen, Privileged, ReadPath, ReplaceFile, SetHostname, SetMachineID, WritePath}
+	return []string{Capability, Connect, ExecutePath, Limit, Listen, Privileged, ReadPath, ReplaceFile, SetHostname, SetMachineID, WatchOperators, WritePath}
 }
 
 // Check returns everything that is wrong with one grant; the Index of each is 0.
 func Check(grant *rolev1.Grant) []*Error {
 	switch grant.GetName() {
-	case Privileged:
+	case Privileged, WatchOperators:
 		return parameters(grant, nil, nil)
 	case Listen, Connect:
 		return parameters(grant, map[string]check{"port": port}, nil)

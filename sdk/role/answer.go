@@ -16,9 +16,10 @@ const answered = "reeve.role.v1"
 type answer byte
 
 const (
-	admitted  answer = 1
-	otherRole answer = 2
-	notMember answer = 3
+	admitted    answer = 1
+	otherRole   answer = 2
+	notMember   answer = 3
+	notAssigned answer = 4
 )
 
 // refusal is what an answer means to the peer; nil: it is let in.
@@ -30,6 +31,8 @@ func (a answer) refusal() error {
 		return fmt.Errorf("%w: the listener does not allow this role: its author names it in AllowRoles", ErrNotAuthorised)
 	case notMember:
 		return fmt.Errorf("%w: the cluster's directory, as the listener's node knows it, does not have this node", ErrNotAuthorised)
+	case notAssigned:
+		return fmt.Errorf("%w: the cluster's directory, as the listener's node knows it, does not have this role on this node", ErrNotAuthorised)
 	}
 	return fmt.Errorf("%w: the listener refuses it with %d, which this version does not know", ErrNotAuthorised, a)
 }

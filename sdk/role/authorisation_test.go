@@ -202,14 +202,15 @@ func TestForeignClients(t *testing.T) {
 	}
 }
 
-// Peers that do not prove themselves keep nobody else out.
+// Peers that do not prove themselves keep nobody else out, however many they are: the oldest of those of one host go for new ones.
 func TestSilentPeers(t *testing.T) {
 	cluster := roletest.NewCluster(t, 1)
 	server := cluster.Host(0).Instance(t, "lighthouse")
 	listener := listen(t, server)
 	echo(t, listener)
-	address := awaitEndpoint(t, server, cluster.Host(0).NodeID(), "lighthouse", "wire")
-	for n := range 100 {
+	address, good := awaitEndpoint(t, server, cluster.Host(0).NodeID(), "lighthouse", "wire"), given(t, server)
+	var silent []net.Conn
+	for n := range 600 {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
@@ -218,8 +219,30 @@ func TestSilentPeers(t *testing.T) {
 		if n%2 == 0 {
 			_, _ = conn.Write([]byte("\x16\x03\x01\x00\xff")) // the beginning of a hello
 		}
+		silent = append(silent, conn)
 	}
 	mustEcho(t, dial(t, server, "lighthouse", "", ""))
+	// The last one, on which nothing was written, was not closed for others.
+	mustEcho(t, tls.Client(silent[len(silent)-1], &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{good}}))
+}
+
+// A role that is taken from a node is cut off at once, at either end, although the node stays, its SVID is good and its process goes on.
+func TestRoleThatIsWithdrawn(t *testing.T) {
+	cluster := roletest.NewCluster(t, 2)
+	stays, leaves, other := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "ship")
+	here, there := listen(t, stays, role.AllowRoles("lighthouse", "ship")), listen(t, leaves)
+	echo(t, here)
+	echo(t, there)
+	from, to := dial(t, leaves, "lighthouse", cluster.Host(0).NodeID(), ""), dial(t, stays, "lighthouse", cluster.Host(1).NodeID(), "")
+	unconcerned := dial(t, other, "lighthouse", cluster.Host(0).NodeID(), "")
+	for _, conn := range []net.Conn{from, to, unconcerned} {
+		mustEcho(t, conn)
+	}
+	cluster.Withdraw(cluster.Host(1), "lighthouse")
+	mustEnd(t, from)
+	mustEnd(t, to)
+	mustEcho(t, unconcerned)
+	mustNotDial(t, leaves, "lighthouse", cluster.Host(0).NodeID(), "", role.ErrNotAuthorised, "this role on this node")
 }
 
 // Removed: open connections of the node end at once, at either end, and there are no new ones.

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/identity"
+
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
@@ -24,6 +26,16 @@ type peerConn struct {
 	// spoken is by what the peer's chain was last verified.
 	spoken atomic.Pointer[trust]
 	held   *connections
+	// operator is who has proved itself in place of an instance; nil: an instance has.
+	operator *operatorProof
+}
+
+// name is who the peer is, for people.
+func (c *peerConn) name() string {
+	if c.operator != nil {
+		return c.operator.String()
+	}
+	return c.peer.String()
 }
 
 // Close implements net.Conn.
@@ -38,7 +50,8 @@ func (c *peerConn) cut() {
 	_ = c.Conn.NetConn().Close()
 }
 
-// connections are those of a host that are open. One whose peer's node has left the cluster, or one of whose SVIDs has expired, is cut.
+// connections are those of a host that are open. One whose peer's node has left the cluster or has its role no more, or one of whose SVIDs has expired, is cut; so is one whose
+// operator the cluster has no more.
 type connections struct {
 	host *Host
 	once sync.Once
@@ -61,7 +74,11 @@ func (c *connections) begin(host *Host) {
 	})
 }
 
-var errHostClosed = errors.New("the role has ended")
+var (
+	errHostClosed = errors.New("the role has ended")
+	errNoNode     = errors.New("the cluster's directory does not have that node")
+	errNoRole     = errors.New("the cluster's directory does not have that role on that node")
+)
 
 // hold takes a connection in, if it may be open now. From then on it is watched.
 func (c *connections) hold(conn *peerConn) error {
@@ -83,7 +100,8 @@ func (c *connections) hold(conn *peerConn) error {
 	// After it was taken in: what changes from now on, run sees.
 	directory, _ := c.host.directory.Get()
 	trust, _ := c.host.prover.trust.Get()
-	if err := conn.permitted(directory, trust, time.Now()); err != nil {
+	operators, _ := c.host.operators.Get()
+	if err := conn.permitted(directory, operators, trust, time.Now()); err != nil {
 		c.remove(conn)
 		return err
 	}
@@ -104,9 +122,13 @@ func (c *connections) all() []*peerConn {
 }
 
 // permitted says why a connection may not be open; nil if it may.
-func (c *peerConn) permitted(directory *hostv1.Directory, trust *trust, now time.Time) error {
-	if nodeOf(directory, c.peer.NodeID) == nil {
-		return fmt.Errorf("the cluster's directory has no node %s", c.peer.NodeID)
+func (c *peerConn) permitted(directory *hostv1.Directory, operators *hostv1.Operators, trust *trust, now time.Time) error {
+	err := known(directory, c.peer)
+	if c.operator != nil {
+		err = c.operator.present(operators)
+	}
+	if err != nil {
+		return err
 	}
 	if !now.Before(c.ends) {
 		return fmt.Errorf("an SVID by which the connection was made expired at %s", c.ends.UTC().Format(time.RFC3339))
@@ -114,7 +136,12 @@ func (c *peerConn) permitted(directory *hostv1.Directory, trust *trust, now time
 	if c.spoken.Load() == trust {
 		return nil
 	}
-	if _, err := trust.verify(c.chain, c.usage, now); err != nil {
+	if c.operator != nil {
+		_, err = identity.VerifySession(c.chain, trust.certificates, trust.domain, now)
+	} else {
+		_, err = trust.verify(c.chain, c.usage, now)
+	}
+	if err != nil {
 		return err
 	}
 	c.spoken.Store(trust)
@@ -123,16 +150,18 @@ func (c *peerConn) permitted(directory *hostv1.Directory, trust *trust, now time
 
 // run cuts connections that may not be open any more, and all of them at the end.
 func (c *connections) run() {
-	directories, trusts := c.host.directory.Watch(), c.host.prover.trust.Watch()
+	directories, trusts, operators := c.host.directory.Watch(), c.host.prover.trust.Watch(), c.host.operators.Watch()
 	for c.host.ctx.Err() == nil {
 		// Before the connections are looked at: what changes meanwhile is seen in the next round.
 		directory, _ := directories.Latest()
 		trust, _ := trusts.Latest()
-		timer := time.NewTimer(time.Until(c.look(directory, trust)))
+		known, _ := operators.Latest()
+		timer := time.NewTimer(time.Until(c.look(directory, known, trust)))
 		select {
 		case <-c.host.ctx.Done():
 		case <-directories.Changed():
 		case <-trusts.Changed():
+		case <-operators.Changed():
 		case <-c.wake:
 		case <-timer.C:
 		}
@@ -148,12 +177,12 @@ func (c *connections) run() {
 }
 
 // look cuts the connections that may not be open, and says when to look again.
-func (c *connections) look(directory *hostv1.Directory, trust *trust) time.Time {
+func (c *connections) look(directory *hostv1.Directory, operators *hostv1.Operators, trust *trust) time.Time {
 	now := time.Now()
 	next := now.Add(lookAgain)
 	for _, conn := range c.all() {
-		if err := conn.permitted(directory, trust, now); err != nil {
-			c.host.log.Info("a connection was closed", "peer", conn.peer.String(), "reason", err)
+		if err := conn.permitted(directory, operators, trust, now); err != nil {
+			c.host.log.Info("a connection was closed", "peer", conn.name(), "reason", err)
 			c.remove(conn)
 			conn.cut()
 		}
@@ -167,6 +196,18 @@ func (c *connections) look(directory *hostv1.Directory, trust *trust) time.Time 
 	}
 	c.next = next
 	return next
+}
+
+// known says why the directory does not have an instance; nil: it does. The role counts that is assigned, whether the node has told of it yet or not.
+func known(directory *hostv1.Directory, peer Peer) error {
+	node := nodeOf(directory, peer.NodeID)
+	switch {
+	case node == nil:
+		return fmt.Errorf("%w: %s", errNoNode, peer.NodeID)
+	case node.GetAssigned() != nil && !slices.Contains(node.GetAssigned().GetRoles(), peer.Role):
+		return fmt.Errorf("%w: %s", errNoRole, peer)
+	}
+	return nil
 }
 
 // nodeOf finds a node in the directory; nil: there is none of that ID.

@@ -102,9 +102,21 @@ func check(problems *ConfigurationError, path string, value json.RawMessage, wan
 }
 
 func checkStruct(problems *ConfigurationError, path string, value json.RawMessage, want reflect.Type) {
-	fields := make(map[string]reflect.Type)
-	var names []string
-	for _, field := range reflect.VisibleFields(want) {
+	names, fields := fieldsOf(want)
+	for _, member := range membersOf(problems, path, value) {
+		field, known := fields[member.name]
+		if !known {
+			problems.Add(join(path, member.name), "no such field; the fields are %s", strings.Join(names, ", "))
+			continue
+		}
+		check(problems, join(path, member.name), member.value, field.Type)
+	}
+}
+
+// fieldsOf returns the fields of a struct by their names in JSON, and the names in the fields' order.
+func fieldsOf(of reflect.Type) (names []string, fields map[string]reflect.StructField) {
+	fields = make(map[string]reflect.StructField)
+	for _, field := range reflect.VisibleFields(of) {
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if tag == "-" || !field.IsExported() || field.Anonymous && tag == "" && field.Type.Kind() == reflect.Struct {
 			continue
@@ -113,18 +125,11 @@ func checkStruct(problems *ConfigurationError, path string, value json.RawMessag
 			tag = field.Name
 		}
 		if _, shadowed := fields[tag]; !shadowed {
-			fields[tag] = field.Type
+			fields[tag] = field
 			names = append(names, tag)
 		}
 	}
-	for _, member := range membersOf(problems, path, value) {
-		field, known := fields[member.name]
-		if !known {
-			problems.Add(join(path, member.name), "no such field; the fields are %s", strings.Join(names, ", "))
-			continue
-		}
-		check(problems, join(path, member.name), member.value, field)
-	}
+	return names, fields
 }
 
 type member struct {

@@ -21,6 +21,9 @@
 // An instance has an identity that other instances of the cluster know: Host.Listen and Host.Dial connect two of them, and only those that are meant. Its
 // key is made in the process and stays there; certificates are asked for when they are first needed, and renewed.
 //
+// A configuration may be a struct of the author's: Configure makes its JSON Schema, and checks by it what the role is started with (schema.go); Decode alone only
+// decodes. What Membership, Directory and Network hold can be ranged over as it changes (event.Value's Changes). Logger and Slog write the same log.
+//
 // The package owns the process's signals (SIGTERM stops, SIGINT and SIGPIPE are ignored), its standard output and the plugin connection. It
 // watches the host socket; it publishes the role's status to the core.
 package role

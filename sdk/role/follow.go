@@ -45,6 +45,17 @@ func (h *Host) Network() *event.Value[[]string] {
 	return &h.network
 }
 
+// Operators is who operates the cluster, for a role that is granted "watch-operators"; a listener with AllowOperators looks at it by itself. It is followed from the first call
+// of Operators on, and holds the last known while the core is away.
+func (h *Host) Operators() *event.Value[*hostv1.Operators] {
+	h.once.operators.Do(func() {
+		follow(h, "operators", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchOperatorsResponse], error) {
+			return h.client.WatchOperators(ctx, &hostv1.WatchOperatorsRequest{})
+		}, func(response *hostv1.WatchOperatorsResponse) { h.operators.Set(response.GetOperators()) })
+	})
+	return &h.operators
+}
+
 // follow gives every message of a stream to set, and opens the stream again when it ends, for as long as the host is there. A message equal to the
 // one before it, such as the first of a restarted core often is, is not given again.
 func follow[R any, M interface {

@@ -47,7 +47,8 @@ type Host struct {
 	membership event.Value[*hostv1.Membership]
 	directory  event.Value[*hostv1.Directory]
 	network    event.Value[[]string]
-	once       struct{ membership, directory, network sync.Once }
+	operators  event.Value[*hostv1.Operators]
+	once       struct{ membership, directory, network, operators sync.Once }
 
 	prover      prover
 	connections connections
@@ -157,12 +158,23 @@ func grantsOf(request *rolev1.StartRequest) []Grant {
 // Logger writes JSON lines to standard error, which the core keeps and shows with role and instance as fields.
 func (h *Host) Logger() hclog.Logger { return h.log }
 
-// Ready says that the role does its work. It may be called again, after Degraded.
+// Ready says that the role does its work. It may be called again, after Degraded or Blocked.
 func (h *Host) Ready() { h.status.enter(rolev1.RoleState_ROLE_STATE_READY, "") }
 
 // Degraded says that the role runs but cannot do its work as it should, and why.
 func (h *Host) Degraded(reason string) {
 	h.status.enter(rolev1.RoleState_ROLE_STATE_DEGRADED, reason)
+}
+
+// Blocked says that the role can do nothing until something outside it changes: the machine lacks a program, a device or a kernel module. The reason names everything that is
+// missing. The process is not restarted: the role itself checks again every few seconds and then calls Ready, Degraded or Blocked. Return an error from Run if a new process
+// would help, and call Degraded if part of the work is done. An older core shows Starting.
+func (h *Host) Blocked(reason string) {
+	state := rolev1.RoleState_ROLE_STATE_BLOCKED
+	if !slices.Contains(h.request.GetLaterStates(), state) {
+		state = rolev1.RoleState_ROLE_STATE_STARTING
+	}
+	h.status.enter(state, reason)
 }
 
 // SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
@@ -197,7 +209,7 @@ func (h *Host) SetValue(name, value string) {
 	}
 }
 
-// WorkloadAPI is the address of the SPIFFE Workload API, "unix:///…", for libraries that know it (SPIFFE_ENDPOINT_SOCKET): it gives them an X.509-SVID of the
+// WorkloadAPI is the address of the SPIFFE Workload API, "unix:///…", for libraries that know it, which find it by SPIFFE_ENDPOINT_SOCKET in the environment too: it gives them an X.509-SVID of the
 // instance, with a key that the core makes, and the cluster's CA. JWT-SVIDs are not to be had. Listen and Dial do not need it.
 func (h *Host) WorkloadAPI() string { return "unix://" + h.request.GetHostSocket() }
 

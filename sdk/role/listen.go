@@ -20,8 +20,15 @@ import (
 const (
 	// handshakeTime is how long a peer may take to prove itself, and how long it is let wait for an SVID of this instance.
 	handshakeTime = 10 * time.Second
-	// maxHandshakes is how many peers may be about to prove themselves at a time. What comes beyond that is closed.
+	// maxHandshakes is how many connections may be in the handshake at once. When it is reached, the oldest connection of the host that has the most is closed for the
+	// new one.
 	maxHandshakes = 256
+	// maxWaiting is how many that have proved themselves may wait for Accept. What comes beyond that is closed, without a word.
+	maxWaiting = 256
+	// warnInterval is how often it is said at most that connections were closed for that.
+	warnInterval = 10 * time.Second
+	// lagTime is how long a peer that the directory does not have is let wait for that: its own node may have heard of its role a moment earlier.
+	lagTime = time.Second
 	// retryListen is the wait before a listener tries again what failed.
 	retryListen = time.Second
 )
@@ -33,11 +40,18 @@ type listening struct {
 	roles     []string
 	address   string
 	protocols []string
+	operators bool
 }
 
 // AllowRoles says of which roles the peers may be, in place of the listener's own.
 func AllowRoles(roles ...string) ListenOption {
 	return func(l *listening) { l.roles = roles }
+}
+
+// AllowOperators lets operators of the cluster in too, who prove themselves by the certificates of their sessions (reeve login), as whom OperatorOf tells. The role needs the grant
+// "watch-operators". A connection is closed at once when the cluster has that operator no more, or in another role than before.
+func AllowOperators() ListenOption {
+	return func(l *listening) { l.operators = true }
 }
 
 // ListenOn says on which host:port to listen, in place of the node's first address and a free port.
@@ -57,7 +71,8 @@ type Listener struct {
 	name     string
 	settings listening
 	accepted chan *peerConn
-	slots    chan struct{}
+	waiting  chan struct{}
+	unproven unproven
 	// ctx ends when the listener is closed, or the instance ends.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -66,14 +81,18 @@ type Listener struct {
 	mu        sync.Mutex
 	listener  net.Listener
 	announced bool
+	warned    time.Time // when it was last said that too many wait
 }
+
+// errFull says that a role does not accept what it is sent: it is not sent more and more.
+var errFull = errors.New("too many wait to be accepted")
 
 // Listen listens for connections of other instances of the cluster, by TCP on the node's first address and a free port, and shows the address to the
 // cluster as the endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. When the node's first address changes, it listens there.
 //
 // A connection is TLS 1.3, by which both sides prove themselves by their SVIDs. It is accepted only from a role that is allowed (by default, this role of other
 // nodes), on a node that the cluster's directory has; PeerOf says from whom it is. It is closed at once when that node leaves the
-// directory, and at the latest when one of the two SVIDs expires with which it was made, which is within the hour: what takes longer has to connect
+// directory or has that role no more, and at the latest when one of the two SVIDs expires with which it was made, which is within the hour: what takes longer has to connect
 // again. Other connections do not reach Accept.
 //
 // Listen waits, as long as ctx lets it, until the node knows its addresses. It does not wait for the SVID: whoever connects before there is one waits a
@@ -99,9 +118,12 @@ func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption)
 		return nil, fmt.Errorf("role: listen for %s: %w", name, err)
 	}
 	h.connections.begin(h)
+	if settings.operators {
+		h.Operators()
+	}
 	l := &Listener{
 		host: h, name: name, settings: settings, listener: listener,
-		accepted: make(chan *peerConn), slots: make(chan struct{}, maxHandshakes),
+		accepted: make(chan *peerConn), waiting: make(chan struct{}, maxWaiting),
 	}
 	l.ctx, l.stop = context.WithCancel(h.ctx)
 	context.AfterFunc(l.ctx, func() { _ = l.Close() })
@@ -232,32 +254,38 @@ func (l *Listener) accept(listener net.Listener) {
 			}
 			continue
 		}
-		select {
-		case l.slots <- struct{}{}:
-		default:
-			l.host.log.Debug("a connection was refused: too many are about to prove themselves", "endpoint", l.name, "from", raw.RemoteAddr())
-			_ = raw.Close() // nothing was promised on it
-			continue
+		peer, former := l.unproven.enter(l.ctx, raw)
+		if former != nil {
+			l.host.log.Debug("a connection was closed, whose peer had not proved itself, for a new one", "endpoint", l.name, "from", former.conn.RemoteAddr())
+			former.end()
 		}
-		if !l.host.background(func() { l.admit(raw) }) {
-			_ = raw.Close()
+		if !l.host.background(func() { l.admit(peer) }) {
+			peer.end()
 			return
 		}
 	}
 }
 
 // admit has a peer prove itself, and hands it to Accept.
-func (l *Listener) admit(raw net.Conn) {
-	// Until it was accepted: a role that does not accept is not sent more and more.
-	defer func() { <-l.slots }()
-	conn, err := l.prove(l.ctx, raw)
+func (l *Listener) admit(peer *unprovenPeer) {
+	conn, err := l.prove(peer.ctx, peer.conn)
+	if inside := l.unproven.leave(peer); !inside && err == nil {
+		<-l.waiting
+		_ = conn.Close()
+		err = errors.New("it was closed for a newer connection")
+	}
 	if err != nil {
-		_ = raw.Close() // err is what matters
-		if l.ctx.Err() == nil {
-			l.host.log.Debug("a connection was refused", "endpoint", l.name, "from", raw.RemoteAddr(), "reason", err)
+		peer.end() // err is what matters
+		switch {
+		case l.ctx.Err() != nil:
+		case errors.Is(err, errFull) && l.mayWarn():
+			l.host.log.Warn("a connection was closed; others that are soon are not told of", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err, "waiting", maxWaiting)
+		default:
+			l.host.log.Debug("a connection was refused", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err)
 		}
 		return
 	}
+	defer func() { <-l.waiting }()
 	select {
 	case l.accepted <- conn:
 	case <-l.ctx.Done():
@@ -265,7 +293,18 @@ func (l *Listener) admit(raw net.Conn) {
 	}
 }
 
-// prove has both sides prove themselves, and tells the peer whether it is let in.
+// mayWarn reports whether it is time to say again that too many wait.
+func (l *Listener) mayWarn() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.warned) < warnInterval {
+		return false
+	}
+	l.warned = time.Now()
+	return true
+}
+
+// prove has both sides prove themselves, and tells the peer whether it is let in. One that is has its place among those that wait for Accept, which the caller gives back.
 func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -284,6 +323,9 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 		SessionTicketsDisabled: true,
 		VerifyConnection:       conn.verify(trust, certificate.Leaf),
 	}
+	if l.settings.operators {
+		config.VerifyConnection = conn.verifyAny(trust, certificate.Leaf)
+	}
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		chosen := config.Clone()
 		chosen.NextProtos = l.settings.protocols
@@ -297,13 +339,24 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 		return nil, err
 	}
 	said := admitted
-	if !slices.Contains(l.settings.roles, conn.peer.Role) {
+	if conn.operator == nil && !slices.Contains(l.settings.roles, conn.peer.Role) {
 		said, err = otherRole, fmt.Errorf("%s is not let in: only %s may connect", conn.peer, strings.Join(l.settings.roles, ", "))
-	} else if err = l.host.connections.hold(conn); err != nil {
-		said, err = notMember, fmt.Errorf("%s is not let in: %w", conn.peer, err)
+	} else if err = l.hold(ctx, conn); err != nil {
+		if said = notMember; errors.Is(err, errNoRole) {
+			said = notAssigned
+		}
+		err = fmt.Errorf("%s is not let in: %w", conn.name(), err)
+	} else {
+		select { // before the peer is told that it is let in
+		case l.waiting <- struct{}{}:
+		default:
+			_ = conn.Close() // nothing was said
+			return nil, fmt.Errorf("%s is not let in: %w", conn.name(), errFull)
+		}
 	}
 	if conn.ConnectionState().NegotiatedProtocol == answered {
 		if answerErr := said.write(ctx, conn); answerErr != nil && err == nil {
+			<-l.waiting
 			l.host.connections.remove(conn)
 			return nil, answerErr
 		}
@@ -313,6 +366,28 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// hold takes a connection in. A peer of which the directory does not know yet is waited for a little.
+func (l *Listener) hold(ctx context.Context, conn *peerConn) error {
+	ctx, cancel := context.WithTimeout(ctx, lagTime)
+	defer cancel()
+	// What comes of the wait, hold says.
+	if conn.operator != nil {
+		who := conn.operator
+		_, _ = l.host.operators.Wait(ctx, func(now *hostv1.Operators) bool {
+			_, err := roleOf(now, who.Name, who.ID)
+			return err == nil
+		})
+		now, _ := l.host.operators.Get()
+		var err error
+		if who.Role, err = roleOf(now, who.Name, who.ID); err != nil {
+			return err
+		}
+		return l.host.connections.hold(conn)
+	}
+	_, _ = l.host.directory.Wait(ctx, func(now *hostv1.Directory) bool { return known(now, conn.peer) == nil })
+	return l.host.connections.hold(conn)
 }
 
 // verify is what TLS asks about the peer of a connection that is being made with this side's SVID.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -60,6 +61,15 @@ func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 			problem("roles %q and %q: ConsensusUser %q belongs to one role only", other, role.Name, role.ConsensusUser)
 		}
 		users[role.ConsensusUser] = role.Name
+		if role.Configuration != nil {
+			if role.ConfigurationSchema != "" {
+				problem("role %q: it has a Configuration, from which the schema is made, and a ConfigurationSchema too", role.Name)
+			}
+			var err error
+			if role.ConfigurationSchema, err = role.Configuration.Schema(); err != nil {
+				problem("role %q: the schema of the configuration cannot be made: %w", role.Name, err)
+			}
+		}
 		for _, err := range role.problems() {
 			problem("role %q: %w", role.Name, err)
 		}
@@ -87,6 +97,9 @@ func (r Role) manifest() *rolev1.RoleManifest {
 		EndsWithCore:        r.EndsWithCore,
 		InSplit:             split,
 		GivesUp:             r.GivesUp,
+	}
+	if r.StopGrace != 0 {
+		manifest.StopGrace = durationpb.New(r.StopGrace)
 	}
 	for _, grant := range r.Grants {
 		manifest.Grants = append(manifest.Grants, &rolev1.Grant{Name: grant.Name, Parameters: maps.Clone(grant.Parameters)})
@@ -172,6 +185,9 @@ func (r Role) problems() []error {
 	}
 	if _, known := r.InSplit.proto(); !known {
 		problem("InSplit %d: want Told, Continue or Stop", r.InSplit)
+	}
+	if r.StopGrace != 0 && (r.StopGrace < limits.MinStopGrace || r.StopGrace > limits.MaxStopGrace) {
+		problem("StopGrace %s: want %s to %s, or 0 for %s", r.StopGrace, limits.MinStopGrace, limits.MaxStopGrace, limits.StopGrace)
 	}
 	if r.Run == nil {
 		problem("no Run function")

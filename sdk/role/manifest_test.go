@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -70,6 +71,8 @@ func TestManifestProblems(t *testing.T) {
 		`"0" is not a port`:     func(p *role.Plugin) { p.Roles[0].Grants = []role.Grant{role.GrantListen("0")} },
 		`gives up "sleep"`:      func(p *role.Plugin) { p.Roles[0].GivesUp = []string{role.GiveUpNetwork, "sleep"} },
 		`InSplit 7`:             func(p *role.Plugin) { p.Roles[0].InSplit = 7 },
+		`StopGrace 5m0.000000001s: want 1s to 5m0s`: func(p *role.Plugin) { p.Roles[0].StopGrace = 5*time.Minute + 1 },
+		`StopGrace -1s`: func(p *role.Plugin) { p.Roles[0].StopGrace = -time.Second },
 	} {
 		plugin := good()
 		change(&plugin)

@@ -21,7 +21,7 @@ func (p Peer) String() string { return p.Role + " on " + p.NodeID }
 // PeerOf says whose connection one is that a Listener accepted or Dial made; false: it is of neither.
 func PeerOf(conn net.Conn) (Peer, bool) {
 	known, ok := conn.(*peerConn)
-	if !ok {
+	if !ok || known.operator != nil {
 		return Peer{}, false
 	}
 	return known.peer, true
@@ -34,7 +34,7 @@ func PeerFromContext(ctx context.Context) (Peer, bool) {
 		return known, true
 	}
 	if caller, ok := peer.FromContext(ctx); ok {
-		if info, ok := caller.AuthInfo.(AuthInfo); ok {
+		if info, ok := caller.AuthInfo.(AuthInfo); ok && info.Operator == nil {
 			return info.Peer, true
 		}
 	}
@@ -48,6 +48,9 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if known, ok := PeerOf(conn); ok {
 		return context.WithValue(ctx, peerKey{}, known)
 	}
+	if known, ok := OperatorOf(conn); ok {
+		return context.WithValue(ctx, operatorKey{}, known)
+	}
 	return ctx
 }
 
@@ -55,6 +58,8 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 type AuthInfo struct {
 	credentials.CommonAuthInfo
 	Peer Peer
+	// Operator is who is at the other end in place of an instance, where the listener lets operators in; nil: an instance is.
+	Operator *Operator
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -67,11 +72,15 @@ func Credentials() credentials.TransportCredentials { return transport{} }
 type transport struct{}
 
 func (transport) handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	known, ok := PeerOf(conn)
+	known, ok := conn.(*peerConn)
 	if !ok {
 		return nil, nil, errors.New("role: the connection was not made by Host.Dial, nor accepted by a Listener of Host.Listen")
 	}
-	return conn, AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Peer: known}, nil
+	info := AuthInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, Peer: known.peer}
+	if operator, ok := OperatorOf(conn); ok {
+		info.Operator = &operator
+	}
+	return conn, info, nil
 }
 
 func (t transport) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {

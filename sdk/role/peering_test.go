@@ -112,3 +112,37 @@ func TestListenAndDial(t *testing.T) {
 	mustEcho(t, dial(t, client, "lighthouse", "", ""))
 	mustEcho(t, dial(t, server, "lighthouse", "", "wire")) // to itself
 }
+
+// TestFullListenerLetsNobodyIn does not tell a peer that it is let in for which there is no room.
+func TestFullListenerLetsNobodyIn(t *testing.T) {
+	cluster := roletest.NewCluster(t, 2)
+	server, client := cluster.Host(0).Instance(t, "lighthouse"), cluster.Host(1).Instance(t, "lighthouse")
+	listener := listen(t, server)
+	const room = 256
+	for range room {
+		dial(t, client, "lighthouse", cluster.Host(0).NodeID(), "wire")
+	}
+	conn, err := client.Dial(within(t, soon), "lighthouse", cluster.Host(0).NodeID(), "wire")
+	if err == nil {
+		_ = conn.Close()
+		t.Fatal("the peer was told that it is let in")
+	}
+	if !errors.Is(err, role.ErrNotReachable) || errors.Is(err, role.ErrNotAuthorised) {
+		t.Errorf("why it is not let in: %v", err)
+	}
+	// There is room for the next one as soon as one was taken.
+	taken, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = taken.Close()
+	for ctx := within(t, soon); ; time.Sleep(10 * time.Millisecond) {
+		if conn, err = client.Dial(ctx, "lighthouse", cluster.Host(0).NodeID(), "wire"); err == nil {
+			_ = conn.Close()
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -64,6 +64,10 @@ func probe() role.Plugin {
 			{Name: "store", Register: store("store"), StartsFromCache: true, InSplit: role.Stop, Run: wait},
 			{Name: "wire", Run: serveWire},
 			{Name: "tied", EndsWithCore: true, Run: wait},
+			{Name: "stays", StopGrace: time.Second, Run: func(_ context.Context, host *role.Host) error {
+				host.Ready()
+				select {}
+			}},
 			watched(),
 			{
 				Name: "picky", Run: wait, ConfigurationSchema: `{"type": "object"}`,
@@ -126,12 +130,32 @@ func run(ctx context.Context, host *role.Host) error {
 		return files(ctx, host)
 	case "machine":
 		return machine(ctx, host)
+	case "blocked":
+		return blocked(ctx, host)
 	case "tell":
 		host.SetValue("told", strings.Join([]string{
 			host.InstanceID(), host.NodeID(), host.Role(), host.DataDirectory(), host.RuntimeDirectory(),
 		}, " "))
 	}
 	return wait(ctx, host)
+}
+
+// blocked waits for the machine to have what is to be had, and says what that is.
+func blocked(ctx context.Context, host *role.Host) error {
+	host.Blocked("the machine has no \xff lamp")
+	network := host.Network().Watch()
+	for {
+		now, err := network.Next(ctx)
+		if err != nil {
+			return nil
+		}
+		switch now[0] {
+		case "192.0.2.1":
+			host.Ready()
+		case "192.0.2.2":
+			host.Blocked("the lamp is gone")
+		}
+	}
 }
 
 // shout writes more than a pipe holds, wherever a careless library might write.

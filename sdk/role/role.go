@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -42,7 +43,7 @@ type Role struct {
 	// Summary is one line for people.
 	Summary string
 	// ConsensusUser is the name under which the role uses the consensus store; empty: it does not. It is written as a role's name and
-	// belongs to this role alone.
+	// belongs to this role alone. A node that runs no member of the store does not run the role, which is Blocked there.
 	ConsensusUser string
 	// Requires names roles or capabilities that must be Ready on the same node before this role starts.
 	Requires []string
@@ -53,8 +54,10 @@ type Role struct {
 	// GivesUp are groups of system calls that the role does without, beyond those that no role is allowed: GiveUpProcesses, GiveUpNetwork. What it has
 	// given up, whoever has taken the role over cannot use either.
 	GivesUp []string
+	// Configuration is the role's configuration as a struct of its author's, as Configure makes it. Nil: the schema, if there is one, is written by hand.
+	Configuration Configuration
 	// ConfigurationSchema is the JSON Schema (draft 2020-12) of the role's configuration; the cluster refuses what does not fit it before the
-	// role sees it. Empty together with a nil CheckConfiguration: the role takes no configuration.
+	// role sees it. Empty together with a nil Configuration and CheckConfiguration: the role takes no configuration.
 	ConfigurationSchema string
 	// Ports on which the role listens by default.
 	Ports []Port
@@ -64,6 +67,9 @@ type Role struct {
 	EndsWithCore bool
 	// InSplit is what becomes of the role while the node is cut off from its cluster.
 	InSplit SplitBehaviour
+	// StopGrace is how long Run may take to return when the role is asked to stop, whatever for: 1 s to 5 min; 0: 10 s. When it is over the core ends the
+	// process by signals. Everybody who stops the node waits for it, so it is for roles that have much to put away, such as other programs that they run.
+	StopGrace time.Duration
 
 	// CheckConfiguration refuses a configuration (a valid JSON document, or nothing) with a *ConfigurationError that holds all problems;
 	// any other error is one problem of the whole document. It must have no effects and be quick. Nil: everything is accepted that the

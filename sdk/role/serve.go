@@ -31,51 +31,69 @@ const (
 )
 
 // Serve offers the plugin's roles to the core that launched the process, runs the one that the core starts, and ends the process. It does not
-// return. It is to be called from main, with nothing done before: what a role does belongs into Run.
+// return. It is to be called from main, with nothing done before: what a role does belongs into Run. Started by hand with the argument -debug, under a debugger say, the
+// process waits for a node that has it take the place of its own instance (`reeve node role debug`). The garbage collector is told to keep the process below
+// nine tenths of the memory that the instance may use, unless the environment has GOMEMLIMIT.
 func Serve(p Plugin) {
 	os.Exit(serve(p))
 }
 
 func serve(p Plugin) int {
 	stdio := &stdio{stdout: os.Stdout, stderr: os.Stderr}
+	debug := debugged(os.Args)
 	newLog := func(name string) hclog.Logger {
 		// Debug: what is not written here cannot be found out afterwards; the core shows as much of it as it is told to.
-		return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Debug, Output: stdio.stderr, JSONFormat: true})
+		return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Debug, Output: stdio.stderr, JSONFormat: !debug})
 	}
 	s, err := newServer(p, newLog)
 	if err != nil {
 		fmt.Fprintf(stdio.stderr, "%s\n", err)
 		return 1
 	}
-	if os.Getenv(Handshake.MagicCookieKey) != Handshake.MagicCookieValue {
-		explain(stdio.stderr, p)
-		return 1
-	}
-
-	// SIGINT reaches a role when somebody ends the core with Ctrl-C: stopping roles is then the core's part. SIGPIPE is what a role
-	// would die of on its next line of output after the reader of its output has died; nobody needs to receive from this channel.
-	signal.Ignore(syscall.SIGINT)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	transport := &pluginTransport{server: s, log: newLog("sdk"), stdio: stdio}
+	serve, patience := transport.serve, startTime
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, syscall.SIGTERM)
+	switch {
+	case debug:
+		socket, err := listenToDebug()
+		if err != nil {
+			fmt.Fprintf(stdio.stderr, "no node can come to the process: %s\n", err)
+			return 1
+		}
+		defer socket.remove()
+		serve, patience = func() { transport.serveDebug(socket) }, 0
+		signal.Notify(terminate, syscall.SIGINT)
+		socket.invite(stdio.stderr, p)
+	case os.Getenv(Handshake.MagicCookieKey) != Handshake.MagicCookieValue:
+		explain(stdio.stderr, p)
+		return 1
+	default:
+		// SIGINT reaches a role when somebody ends the core with Ctrl-C: stopping roles is then the core's part. SIGPIPE is what a role
+		// would die of on its next line of output after the reader of its output has died; nobody needs to receive from this channel.
+		signal.Ignore(syscall.SIGINT)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 
-	transport := &pluginTransport{server: s, log: newLog("sdk"), stdio: stdio}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		transport.serve()
+		serve()
 	}()
 
-	code := await(s, terminate, served, stdio.stderr)
+	code := await(s, patience, terminate, served, stdio.stderr)
 	transport.end()
 	<-served
 	return code
 }
 
-// await waits for a reason to end the process and returns its exit status.
-func await(s *server, terminate <-chan os.Signal, served <-chan struct{}, stderr io.Writer) int {
-	notStarted := time.NewTimer(startTime)
+// await waits for a reason to end the process and returns its exit status. patience is how long it may take until a role is started; 0: for ever.
+func await(s *server, patience time.Duration, terminate <-chan os.Signal, served <-chan struct{}, stderr io.Writer) int {
+	notStarted := time.NewTimer(patience)
 	defer notStarted.Stop()
+	if patience == 0 {
+		notStarted.Stop()
+	}
 	started := s.started
 	var terminating sync.Once
 	for {
@@ -86,14 +104,14 @@ func await(s *server, terminate <-chan os.Signal, served <-chan struct{}, stderr
 			notStarted.Stop()
 			started = nil
 		case <-notStarted.C:
-			fmt.Fprintf(stderr, "no role was started within %s; the core that launched the process has gone\n", startTime)
+			fmt.Fprintf(stderr, "no role was started within %s; the core that launched the process has gone\n", patience)
 			return 1
 		case <-terminate:
 			// Its end is what s.end tells of.
-			terminating.Do(func() { go s.stop(defaultGrace, StopUnknown) })
+			terminating.Do(func() { go s.stop(s.grace(), StopUnknown) })
 		case <-served:
 			// The listener failed, or somebody used go-plugin's own way to end a plugin.
-			s.stop(defaultGrace, StopUnknown)
+			s.stop(s.grace(), StopUnknown)
 			if s.instance.Load() == nil {
 				return 1
 			}
@@ -118,7 +136,8 @@ func explain(out io.Writer, p Plugin) {
 	fmt.Fprintf(out, "This is the plugin %s %s of a Reeve cluster, with the role %s.\n"+
 		"It is run by the nodes of a cluster and does nothing when it is started by hand. To add it to a cluster:\n\n"+
 		"\treeve plugin add %s\n"+
-		"\treeve node role add NODE %s\n",
+		"\treeve node role add NODE %s\n\n"+
+		"With -debug it waits until a node runs it in place of its own instance of the role: for a debugger.\n",
 		p.Name, p.Version, strings.Join(names, ", "), executable, p.Roles[0].Name)
 }
 

@@ -256,6 +256,25 @@ func TestStop(t *testing.T) {
 		process.AwaitFailed()
 		wantExit(t, process, 1)
 	})
+	t.Run("a role that stays for longer than it says", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "stays", "")
+		process.AwaitReady()
+		// Nobody says how long it has.
+		_, err := process.Service().Stop(t.Context(), &rolev1.StopRequest{InstanceId: process.Request(roletest.NewHost(t), "stays", "").GetInstanceId()})
+		if wantCode(t, "Stop", err, codes.DeadlineExceeded); !strings.Contains(err.Error(), "grace period of 1s") {
+			t.Errorf("Stop: %v", err)
+		}
+		wantExit(t, process, 1)
+	})
+	t.Run("SIGTERM for longer than it says", func(t *testing.T) {
+		process := start(t, roletest.NewHost(t), "stays", "")
+		process.AwaitReady()
+		process.Signal(syscall.SIGTERM)
+		if now := process.AwaitFailed(); now.GetReason() != "the role did not stop within its grace period of 1s" {
+			t.Errorf("reason %q", now.GetReason())
+		}
+		wantExit(t, process, 1)
+	})
 	t.Run("SIGTERM", func(t *testing.T) {
 		process := start(t, roletest.NewHost(t), "probe", "")
 		process.AwaitReady()
@@ -271,6 +290,40 @@ func TestStop(t *testing.T) {
 		process.Signal(syscall.SIGTERM)
 		wantExit(t, process, 0)
 	})
+}
+
+// A role says that its machine keeps it Blocked to a core that knows what that is, and to another one that it is Starting.
+func TestBlocked(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		prepare func(*roletest.Host)
+		state   rolev1.RoleState
+	}{
+		{"a core that knows it", func(*roletest.Host) {}, rolev1.RoleState_ROLE_STATE_BLOCKED},
+		{"an older core", (*roletest.Host).KnowFirstStates, rolev1.RoleState_ROLE_STATE_STARTING},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			host := roletest.NewHost(t)
+			test.prepare(host)
+			process := start(t, host, "probe", `{"do": "blocked"}`)
+			is := func(reason string) func(*rolev1.WatchResponse) bool {
+				return func(now *rolev1.WatchResponse) bool { return now.GetState() == test.state && now.GetReason() == reason }
+			}
+			process.Await("waiting for the lamp", is("the machine has no \uFFFD lamp"))
+			host.Network.Set([]string{"192.0.2.1"})
+			process.AwaitReady()
+			host.Network.Set([]string{"192.0.2.2"})
+			process.Await("waiting for the lamp again", is("the lamp is gone"))
+			if test.state == rolev1.RoleState_ROLE_STATE_BLOCKED {
+				process.AwaitBlocked()
+			}
+			if err := process.Stop(10 * time.Second); err != nil {
+				t.Error(err)
+			}
+			process.AwaitStopped()
+			wantExit(t, process, 0)
+		})
+	}
 }
 
 func TestOutputGoesToTheLog(t *testing.T) {

@@ -15,13 +15,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/limits"
+
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 const (
-	// defaultGrace is how long a role may take to stop if nobody says: on SIGTERM, and for a Stop without a grace period. It is
-	// what the service managers of most machines leave to a process.
-	defaultGrace = 10 * time.Second
 	// deliverTime is how long a failed role's process waits for the core to hear of it. A core that follows hears within milliseconds; one
 	// that is away will find the process gone.
 	deliverTime = 2 * time.Second
@@ -127,10 +126,11 @@ func (s *server) Start(ctx context.Context, request *rolev1.StartRequest) (*role
 		go func() {
 			if i.core.wait() {
 				i.log.Warn("the core has ended; the role ends with it")
-				s.stop(defaultGrace, StopNode)
+				s.stop(s.grace(), StopNode)
 			}
 		}()
 	}
+	boundHeap(request.GetMemoryBytes())
 	s.instance.Store(i)
 	close(s.started)
 	go func() {
@@ -156,7 +156,7 @@ func checkConfiguration(role Role, document []byte, grants []Grant) (err error) 
 	if len(document) > 0 && !json.Valid(document) {
 		return validJSON(document)
 	}
-	if role.CheckConfiguration == nil && role.ConfigurationSchema == "" && !emptyConfiguration(document) {
+	if role.Configuration == nil && role.CheckConfiguration == nil && role.ConfigurationSchema == "" && !emptyConfiguration(document) {
 		return fmt.Errorf("the role %s takes no configuration", role.Name)
 	}
 	defer func() {
@@ -164,6 +164,11 @@ func checkConfiguration(role Role, document []byte, grants []Grant) (err error) 
 			err = fmt.Errorf("the role %s panicked while it checked the configuration: %v\n%s", role.Name, cause, debug.Stack())
 		}
 	}()
+	if role.Configuration != nil {
+		if err := role.Configuration.Check(document); err != nil {
+			return err
+		}
+	}
 	if role.CheckConfiguration != nil {
 		if err := role.CheckConfiguration(document); err != nil {
 			return err
@@ -223,7 +228,7 @@ func (s *server) Stop(_ context.Context, request *rolev1.StopRequest) (*rolev1.S
 	if i := s.instance.Load(); i != nil && request.GetInstanceId() != i.id {
 		return nil, status.Errorf(codes.FailedPrecondition, "this process is the instance %s, not %q", i.id, request.GetInstanceId())
 	}
-	grace := defaultGrace
+	grace := s.grace()
 	if request.GetGrace() != nil {
 		grace = request.GetGrace().AsDuration()
 	}
@@ -231,6 +236,14 @@ func (s *server) Stop(_ context.Context, request *rolev1.StopRequest) (*rolev1.S
 		return nil, status.Errorf(codes.DeadlineExceeded, "the role did not stop within its grace period of %s", grace)
 	}
 	return &rolev1.StopResponse{}, nil
+}
+
+// grace is how long the role may take to stop if nobody says: on SIGTERM, when its core has ended, and for a Stop without a grace period.
+func (s *server) grace() time.Duration {
+	if i := s.instance.Load(); i != nil && i.role.StopGrace > 0 {
+		return i.role.StopGrace
+	}
+	return limits.StopGrace
 }
 
 // stop stops the role and then the process. It reports whether the role stopped within its grace period.

@@ -16,6 +16,8 @@ import (
 type trust struct {
 	domain string
 	roots  *x509.CertPool
+	// certificates are those of roots.
+	certificates []*x509.Certificate
 	// signs is the certificate of the CA that signs now: the first one.
 	signs *x509.Certificate
 }
@@ -30,6 +32,7 @@ func trustOf(message *hostv1.WatchTrustResponse) (*trust, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate %d: %w", n+1, err)
 		}
+		t.certificates = append(t.certificates, certificate)
 		if t.roots.AddCert(certificate); t.signs == nil {
 			t.signs = certificate
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -130,6 +131,39 @@ func (a *Authority) Retire() {
 	a.trusted = slices.Clone(a.trusted[len(a.trusted)-1:])
 	a.signer = a.trusted[0]
 	a.tell()
+}
+
+// Session gives a certificate of an operator's session, as the cluster gives it to reeve login, with a key: valid for an hour, or until the session ends. Whom roles take for an operator
+// is Host.Operators.
+func (a *Authority) Session(session identity.Session) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: session.Operator}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		URIs: []*url.URL{identity.SessionURI(a.domain, session)},
+	}
+	if session.Ends.Before(template.NotAfter) {
+		template.NotAfter = session.Ends
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.signer.certificate, key.Public(), a.signer.key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// Roots are the certificates of the CAs that are trusted.
+func (a *Authority) Roots() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	roots := x509.NewCertPool()
+	for _, trusted := range a.trusted {
+		roots.AddCert(trusted.certificate)
+	}
+	return roots
 }
 
 // issue gives an SVID. The error is a gRPC status.

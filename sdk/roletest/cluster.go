@@ -30,10 +30,18 @@ type member struct {
 	split bool
 	gone  bool
 	roles map[string]*hostv1.DirectoryRole
+	// assigned are the roles that have had an instance and were not withdrawn.
+	assigned map[string]bool
 }
 
 // NewCluster serves n hosts until the test ends, each of a node that is Home. Their addresses are on the loopback interface.
 func NewCluster(t testing.TB, n int) *Cluster {
+	t.Helper()
+	return NewClusterIn(t, "/tmp", n)
+}
+
+// NewClusterIn is NewCluster with the hosts' sockets below a directory that is there: its path has to be short, as the paths of sockets end at 107 bytes.
+func NewClusterIn(t testing.TB, directory string, n int) *Cluster {
 	t.Helper()
 	authority, err := newAuthority()
 	if err != nil {
@@ -41,11 +49,11 @@ func NewCluster(t testing.TB, n int) *Cluster {
 	}
 	c := &Cluster{authority: authority}
 	for number := range n {
-		host := newHost(t, nodeIDOf(number), authority, c)
+		host := newHost(t, directory, nodeIDOf(number), authority, c)
 		host.Network.Set([]string{address(number)})
 		host.Membership.Set(host.membership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "member of the test's cluster"))
 		c.hosts = append(c.hosts, host)
-		c.members = append(c.members, &member{host: host, roles: make(map[string]*hostv1.DirectoryRole)})
+		c.members = append(c.members, &member{host: host, roles: make(map[string]*hostv1.DirectoryRole), assigned: make(map[string]bool)})
 	}
 	c.change(func(*member) {})
 	return c
@@ -70,6 +78,16 @@ func (c *Cluster) Remove(host *Host) {
 	c.change(func(m *member) { m.gone = m.gone || m.host == host })
 }
 
+// Withdraw takes a role from a host's node, as the cluster does before the node stops it. Its instance is served on.
+func (c *Cluster) Withdraw(host *Host, role string) {
+	c.change(func(m *member) {
+		if m.host == host {
+			delete(m.assigned, role)
+			delete(m.roles, role)
+		}
+	})
+}
+
 // change changes the members, and has all hosts that are not cut off hear of it.
 func (c *Cluster) change(change func(*member)) {
 	c.mu.Lock()
@@ -81,7 +99,10 @@ func (c *Cluster) change(change func(*member)) {
 		if m.gone {
 			continue
 		}
-		node := &hostv1.DirectoryNode{NodeId: m.host.nodeID, Addresses: []string{address(number)}, Healthy: !m.split}
+		node := &hostv1.DirectoryNode{
+			NodeId: m.host.nodeID, Addresses: []string{address(number)}, Healthy: !m.split,
+			Assigned: &hostv1.AssignedRoles{Roles: slices.Sorted(maps.Keys(m.assigned))},
+		}
 		for _, name := range slices.Sorted(maps.Keys(m.roles)) {
 			node.Roles = append(node.Roles, m.roles[name])
 		}
@@ -94,7 +115,8 @@ func (c *Cluster) change(change func(*member)) {
 	}
 }
 
-// Split cuts the host's node off from its cluster: it is told so, its roles are given no SVIDs, and it hears of no change of the directory.
+// Split cuts the host's node off from its cluster: it is told so, its roles are given no SVIDs, it hears of no change of the directory, and it has the store no more, unless a role that
+// was started here by Process.Start has a manifest by which it keeps it. A role that is to be stopped in Split is stopped by the test (Process.StopFor).
 func (h *Host) Split() { h.cutOff(true) }
 
 // Rejoin ends what Split began.
@@ -109,6 +131,7 @@ func (h *Host) cutOff(split bool) {
 	} else {
 		h.Membership.Set(h.membership(hostv1.MembershipState_MEMBERSHIP_STATE_HOME, "member of the test's cluster"))
 	}
+	h.changeStore(func(s *storeGate) { s.split = split })
 	if h.cluster != nil {
 		h.cluster.change(func(m *member) {
 			if m.host == h {
@@ -124,6 +147,18 @@ func (h *Host) membership(state hostv1.MembershipState, reason string) *hostv1.M
 	}
 }
 
+// assign gives a role to the host's node.
+func (h *Host) assign(role string) {
+	if h.cluster == nil {
+		return
+	}
+	h.cluster.change(func(m *member) {
+		if m.host == h {
+			m.assigned[role] = true
+		}
+	})
+}
+
 // report has the cluster hear of what a role tells of itself; nil: it has gone.
 func (h *Host) report(role string, told *rolev1.WatchResponse) {
 	if h.cluster == nil {
@@ -132,7 +167,7 @@ func (h *Host) report(role string, told *rolev1.WatchResponse) {
 	h.cluster.change(func(m *member) {
 		switch {
 		case m.host != h:
-		case told == nil:
+		case told == nil || !m.assigned[role]:
 			delete(m.roles, role)
 		default:
 			state := hostv1.InstanceState_value["INSTANCE"+strings.TrimPrefix(told.GetState().String(), "ROLE")]

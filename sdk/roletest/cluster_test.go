@@ -3,6 +3,7 @@ package roletest_test
 import (
 	"context"
 	"io"
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +14,12 @@ import (
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
-func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asPlugin) != "" {
+		greeter()
+	}
+	leaktest.VerifyTestMain(m)
+}
 
 // What an author writes to test what goes between two instances.
 func TestTwoInstances(t *testing.T) {

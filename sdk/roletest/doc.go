@@ -6,7 +6,11 @@
 // Cluster is several hosts with one directory and one CA: roles on them that listen and dial (role.Host's Listen and Dial) find each other as on the nodes
 // of a cluster. Instance is the role's side of a host without a plugin, in the test itself.
 //
-// The executable may be the test's own binary, whose TestMain calls role.Serve if an environment variable of the test's says so.
+// The faults of a node: Host.LoseStore and RevokeStore take the consensus store away, which Host.OpenStore passes on (package sdk/consensus/consensustest has a real one); Host.Split
+// cuts the node off; Host.Stop is the death of its core, and Process.RestartCore that and the adoption by the next one; Cluster.Remove and Withdraw are what the cluster's owner does. What
+// they began, FindStore, OpenStore, Rejoin and Serve end.
+//
+// The executable may be the test's own binary, whose TestMain calls role.Serve if an environment variable of the test's says so: LaunchTest.
 //
 // The package owns the directories and processes that it makes, and ends them with the test.
 package roletest

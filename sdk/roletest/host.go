@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/reeveproject/reeve/sdk/event"
 
-	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -26,22 +26,35 @@ type Host struct {
 	Membership event.Value[*hostv1.Membership]
 	Directory  event.Value[*hostv1.Directory]
 	Network    event.Value[[]string]
+	// Operators is whom a role lets in that is granted "watch-operators" (GrantOperators).
+	Operators event.Value[*hostv1.Operators]
 	// Consensus is what OpenConsensus answers.
 	Consensus event.Value[*hostv1.OpenConsensusResponse]
 
+	t         testing.TB
 	directory string
 	nodeID    string
 	authority *Authority
 	cluster   *Cluster // nil: the host is in none
 
-	mu     sync.Mutex
-	open   bool
-	doors  map[string]*door // by role; that of Socket has none
-	split  bool
-	files  map[string]*file
-	calls  map[string]int
-	grants []*rolev1.Grant
+	mu    sync.Mutex
+	open  bool
+	doors map[string]*door // by role; that of Socket has none
+	split bool
+	files map[string]*file
+	calls map[string]int
+	// streams are how many streams of each method are open.
+	streams map[string]int
+	grants  []*rolev1.Grant
+	// operators says that the role may know who operates the cluster.
+	operators bool
+	// unknown are the methods that the host does not know, refused those that it has refused.
+	unknown, refused []string
+	// firstStates says that the host knows no state of a role that came later.
+	firstStates bool
 	machine
+
+	store storeGate
 }
 
 // file is a file that the role may replace.
@@ -58,19 +71,22 @@ func NewHost(t testing.TB) *Host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHost(t, nodeIDOf(0), authority, nil)
+	return newHost(t, "/tmp", nodeIDOf(0), authority, nil)
 }
 
-func newHost(t testing.TB, nodeID string, authority *Authority, cluster *Cluster) *Host {
+func newHost(t testing.TB, within, nodeID string, authority *Authority, cluster *Cluster) *Host {
 	t.Helper()
 	h := &Host{
-		directory: directory(t), nodeID: nodeID, authority: authority, cluster: cluster,
-		files: make(map[string]*file), calls: make(map[string]int), doors: map[string]*door{"": {}},
+		t: t, directory: directory(t, within), nodeID: nodeID, authority: authority, cluster: cluster,
+		files: make(map[string]*file), calls: make(map[string]int), streams: make(map[string]int), doors: map[string]*door{"": {}},
 	}
 	if err := h.Serve(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.Stop)
+	t.Cleanup(func() {
+		h.Stop()
+		h.changeStore(func(s *storeGate) { s.behind = "" })
+	})
 	return h
 }
 
@@ -81,9 +97,9 @@ func (h *Host) NodeID() string { return h.nodeID }
 func (h *Host) Authority() *Authority { return h.authority }
 
 // directory makes a directory with a path that is short enough for sockets, whatever the test is called.
-func directory(t testing.TB) string {
+func directory(t testing.TB, within string) string {
 	t.Helper()
-	path, err := os.MkdirTemp("/tmp", "rt")
+	path, err := os.MkdirTemp(within, "rt")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,20 +109,6 @@ func directory(t testing.TB) string {
 		}
 	})
 	return path
-}
-
-// OpenStore lets the role have its part of the consensus store, whose API is served on a Unix socket.
-func (h *Host) OpenStore(socket, consensusUser string) {
-	h.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Open{Open: &hostv1.ConsensusOpen{
-		Socket: socket, ConsensusUser: consensusUser, Prefix: consensusv1.UserPrefix(consensusUser),
-	}}})
-}
-
-// NoStore lets the role find that the node runs no consensus store.
-func (h *Host) NoStore() {
-	h.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Unavailable{Unavailable: &hostv1.ConsensusUnavailable{
-		Reason: hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS,
-	}}})
 }
 
 // SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it. A role that is started
@@ -160,9 +162,31 @@ func (h *Host) called(method string) {
 	h.calls[method]++
 }
 
+// Streams is how many streams of each method of the host are open, by the method's name, such as "WatchDirectory". What has none is not in it.
+func (h *Host) Streams() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.streams)
+}
+
+// opened counts a call of a stream, and what it returns says that the stream has ended.
+func (h *Host) opened(method string) (ended func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[method]++
+	h.streams[method]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.streams[method]--; h.streams[method] == 0 {
+			delete(h.streams, method)
+		}
+	}
+}
+
 // WatchMembership implements hostv1.HostServiceServer.
 func (h *Host) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.ServerStreamingServer[hostv1.WatchMembershipResponse]) error {
-	h.called("WatchMembership")
+	defer h.opened("WatchMembership")()
 	return send(stream.Context(), &h.Membership, func(now *hostv1.Membership) error {
 		return stream.Send(&hostv1.WatchMembershipResponse{Membership: now})
 	})
@@ -170,7 +194,7 @@ func (h *Host) WatchMembership(_ *hostv1.WatchMembershipRequest, stream grpc.Ser
 
 // WatchDirectory implements hostv1.HostServiceServer.
 func (h *Host) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.ServerStreamingServer[hostv1.WatchDirectoryResponse]) error {
-	h.called("WatchDirectory")
+	defer h.opened("WatchDirectory")()
 	return send(stream.Context(), &h.Directory, func(now *hostv1.Directory) error {
 		return stream.Send(&hostv1.WatchDirectoryResponse{Directory: now})
 	})
@@ -178,15 +202,37 @@ func (h *Host) WatchDirectory(_ *hostv1.WatchDirectoryRequest, stream grpc.Serve
 
 // WatchNetwork implements hostv1.HostServiceServer.
 func (h *Host) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStreamingServer[hostv1.WatchNetworkResponse]) error {
-	h.called("WatchNetwork")
+	defer h.opened("WatchNetwork")()
 	return send(stream.Context(), &h.Network, func(now []string) error {
 		return stream.Send(&hostv1.WatchNetworkResponse{Addresses: now})
 	})
 }
 
+// GrantOperators lets the role know who operates the cluster. A role that is started afterwards is told that it is granted "watch-operators".
+func (h *Host) GrantOperators() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.operators = true
+	h.grants = append(h.grants, &rolev1.Grant{Name: "watch-operators"})
+}
+
+// WatchOperators implements hostv1.HostServiceServer.
+func (h *Host) WatchOperators(_ *hostv1.WatchOperatorsRequest, stream grpc.ServerStreamingServer[hostv1.WatchOperatorsResponse]) error {
+	defer h.opened("WatchOperators")()
+	h.mu.Lock()
+	granted := h.operators
+	h.mu.Unlock()
+	if !granted {
+		return status.Error(codes.PermissionDenied, "the role is not granted watch-operators")
+	}
+	return send(stream.Context(), &h.Operators, func(now *hostv1.Operators) error {
+		return stream.Send(&hostv1.WatchOperatorsResponse{Operators: now})
+	})
+}
+
 // OpenConsensus implements hostv1.HostServiceServer.
 func (h *Host) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.ServerStreamingServer[hostv1.OpenConsensusResponse]) error {
-	h.called("OpenConsensus")
+	defer h.opened("OpenConsensus")()
 	return send(stream.Context(), &h.Consensus, stream.Send)
 }
 

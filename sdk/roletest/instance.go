@@ -40,11 +40,11 @@ func AwaitEndpoint(t testing.TB, instance *role.Host, on *Host, name, endpoint s
 // what goes between two instances, one of which may be a launched Process. An instance is Starting until it calls Ready.
 func (h *Host) Instance(t testing.TB, name string) *role.Host {
 	t.Helper()
-	own := directory(t)
+	own := directory(t, "/tmp")
 	request := &rolev1.StartRequest{
 		InstanceId: h.nodeID + "/" + name + "/1", Role: name, NodeId: h.nodeID, ConfigurationGeneration: 1,
 		HostSocket: h.socketOf(t, name), DataDirectory: filepath.Join(own, "data"), RuntimeDirectory: filepath.Join(own, "run"),
-		CoreUid: uint32(os.Getuid()), Grants: h.granting(),
+		CoreUid: uint32(os.Getuid()), Grants: h.granting(), LaterStates: h.states(),
 	}
 	for _, path := range []string{request.GetDataDirectory(), request.GetRuntimeDirectory()} {
 		if err := os.Mkdir(path, 0o700); err != nil {
@@ -56,6 +56,7 @@ func (h *Host) Instance(t testing.TB, name string) *role.Host {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.assign(name)
 	ctx, cancel := context.WithCancel(context.Background())
 	told := make(chan struct{})
 	go func() {

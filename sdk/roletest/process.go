@@ -2,10 +2,12 @@ package roletest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -34,15 +36,22 @@ type Process struct {
 	directory string
 	status    event.Value[*rolev1.WatchResponse]
 	watched   chan struct{}
-	endWatch  context.CancelFunc
+	endWatch  context.CancelCauseFunc
 	instance  string
+
+	// host and role are what was started, and address is where the plugin listens.
+	host    *Host
+	role    string
+	address string
+	// greeted is closed by the first status of the present watch.
+	greeted chan struct{}
 }
 
 // Launch launches a plugin's executable, with nothing in its environment but what is given here and what go-plugin adds, and connects to it. It is
 // killed when the test ends, if it has not ended by then.
 func Launch(t testing.TB, executable string, environment ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, directory: directory(t)}
+	p := &Process{t: t, directory: directory(t, "/tmp")}
 	log, err := os.OpenFile(p.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -66,13 +75,31 @@ func Launch(t testing.TB, executable string, environment ...string) *Process {
 	if err != nil {
 		t.Fatalf("%s: %s\n%s", executable, err, p.Log())
 	}
-	p.conn, err = grpc.NewClient("unix:"+address.String(),
-		grpc.WithTransportCredentials(peercred.Credentials(nil)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(role.MaxMessageSize), grpc.MaxCallSendMsgSize(role.MaxMessageSize)))
+	p.address = address.String()
+	p.connect()
+	return p
+}
+
+// LaunchTest launches the test's own binary as a plugin, whose TestMain calls the plugin's main, or role.Serve, if one of the variables given here is set.
+func LaunchTest(t testing.TB, environment ...string) *Process {
+	t.Helper()
+	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return Launch(t, executable, environment...)
+}
+
+// connect connects to the plugin.
+func (p *Process) connect() {
+	p.t.Helper()
+	conn, err := grpc.NewClient("unix:"+p.address,
+		grpc.WithTransportCredentials(peercred.Credentials(nil)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(role.MaxMessageSize), grpc.MaxCallSendMsgSize(role.MaxMessageSize)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.conn = conn
 }
 
 func (p *Process) clean() {
@@ -86,7 +113,7 @@ func (p *Process) clean() {
 		_ = p.conn.Close()
 	}
 	if p.endWatch != nil {
-		p.endWatch()
+		p.endWatch(nil)
 		<-p.watched
 	}
 	if p.t.Failed() {
@@ -116,6 +143,7 @@ func (p *Process) Request(host *Host, role, configuration string) *rolev1.StartR
 		RuntimeDirectory: filepath.Join(p.directory, "run"),
 		CoreUid:          uint32(os.Getuid()),
 		Grants:           host.granting(),
+		LaterStates:      host.states(),
 	}
 	for _, path := range []string{request.GetDataDirectory(), request.GetRuntimeDirectory()} {
 		if err := os.MkdirAll(path, 0o700); err != nil {
@@ -131,27 +159,41 @@ func (p *Process) Start(host *Host, role, configuration string) error {
 	request := p.Request(host, role, configuration)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	keeps := p.keepsStore(ctx, role)
 	if _, err := p.Service().Start(ctx, request); err != nil {
 		return err
 	}
-	p.instance = request.GetInstanceId()
-	p.watch(host, role)
+	p.instance, p.host, p.role = request.GetInstanceId(), host, role
+	if keeps {
+		host.KeepStore()
+	}
+	host.assign(role)
+	p.watch()
 	return nil
 }
 
 // watch follows the status until the stream ends, and has the host's cluster hear of it.
-func (p *Process) watch(host *Host, role string) {
-	ctx, cancel := context.WithCancel(context.Background())
-	p.endWatch, p.watched = cancel, make(chan struct{})
+func (p *Process) watch() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	service, host, role := p.Service(), p.host, p.role
+	watched, greeted := make(chan struct{}), make(chan struct{})
+	p.endWatch, p.watched, p.greeted = cancel, watched, greeted
 	go func() {
-		defer close(p.watched)
-		defer host.report(role, nil)
-		stream, err := p.Service().Watch(ctx, &rolev1.WatchRequest{})
+		defer close(watched)
+		defer func() {
+			// What a node has told of its roles stays in the directory while its core is away.
+			if !errors.Is(context.Cause(ctx), errCoreGone) {
+				host.report(role, nil)
+			}
+		}()
+		greet := sync.OnceFunc(func() { close(greeted) })
+		stream, err := service.Watch(ctx, &rolev1.WatchRequest{})
 		for err == nil {
 			var now *rolev1.WatchResponse
 			if now, err = stream.Recv(); err == nil {
 				p.status.Set(now)
 				host.report(role, now)
+				greet()
 			}
 		}
 	}()
@@ -183,6 +225,12 @@ func (p *Process) AwaitReady() *rolev1.WatchResponse {
 func (p *Process) AwaitDegraded() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_DEGRADED)
+}
+
+// AwaitBlocked waits until the role is Blocked by something of its machine, and fails the test if it does not come to that.
+func (p *Process) AwaitBlocked() *rolev1.WatchResponse {
+	p.t.Helper()
+	return p.awaitState(rolev1.RoleState_ROLE_STATE_BLOCKED)
 }
 
 // AwaitFailed waits until the role has Failed, and fails the test if it does not come to that.

@@ -55,6 +55,12 @@ func (h *Host) socketOf(t testing.TB, role string) string {
 	return h.socket(role)
 }
 
+// RoleSocket is the path of a role's host socket, for a process that was launched otherwise than by Launch. It is served from now on, while the host is.
+func (h *Host) RoleSocket(t testing.TB, role string) string {
+	t.Helper()
+	return h.socketOf(t, role)
+}
+
 // Serve serves the host sockets again after Stop, as a core does that was started again.
 func (h *Host) Serve() error {
 	h.mu.Lock()
@@ -74,7 +80,7 @@ func (h *Host) serve(of string) error {
 	if err != nil {
 		return err
 	}
-	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(role.MaxMessageSize)), make(chan struct{})
+	server, served := grpc.NewServer(grpc.MaxRecvMsgSize(role.MaxMessageSize), grpc.UnaryInterceptor(h.unary), grpc.StreamInterceptor(h.stream)), make(chan struct{})
 	hostv1.RegisterHostServiceServer(server, &caller{Host: h, role: of})
 	h.doors[of].server, h.doors[of].served = server, served
 	go func() {
@@ -119,6 +125,6 @@ func (c *caller) IssueSVID(_ context.Context, request *hostv1.IssueSVIDRequest) 
 
 // WatchTrust implements hostv1.HostServiceServer.
 func (c *caller) WatchTrust(_ *hostv1.WatchTrustRequest, stream grpc.ServerStreamingServer[hostv1.WatchTrustResponse]) error {
-	c.called("WatchTrust")
+	defer c.opened("WatchTrust")()
 	return send(stream.Context(), &c.authority.trust, stream.Send)
 }

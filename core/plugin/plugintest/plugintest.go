@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/core/rmtree"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -77,11 +78,13 @@ type Role struct {
 	Provides      []string `json:"provides,omitempty"`
 	ConsensusUser string   `json:"consensusUser,omitempty"`
 	EndsWithCore  bool     `json:"endsWithCore,omitempty"`
+	// StopSeconds is its stop_grace; 0: it has none.
+	StopSeconds int `json:"stopSeconds,omitempty"`
 }
 
 // Configuration is what a role of a variant does. It does what the other fields say first.
 type Configuration struct {
-	// Do is ready, degraded, starting, fail, return, panic, exit or stubborn.
+	// Do is ready, degraded, blocked, starting, fail, return, panic, exit, stubborn, or slow: ready, and when it is stopped it writes its file "written" seven seconds later.
 	Do string `json:"do"`
 	// Signalled has it be ready, and do what Do says when it is sent SIGUSR1.
 	Signalled bool `json:"signalled,omitempty"`
@@ -337,9 +340,13 @@ func Record(digest string, variant Variant) *clusterv1.PluginRecord {
 		Generation: 1,
 	}
 	for _, r := range variant.Roles {
-		record.Manifest.Roles = append(record.Manifest.Roles, &rolev1.RoleManifest{
+		manifest := &rolev1.RoleManifest{
 			Name: r.Name, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
-		})
+		}
+		if r.StopSeconds != 0 {
+			manifest.StopGrace = durationpb.New(time.Duration(r.StopSeconds) * time.Second)
+		}
+		record.Manifest.Roles = append(record.Manifest.Roles, manifest)
 		record.Grants = append(record.Grants, &clusterv1.RoleGrants{Role: r.Name, ConsensusUser: r.ConsensusUser})
 	}
 	return record

@@ -26,6 +26,8 @@ type known struct {
 	Sealer    string             `json:"sealer"`
 	// Registration is left out where there is none: readers that do not know it find nothing else missing.
 	Registration *seal.Registration `json:"registration,omitempty"`
+	// Recipient is left out by older nodes.
+	Recipient string `json:"recovery_recipient,omitempty"`
 }
 
 // content is all that is in the file.
@@ -57,6 +59,7 @@ func encode(r *Recovered) (*keys.Secret, error) {
 	}
 	head, err := json.Marshal(known{
 		Version: version, ClusterID: r.ClusterID, Owner: r.Owner, Kind: r.Kind, Location: r.Location, Sealer: r.Sealer, Registration: r.Registration,
+		Recipient: r.Recipient,
 	})
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func Parse(recovered []byte) (*Recovered, error) {
 		return nil, ErrNotRecovered
 	}
 	r := &Recovered{
-		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location, Sealer: c.Sealer, Registration: c.Registration,
+		ClusterID: c.ClusterID, Owner: c.Owner, Kind: c.Kind, Location: c.Location, Sealer: c.Sealer, Registration: c.Registration, Recipient: c.Recipient,
 		NodeKey: ed25519.NewKeyFromSeed(c.NodeKey), JoinKey: ed25519.NewKeyFromSeed(c.JoinKey),
 	}
 	for _, f := range []struct {
@@ -159,6 +162,8 @@ func (r *Recovered) check() error {
 		return errors.New("the cluster or the kind of the volume is missing")
 	case len(r.NodeKey) != ed25519.PrivateKeySize || len(r.JoinKey) != ed25519.PrivateKeySize || len(r.Owner) != 0 && len(r.Owner) != ed25519.PublicKeySize:
 		return errors.New("the node key, the join key or the owner's key is missing")
+	case r.Recipient != "" && Recipient(r.Recipient) != nil:
+		return errors.New("for whom it was written is no recovery key")
 	case r.Registration != nil && len(r.Registration.CAPins) == 0:
 		return errors.New("the CA of the cluster that the node has come into is missing")
 	case r.NUK.Len() != keys.Size || r.CUK.Len() != keys.Size || r.Data.Len() == 0:

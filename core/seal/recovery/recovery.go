@@ -27,6 +27,9 @@ type Recovered struct {
 	// Registration is by what the node finds the cluster that it has come into, as of when the file was written; nil for a node that has made its cluster, and in
 	// the files of older nodes.
 	Registration *seal.Registration
+	// Recipient is the age recipient for which the file was written; empty in the files of older nodes. The header of the file says it as well, to whoever has the disk, and
+	// whoever has the disk can write what they like there. Write sets it.
+	Recipient string
 	// Location is where the volume was, Sealer what sealed the node's secrets.
 	Location, Sealer string
 	NUK, CUK, Data   *keys.Secret
@@ -91,7 +94,9 @@ func Write(path, recipient string, r *Recovered) error {
 	if err != nil {
 		return err
 	}
-	plain, err := encode(r)
+	named := *r
+	named.Recipient = recipient
+	plain, err := encode(&named)
 	if err != nil {
 		return fmt.Errorf("recovery: the recovery file %s is not written: %w", path, err)
 	}

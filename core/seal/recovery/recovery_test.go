@@ -125,6 +125,7 @@ func TestRoundTrip(t *testing.T) {
 			got, err := recovery.Parse(plain)
 			must(t, err)
 			defer got.Destroy()
+			want.Recipient = key.recipient // which Write has added
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}

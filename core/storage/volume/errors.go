@@ -77,7 +77,7 @@ const named = 8
 
 func (e *BusyError) Error() string {
 	if len(e.Users) == 0 {
-		return "volume: " + e.Location + " is busy and stays usable, though no process could be found that has something of it open: look for a swap file, a loop device or an NFS export on it, end that use, and try again"
+		return "volume: " + e.Location + " is busy and stays usable, though no process could be found that has something of it open: look for a swap file, a loop device, an NFS export or a mount namespace kept by a file (`findmnt -t nsfs`) that has it, end that use, and try again"
 	}
 	var users []string
 	for _, user := range e.Users[:min(len(e.Users), named)] {

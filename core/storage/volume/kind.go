@@ -21,7 +21,8 @@ type Kind interface {
 	// Close makes it unusable without the key, and proves it. It does nothing if it is closed. *BusyError if processes have files of it open: it is then still
 	// readable, and Close may be tried again.
 	Close(ctx context.Context) error
-	// Rotate puts another key in the place of the one that opens it, without rewriting what is on it. ErrFixedKey if the kind cannot.
+	// Rotate puts another key in the place of the one that opens it, without rewriting what is on it. ErrFixedKey if the kind cannot, ErrWrongKey if it is none
+	// of its keys that is to be replaced. A key that is put in its own place is proved to be the volume's, and nothing changes.
 	Rotate(ctx context.Context, old, next *keys.Secret) error
 }
 

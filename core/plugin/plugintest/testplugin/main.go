@@ -138,6 +138,7 @@ func serve(variant plugintest.Variant) {
 		}
 		p.Roles = append(p.Roles, role.Role{
 			Name: r.Name, Summary: summary, Requires: r.Requires, Provides: r.Provides, ConsensusUser: r.ConsensusUser, EndsWithCore: r.EndsWithCore,
+			StopGrace:          time.Duration(r.StopSeconds) * time.Second,
 			CheckConfiguration: func(document []byte) error { return role.Decode(document, &plugintest.Configuration{}) },
 			Run:                run,
 		})
@@ -202,6 +203,13 @@ func run(ctx context.Context, host *role.Host) error {
 		host.Ready()
 	case "degraded":
 		host.Degraded("the sky is\ngrey")
+	case "blocked":
+		host.Blocked("there is no\nlamp")
+	case "slow":
+		host.Ready()
+		<-ctx.Done()
+		time.Sleep(7 * time.Second) // longer than what has no time of its own gets
+		return os.WriteFile(filepath.Join(host.DataDirectory(), "written"), []byte("late"), 0o600)
 	case "starting":
 	case "fail":
 		return errors.New("no strength left")

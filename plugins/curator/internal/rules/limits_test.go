@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -16,7 +17,7 @@ import (
 
 // largest is a role that wants as much as it may, but for its schema.
 func largest() *rolev1.Manifest {
-	role := &rolev1.RoleManifest{Name: "one", Summary: strings.Repeat("s", limits.Summary)}
+	role := &rolev1.RoleManifest{Name: "one", Summary: strings.Repeat("s", limits.Summary), StopGrace: durationpb.New(limits.MaxStopGrace)}
 	for n := range limits.Needs {
 		role.Requires = append(role.Requires, fmt.Sprintf("%s.v%02d", strings.Repeat("r", limits.Capability-4), n))
 		role.Provides = append(role.Provides, fmt.Sprintf("%s.v%02d", strings.Repeat("p", limits.Capability-4), n))
@@ -57,6 +58,7 @@ func TestManifestLimits(t *testing.T) {
 		},
 		`m.roles[0].grants[1].parameters["path"]`: func(m *rolev1.Manifest) { m.Roles[0].Grants[1].Parameters["path"] += "x" },
 		"m.roles[0].gives_up":                     func(m *rolev1.Manifest) { m.Roles[0].GivesUp = make([]string, 9) },
+		"m.roles[0].stop_grace":                   func(m *rolev1.Manifest) { m.Roles[0].StopGrace = durationpb.New(limits.MaxStopGrace + 1) },
 		"m.roles[0].ports":                        func(m *rolev1.Manifest) { m.Roles[0].Ports = append(m.Roles[0].Ports, m.Roles[0].Ports[0]) },
 		"m.roles[0].ports[0].name":                func(m *rolev1.Manifest) { m.Roles[0].Ports[0].Name += "x" },
 		"m.roles[0].configuration_schema": func(m *rolev1.Manifest) {

@@ -92,6 +92,9 @@ func roleManifest(field string, role *rolev1.RoleManifest) (problems Problems) {
 	}
 	problems = append(problems, grants(field+".grants", role.GetGrants())...)
 	problems = append(problems, givesUp(field+".gives_up", role.GetGivesUp())...)
+	if !limits.StopGraceOK(role.GetStopGrace()) {
+		problems.add(field+".stop_grace", "%s is not %s to %s", role.GetStopGrace().AsDuration(), limits.MinStopGrace, limits.MaxStopGrace)
+	}
 	problems = append(problems, schema(field+".configuration_schema", role.GetConfigurationSchema())...)
 	if len(role.GetPorts()) > limits.Ports {
 		problems.add(field+".ports", "there are %d ports, at most %d fit", len(role.GetPorts()), limits.Ports)

@@ -106,7 +106,7 @@ type InstanceState int32
 
 const (
 	InstanceState_INSTANCE_STATE_UNSPECIFIED InstanceState = 0
-	// Not started: something that it requires is missing.
+	// Not started, since something that it requires is missing; or, where a process runs, waiting for something outside of it, such as what the machine has.
 	InstanceState_INSTANCE_STATE_BLOCKED  InstanceState = 1
 	InstanceState_INSTANCE_STATE_STARTING InstanceState = 2
 	InstanceState_INSTANCE_STATE_READY    InstanceState = 3
@@ -173,6 +173,62 @@ func (InstanceState) EnumDescriptor() ([]byte, []int) {
 	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{1}
 }
 
+// OperatorRole is what an operator may do to the cluster.
+type OperatorRole int32
+
+const (
+	OperatorRole_OPERATOR_ROLE_UNSPECIFIED OperatorRole = 0
+	// Everything.
+	OperatorRole_OPERATOR_ROLE_OWNER OperatorRole = 1
+	// Change what nodes run, but not who may do what, nor which plugins there are.
+	OperatorRole_OPERATOR_ROLE_OPERATOR OperatorRole = 2
+	// Read.
+	OperatorRole_OPERATOR_ROLE_VIEWER OperatorRole = 3
+)
+
+// Enum value maps for OperatorRole.
+var (
+	OperatorRole_name = map[int32]string{
+		0: "OPERATOR_ROLE_UNSPECIFIED",
+		1: "OPERATOR_ROLE_OWNER",
+		2: "OPERATOR_ROLE_OPERATOR",
+		3: "OPERATOR_ROLE_VIEWER",
+	}
+	OperatorRole_value = map[string]int32{
+		"OPERATOR_ROLE_UNSPECIFIED": 0,
+		"OPERATOR_ROLE_OWNER":       1,
+		"OPERATOR_ROLE_OPERATOR":    2,
+		"OPERATOR_ROLE_VIEWER":      3,
+	}
+)
+
+func (x OperatorRole) Enum() *OperatorRole {
+	p := new(OperatorRole)
+	*p = x
+	return p
+}
+
+func (x OperatorRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OperatorRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_reeve_host_v1_host_proto_enumTypes[2].Descriptor()
+}
+
+func (OperatorRole) Type() protoreflect.EnumType {
+	return &file_reeve_host_v1_host_proto_enumTypes[2]
+}
+
+func (x OperatorRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OperatorRole.Descriptor instead.
+func (OperatorRole) EnumDescriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{2}
+}
+
 type ConsensusUnavailableReason int32
 
 const (
@@ -220,11 +276,11 @@ func (x ConsensusUnavailableReason) String() string {
 }
 
 func (ConsensusUnavailableReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_reeve_host_v1_host_proto_enumTypes[2].Descriptor()
+	return file_reeve_host_v1_host_proto_enumTypes[3].Descriptor()
 }
 
 func (ConsensusUnavailableReason) Type() protoreflect.EnumType {
-	return &file_reeve_host_v1_host_proto_enumTypes[2]
+	return &file_reeve_host_v1_host_proto_enumTypes[3]
 }
 
 func (x ConsensusUnavailableReason) Number() protoreflect.EnumNumber {
@@ -233,7 +289,7 @@ func (x ConsensusUnavailableReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ConsensusUnavailableReason.Descriptor instead.
 func (ConsensusUnavailableReason) EnumDescriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{2}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{3}
 }
 
 // Access says which instances may call an RPC.
@@ -650,7 +706,7 @@ type DirectoryNode struct {
 	Labels  map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The roles that are assigned to it and run, or did when the node last reported.
 	Roles []*DirectoryRole `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
-	// The names of all roles that are assigned to the node; not set: the curator is older than this field.
+	// The names of all roles that are assigned to it; not set: the curator that told is older than this field, and does not say.
 	Assigned      *AssignedRoles `protobuf:"bytes,6,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1030,6 +1086,203 @@ func (x *WatchTrustResponse) GetCaCertificates() [][]byte {
 	return nil
 }
 
+type WatchOperatorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOperatorsRequest) Reset() {
+	*x = WatchOperatorsRequest{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOperatorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOperatorsRequest) ProtoMessage() {}
+
+func (x *WatchOperatorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOperatorsRequest.ProtoReflect.Descriptor instead.
+func (*WatchOperatorsRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
+}
+
+type WatchOperatorsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Operators     *Operators             `protobuf:"bytes,1,opt,name=operators,proto3" json:"operators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchOperatorsResponse) Reset() {
+	*x = WatchOperatorsResponse{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchOperatorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchOperatorsResponse) ProtoMessage() {}
+
+func (x *WatchOperatorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchOperatorsResponse.ProtoReflect.Descriptor instead.
+func (*WatchOperatorsResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WatchOperatorsResponse) GetOperators() *Operators {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+// Operators is who operates the cluster, as it last said.
+type Operators struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ID of the owner key's sessions: the hex of the key's first 16 bytes. Empty: the node does not know the owner key yet.
+	OwnerKeyId string `protobuf:"bytes,1,opt,name=owner_key_id,json=ownerKeyId,proto3" json:"owner_key_id,omitempty"`
+	// Sorted by name.
+	Operators     []*Operator `protobuf:"bytes,2,rep,name=operators,proto3" json:"operators,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operators) Reset() {
+	*x = Operators{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operators) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operators) ProtoMessage() {}
+
+func (x *Operators) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operators.ProtoReflect.Descriptor instead.
+func (*Operators) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Operators) GetOwnerKeyId() string {
+	if x != nil {
+		return x.OwnerKeyId
+	}
+	return ""
+}
+
+func (x *Operators) GetOperators() []*Operator {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+// Operator is somebody who may operate the cluster beside the holder of the owner key.
+type Operator struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// An operator that is added again under the same name is another one.
+	Id            string       `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Role          OperatorRole `protobuf:"varint,3,opt,name=role,proto3,enum=reeve.host.v1.OperatorRole" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operator) Reset() {
+	*x = Operator{}
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operator) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operator) ProtoMessage() {}
+
+func (x *Operator) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operator.ProtoReflect.Descriptor instead.
+func (*Operator) Descriptor() ([]byte, []int) {
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Operator) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Operator) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Operator) GetRole() OperatorRole {
+	if x != nil {
+		return x.Role
+	}
+	return OperatorRole_OPERATOR_ROLE_UNSPECIFIED
+}
+
 type WatchNetworkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1038,7 +1291,7 @@ type WatchNetworkRequest struct {
 
 func (x *WatchNetworkRequest) Reset() {
 	*x = WatchNetworkRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1303,7 @@ func (x *WatchNetworkRequest) String() string {
 func (*WatchNetworkRequest) ProtoMessage() {}
 
 func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[14]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1316,7 @@ func (x *WatchNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkRequest.ProtoReflect.Descriptor instead.
 func (*WatchNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{14}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
 }
 
 type WatchNetworkResponse struct {
@@ -1076,7 +1329,7 @@ type WatchNetworkResponse struct {
 
 func (x *WatchNetworkResponse) Reset() {
 	*x = WatchNetworkResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1088,7 +1341,7 @@ func (x *WatchNetworkResponse) String() string {
 func (*WatchNetworkResponse) ProtoMessage() {}
 
 func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[15]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1101,7 +1354,7 @@ func (x *WatchNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNetworkResponse.ProtoReflect.Descriptor instead.
 func (*WatchNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{15}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchNetworkResponse) GetAddresses() []string {
@@ -1119,7 +1372,7 @@ type OpenConsensusRequest struct {
 
 func (x *OpenConsensusRequest) Reset() {
 	*x = OpenConsensusRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1384,7 @@ func (x *OpenConsensusRequest) String() string {
 func (*OpenConsensusRequest) ProtoMessage() {}
 
 func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[16]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1397,7 @@ func (x *OpenConsensusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusRequest.ProtoReflect.Descriptor instead.
 func (*OpenConsensusRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{16}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
 }
 
 type OpenConsensusResponse struct {
@@ -1160,7 +1413,7 @@ type OpenConsensusResponse struct {
 
 func (x *OpenConsensusResponse) Reset() {
 	*x = OpenConsensusResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1425,7 @@ func (x *OpenConsensusResponse) String() string {
 func (*OpenConsensusResponse) ProtoMessage() {}
 
 func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[17]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1438,7 @@ func (x *OpenConsensusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenConsensusResponse.ProtoReflect.Descriptor instead.
 func (*OpenConsensusResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{17}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OpenConsensusResponse) GetState() isOpenConsensusResponse_State {
@@ -1244,7 +1497,7 @@ type ConsensusOpen struct {
 
 func (x *ConsensusOpen) Reset() {
 	*x = ConsensusOpen{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1509,7 @@ func (x *ConsensusOpen) String() string {
 func (*ConsensusOpen) ProtoMessage() {}
 
 func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[18]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1522,7 @@ func (x *ConsensusOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusOpen.ProtoReflect.Descriptor instead.
 func (*ConsensusOpen) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{18}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConsensusOpen) GetSocket() string {
@@ -1304,7 +1557,7 @@ type ConsensusUnavailable struct {
 
 func (x *ConsensusUnavailable) Reset() {
 	*x = ConsensusUnavailable{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1569,7 @@ func (x *ConsensusUnavailable) String() string {
 func (*ConsensusUnavailable) ProtoMessage() {}
 
 func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[19]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1582,7 @@ func (x *ConsensusUnavailable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsensusUnavailable.ProtoReflect.Descriptor instead.
 func (*ConsensusUnavailable) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{19}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ConsensusUnavailable) GetReason() ConsensusUnavailableReason {
@@ -1355,7 +1608,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1620,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[20]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1633,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{20}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -1401,7 +1654,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1666,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[21]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1679,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{21}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -1455,7 +1708,7 @@ type ReplaceFileRequest struct {
 
 func (x *ReplaceFileRequest) Reset() {
 	*x = ReplaceFileRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1720,7 @@ func (x *ReplaceFileRequest) String() string {
 func (*ReplaceFileRequest) ProtoMessage() {}
 
 func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[22]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1733,7 @@ func (x *ReplaceFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{22}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReplaceFileRequest) GetPath() string {
@@ -1516,7 +1769,7 @@ type ReplaceFileResponse struct {
 
 func (x *ReplaceFileResponse) Reset() {
 	*x = ReplaceFileResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1781,7 @@ func (x *ReplaceFileResponse) String() string {
 func (*ReplaceFileResponse) ProtoMessage() {}
 
 func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[23]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1794,7 @@ func (x *ReplaceFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceFileResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{23}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReplaceFileResponse) GetDigest() string {
@@ -1568,7 +1821,7 @@ type SetHostnameRequest struct {
 
 func (x *SetHostnameRequest) Reset() {
 	*x = SetHostnameRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1580,7 +1833,7 @@ func (x *SetHostnameRequest) String() string {
 func (*SetHostnameRequest) ProtoMessage() {}
 
 func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[24]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1593,7 +1846,7 @@ func (x *SetHostnameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameRequest.ProtoReflect.Descriptor instead.
 func (*SetHostnameRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{24}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetHostnameRequest) GetName() string {
@@ -1615,7 +1868,7 @@ type SetHostnameResponse struct {
 
 func (x *SetHostnameResponse) Reset() {
 	*x = SetHostnameResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1880,7 @@ func (x *SetHostnameResponse) String() string {
 func (*SetHostnameResponse) ProtoMessage() {}
 
 func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[25]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1893,7 @@ func (x *SetHostnameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetHostnameResponse.ProtoReflect.Descriptor instead.
 func (*SetHostnameResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{25}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetHostnameResponse) GetChanged() bool {
@@ -1667,7 +1920,7 @@ type SetMachineIDRequest struct {
 
 func (x *SetMachineIDRequest) Reset() {
 	*x = SetMachineIDRequest{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1932,7 @@ func (x *SetMachineIDRequest) String() string {
 func (*SetMachineIDRequest) ProtoMessage() {}
 
 func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[26]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1945,7 @@ func (x *SetMachineIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDRequest.ProtoReflect.Descriptor instead.
 func (*SetMachineIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{26}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetMachineIDRequest) GetMachineId() string {
@@ -1714,7 +1967,7 @@ type SetMachineIDResponse struct {
 
 func (x *SetMachineIDResponse) Reset() {
 	*x = SetMachineIDResponse{}
-	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1979,7 @@ func (x *SetMachineIDResponse) String() string {
 func (*SetMachineIDResponse) ProtoMessage() {}
 
 func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_host_v1_host_proto_msgTypes[27]
+	mi := &file_reeve_host_v1_host_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1992,7 @@ func (x *SetMachineIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetMachineIDResponse.ProtoReflect.Descriptor instead.
 func (*SetMachineIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{27}
+	return file_reeve_host_v1_host_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetMachineIDResponse) GetChanged() bool {
@@ -1834,7 +2087,18 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x11WatchTrustRequest\"`\n" +
 	"\x12WatchTrustResponse\x12!\n" +
 	"\ftrust_domain\x18\x01 \x01(\tR\vtrustDomain\x12'\n" +
-	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x15\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"\x17\n" +
+	"\x15WatchOperatorsRequest\"P\n" +
+	"\x16WatchOperatorsResponse\x126\n" +
+	"\toperators\x18\x01 \x01(\v2\x18.reeve.host.v1.OperatorsR\toperators\"d\n" +
+	"\tOperators\x12 \n" +
+	"\fowner_key_id\x18\x01 \x01(\tR\n" +
+	"ownerKeyId\x125\n" +
+	"\toperators\x18\x02 \x03(\v2\x17.reeve.host.v1.OperatorR\toperators\"_\n" +
+	"\bOperator\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12/\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x1b.reeve.host.v1.OperatorRoleR\x04role\"\x15\n" +
 	"\x13WatchNetworkRequest\"4\n" +
 	"\x14WatchNetworkResponse\x12\x1c\n" +
 	"\taddresses\x18\x01 \x03(\tR\taddresses\"\x16\n" +
@@ -1891,14 +2155,19 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\x17INSTANCE_STATE_STOPPING\x10\x05\x12\x1a\n" +
 	"\x16INSTANCE_STATE_STOPPED\x10\x06\x12\x1a\n" +
 	"\x16INSTANCE_STATE_BACKOFF\x10\a\x12\x19\n" +
-	"\x15INSTANCE_STATE_FAILED\x10\b*\xb3\x02\n" +
+	"\x15INSTANCE_STATE_FAILED\x10\b*|\n" +
+	"\fOperatorRole\x12\x1d\n" +
+	"\x19OPERATOR_ROLE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13OPERATOR_ROLE_OWNER\x10\x01\x12\x1a\n" +
+	"\x16OPERATOR_ROLE_OPERATOR\x10\x02\x12\x18\n" +
+	"\x14OPERATOR_ROLE_VIEWER\x10\x03*\xb3\x02\n" +
 	"\x1aConsensusUnavailableReason\x12,\n" +
 	"(CONSENSUS_UNAVAILABLE_REASON_UNSPECIFIED\x10\x00\x12(\n" +
 	"$CONSENSUS_UNAVAILABLE_REASON_WAITING\x10\x01\x123\n" +
 	"/CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS\x10\x02\x12-\n" +
 	")CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER\x10\x03\x12+\n" +
 	"'CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER\x10\x04\x12,\n" +
-	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\x84\b\n" +
+	"(CONSENSUS_UNAVAILABLE_REASON_NOT_GRANTED\x10\x052\xfc\b\n" +
 	"\vHostService\x12j\n" +
 	"\x0fWatchMembership\x12%.reeve.host.v1.WatchMembershipRequest\x1a&.reeve.host.v1.WatchMembershipResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12g\n" +
 	"\x0eWatchDirectory\x12$.reeve.host.v1.WatchDirectoryRequest\x1a%.reeve.host.v1.WatchDirectoryResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12a\n" +
@@ -1906,7 +2175,8 @@ const file_reeve_host_v1_host_proto_rawDesc = "" +
 	"\rOpenConsensus\x12#.reeve.host.v1.OpenConsensusRequest\x1a$.reeve.host.v1.OpenConsensusResponse\"\x06\xca\xf3\x18\x02\x10\x010\x01\x12V\n" +
 	"\tIssueSVID\x12\x1f.reeve.host.v1.IssueSVIDRequest\x1a .reeve.host.v1.IssueSVIDResponse\"\x06\xca\xf3\x18\x02\b\x01\x12[\n" +
 	"\n" +
-	"WatchTrust\x12 .reeve.host.v1.WatchTrustRequest\x1a!.reeve.host.v1.WatchTrustResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12_\n" +
+	"WatchTrust\x12 .reeve.host.v1.WatchTrustRequest\x1a!.reeve.host.v1.WatchTrustResponse\"\x06\xca\xf3\x18\x02\b\x010\x01\x12v\n" +
+	"\x0eWatchOperators\x12$.reeve.host.v1.WatchOperatorsRequest\x1a%.reeve.host.v1.WatchOperatorsResponse\"\x15\xca\xf3\x18\x11\x1a\x0fwatch-operators0\x01\x12_\n" +
 	"\bReadFile\x12\x1e.reeve.host.v1.ReadFileRequest\x1a\x1f.reeve.host.v1.ReadFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
 	"\vReplaceFile\x12!.reeve.host.v1.ReplaceFileRequest\x1a\".reeve.host.v1.ReplaceFileResponse\"\x12\xca\xf3\x18\x0e\x1a\freplace-file\x12h\n" +
 	"\vSetHostname\x12!.reeve.host.v1.SetHostnameRequest\x1a\".reeve.host.v1.SetHostnameResponse\"\x12\xca\xf3\x18\x0e\x1a\fset-hostname\x12m\n" +
@@ -1925,88 +2195,98 @@ func file_reeve_host_v1_host_proto_rawDescGZIP() []byte {
 	return file_reeve_host_v1_host_proto_rawDescData
 }
 
-var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_reeve_host_v1_host_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_reeve_host_v1_host_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_reeve_host_v1_host_proto_goTypes = []any{
 	(MembershipState)(0),               // 0: reeve.host.v1.MembershipState
 	(InstanceState)(0),                 // 1: reeve.host.v1.InstanceState
-	(ConsensusUnavailableReason)(0),    // 2: reeve.host.v1.ConsensusUnavailableReason
-	(*Access)(nil),                     // 3: reeve.host.v1.Access
-	(*WatchMembershipRequest)(nil),     // 4: reeve.host.v1.WatchMembershipRequest
-	(*WatchMembershipResponse)(nil),    // 5: reeve.host.v1.WatchMembershipResponse
-	(*Membership)(nil),                 // 6: reeve.host.v1.Membership
-	(*WatchDirectoryRequest)(nil),      // 7: reeve.host.v1.WatchDirectoryRequest
-	(*WatchDirectoryResponse)(nil),     // 8: reeve.host.v1.WatchDirectoryResponse
-	(*Directory)(nil),                  // 9: reeve.host.v1.Directory
-	(*DirectoryNode)(nil),              // 10: reeve.host.v1.DirectoryNode
-	(*AssignedRoles)(nil),              // 11: reeve.host.v1.AssignedRoles
-	(*DirectoryRole)(nil),              // 12: reeve.host.v1.DirectoryRole
-	(*IssueSVIDRequest)(nil),           // 13: reeve.host.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),          // 14: reeve.host.v1.IssueSVIDResponse
-	(*WatchTrustRequest)(nil),          // 15: reeve.host.v1.WatchTrustRequest
-	(*WatchTrustResponse)(nil),         // 16: reeve.host.v1.WatchTrustResponse
-	(*WatchNetworkRequest)(nil),        // 17: reeve.host.v1.WatchNetworkRequest
-	(*WatchNetworkResponse)(nil),       // 18: reeve.host.v1.WatchNetworkResponse
-	(*OpenConsensusRequest)(nil),       // 19: reeve.host.v1.OpenConsensusRequest
-	(*OpenConsensusResponse)(nil),      // 20: reeve.host.v1.OpenConsensusResponse
-	(*ConsensusOpen)(nil),              // 21: reeve.host.v1.ConsensusOpen
-	(*ConsensusUnavailable)(nil),       // 22: reeve.host.v1.ConsensusUnavailable
-	(*ReadFileRequest)(nil),            // 23: reeve.host.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),           // 24: reeve.host.v1.ReadFileResponse
-	(*ReplaceFileRequest)(nil),         // 25: reeve.host.v1.ReplaceFileRequest
-	(*ReplaceFileResponse)(nil),        // 26: reeve.host.v1.ReplaceFileResponse
-	(*SetHostnameRequest)(nil),         // 27: reeve.host.v1.SetHostnameRequest
-	(*SetHostnameResponse)(nil),        // 28: reeve.host.v1.SetHostnameResponse
-	(*SetMachineIDRequest)(nil),        // 29: reeve.host.v1.SetMachineIDRequest
-	(*SetMachineIDResponse)(nil),       // 30: reeve.host.v1.SetMachineIDResponse
-	nil,                                // 31: reeve.host.v1.DirectoryNode.LabelsEntry
-	nil,                                // 32: reeve.host.v1.DirectoryRole.ValuesEntry
-	(*timestamppb.Timestamp)(nil),      // 33: google.protobuf.Timestamp
-	(*v1.Endpoint)(nil),                // 34: reeve.role.v1.Endpoint
-	(*descriptorpb.MethodOptions)(nil), // 35: google.protobuf.MethodOptions
+	(OperatorRole)(0),                  // 2: reeve.host.v1.OperatorRole
+	(ConsensusUnavailableReason)(0),    // 3: reeve.host.v1.ConsensusUnavailableReason
+	(*Access)(nil),                     // 4: reeve.host.v1.Access
+	(*WatchMembershipRequest)(nil),     // 5: reeve.host.v1.WatchMembershipRequest
+	(*WatchMembershipResponse)(nil),    // 6: reeve.host.v1.WatchMembershipResponse
+	(*Membership)(nil),                 // 7: reeve.host.v1.Membership
+	(*WatchDirectoryRequest)(nil),      // 8: reeve.host.v1.WatchDirectoryRequest
+	(*WatchDirectoryResponse)(nil),     // 9: reeve.host.v1.WatchDirectoryResponse
+	(*Directory)(nil),                  // 10: reeve.host.v1.Directory
+	(*DirectoryNode)(nil),              // 11: reeve.host.v1.DirectoryNode
+	(*AssignedRoles)(nil),              // 12: reeve.host.v1.AssignedRoles
+	(*DirectoryRole)(nil),              // 13: reeve.host.v1.DirectoryRole
+	(*IssueSVIDRequest)(nil),           // 14: reeve.host.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),          // 15: reeve.host.v1.IssueSVIDResponse
+	(*WatchTrustRequest)(nil),          // 16: reeve.host.v1.WatchTrustRequest
+	(*WatchTrustResponse)(nil),         // 17: reeve.host.v1.WatchTrustResponse
+	(*WatchOperatorsRequest)(nil),      // 18: reeve.host.v1.WatchOperatorsRequest
+	(*WatchOperatorsResponse)(nil),     // 19: reeve.host.v1.WatchOperatorsResponse
+	(*Operators)(nil),                  // 20: reeve.host.v1.Operators
+	(*Operator)(nil),                   // 21: reeve.host.v1.Operator
+	(*WatchNetworkRequest)(nil),        // 22: reeve.host.v1.WatchNetworkRequest
+	(*WatchNetworkResponse)(nil),       // 23: reeve.host.v1.WatchNetworkResponse
+	(*OpenConsensusRequest)(nil),       // 24: reeve.host.v1.OpenConsensusRequest
+	(*OpenConsensusResponse)(nil),      // 25: reeve.host.v1.OpenConsensusResponse
+	(*ConsensusOpen)(nil),              // 26: reeve.host.v1.ConsensusOpen
+	(*ConsensusUnavailable)(nil),       // 27: reeve.host.v1.ConsensusUnavailable
+	(*ReadFileRequest)(nil),            // 28: reeve.host.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),           // 29: reeve.host.v1.ReadFileResponse
+	(*ReplaceFileRequest)(nil),         // 30: reeve.host.v1.ReplaceFileRequest
+	(*ReplaceFileResponse)(nil),        // 31: reeve.host.v1.ReplaceFileResponse
+	(*SetHostnameRequest)(nil),         // 32: reeve.host.v1.SetHostnameRequest
+	(*SetHostnameResponse)(nil),        // 33: reeve.host.v1.SetHostnameResponse
+	(*SetMachineIDRequest)(nil),        // 34: reeve.host.v1.SetMachineIDRequest
+	(*SetMachineIDResponse)(nil),       // 35: reeve.host.v1.SetMachineIDResponse
+	nil,                                // 36: reeve.host.v1.DirectoryNode.LabelsEntry
+	nil,                                // 37: reeve.host.v1.DirectoryRole.ValuesEntry
+	(*timestamppb.Timestamp)(nil),      // 38: google.protobuf.Timestamp
+	(*v1.Endpoint)(nil),                // 39: reeve.role.v1.Endpoint
+	(*descriptorpb.MethodOptions)(nil), // 40: google.protobuf.MethodOptions
 }
 var file_reeve_host_v1_host_proto_depIdxs = []int32{
-	6,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
+	7,  // 0: reeve.host.v1.WatchMembershipResponse.membership:type_name -> reeve.host.v1.Membership
 	0,  // 1: reeve.host.v1.Membership.state:type_name -> reeve.host.v1.MembershipState
-	33, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
-	9,  // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
-	10, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
-	31, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
-	12, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
-	11, // 7: reeve.host.v1.DirectoryNode.assigned:type_name -> reeve.host.v1.AssignedRoles
+	38, // 2: reeve.host.v1.Membership.since:type_name -> google.protobuf.Timestamp
+	10, // 3: reeve.host.v1.WatchDirectoryResponse.directory:type_name -> reeve.host.v1.Directory
+	11, // 4: reeve.host.v1.Directory.nodes:type_name -> reeve.host.v1.DirectoryNode
+	36, // 5: reeve.host.v1.DirectoryNode.labels:type_name -> reeve.host.v1.DirectoryNode.LabelsEntry
+	13, // 6: reeve.host.v1.DirectoryNode.roles:type_name -> reeve.host.v1.DirectoryRole
+	12, // 7: reeve.host.v1.DirectoryNode.assigned:type_name -> reeve.host.v1.AssignedRoles
 	1,  // 8: reeve.host.v1.DirectoryRole.state:type_name -> reeve.host.v1.InstanceState
-	34, // 9: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
-	32, // 10: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
-	21, // 11: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
-	22, // 12: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
-	2,  // 13: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
-	35, // 14: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
-	3,  // 15: reeve.host.v1.access:type_name -> reeve.host.v1.Access
-	4,  // 16: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
-	7,  // 17: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
-	17, // 18: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
-	19, // 19: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
-	13, // 20: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
-	15, // 21: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
-	23, // 22: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
-	25, // 23: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
-	27, // 24: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
-	29, // 25: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
-	5,  // 26: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
-	8,  // 27: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
-	18, // 28: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
-	20, // 29: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
-	14, // 30: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
-	16, // 31: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
-	24, // 32: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
-	26, // 33: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
-	28, // 34: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
-	30, // 35: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
-	26, // [26:36] is the sub-list for method output_type
-	16, // [16:26] is the sub-list for method input_type
-	15, // [15:16] is the sub-list for extension type_name
-	14, // [14:15] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	39, // 9: reeve.host.v1.DirectoryRole.endpoints:type_name -> reeve.role.v1.Endpoint
+	37, // 10: reeve.host.v1.DirectoryRole.values:type_name -> reeve.host.v1.DirectoryRole.ValuesEntry
+	20, // 11: reeve.host.v1.WatchOperatorsResponse.operators:type_name -> reeve.host.v1.Operators
+	21, // 12: reeve.host.v1.Operators.operators:type_name -> reeve.host.v1.Operator
+	2,  // 13: reeve.host.v1.Operator.role:type_name -> reeve.host.v1.OperatorRole
+	26, // 14: reeve.host.v1.OpenConsensusResponse.open:type_name -> reeve.host.v1.ConsensusOpen
+	27, // 15: reeve.host.v1.OpenConsensusResponse.unavailable:type_name -> reeve.host.v1.ConsensusUnavailable
+	3,  // 16: reeve.host.v1.ConsensusUnavailable.reason:type_name -> reeve.host.v1.ConsensusUnavailableReason
+	40, // 17: reeve.host.v1.access:extendee -> google.protobuf.MethodOptions
+	4,  // 18: reeve.host.v1.access:type_name -> reeve.host.v1.Access
+	5,  // 19: reeve.host.v1.HostService.WatchMembership:input_type -> reeve.host.v1.WatchMembershipRequest
+	8,  // 20: reeve.host.v1.HostService.WatchDirectory:input_type -> reeve.host.v1.WatchDirectoryRequest
+	22, // 21: reeve.host.v1.HostService.WatchNetwork:input_type -> reeve.host.v1.WatchNetworkRequest
+	24, // 22: reeve.host.v1.HostService.OpenConsensus:input_type -> reeve.host.v1.OpenConsensusRequest
+	14, // 23: reeve.host.v1.HostService.IssueSVID:input_type -> reeve.host.v1.IssueSVIDRequest
+	16, // 24: reeve.host.v1.HostService.WatchTrust:input_type -> reeve.host.v1.WatchTrustRequest
+	18, // 25: reeve.host.v1.HostService.WatchOperators:input_type -> reeve.host.v1.WatchOperatorsRequest
+	28, // 26: reeve.host.v1.HostService.ReadFile:input_type -> reeve.host.v1.ReadFileRequest
+	30, // 27: reeve.host.v1.HostService.ReplaceFile:input_type -> reeve.host.v1.ReplaceFileRequest
+	32, // 28: reeve.host.v1.HostService.SetHostname:input_type -> reeve.host.v1.SetHostnameRequest
+	34, // 29: reeve.host.v1.HostService.SetMachineID:input_type -> reeve.host.v1.SetMachineIDRequest
+	6,  // 30: reeve.host.v1.HostService.WatchMembership:output_type -> reeve.host.v1.WatchMembershipResponse
+	9,  // 31: reeve.host.v1.HostService.WatchDirectory:output_type -> reeve.host.v1.WatchDirectoryResponse
+	23, // 32: reeve.host.v1.HostService.WatchNetwork:output_type -> reeve.host.v1.WatchNetworkResponse
+	25, // 33: reeve.host.v1.HostService.OpenConsensus:output_type -> reeve.host.v1.OpenConsensusResponse
+	15, // 34: reeve.host.v1.HostService.IssueSVID:output_type -> reeve.host.v1.IssueSVIDResponse
+	17, // 35: reeve.host.v1.HostService.WatchTrust:output_type -> reeve.host.v1.WatchTrustResponse
+	19, // 36: reeve.host.v1.HostService.WatchOperators:output_type -> reeve.host.v1.WatchOperatorsResponse
+	29, // 37: reeve.host.v1.HostService.ReadFile:output_type -> reeve.host.v1.ReadFileResponse
+	31, // 38: reeve.host.v1.HostService.ReplaceFile:output_type -> reeve.host.v1.ReplaceFileResponse
+	33, // 39: reeve.host.v1.HostService.SetHostname:output_type -> reeve.host.v1.SetHostnameResponse
+	35, // 40: reeve.host.v1.HostService.SetMachineID:output_type -> reeve.host.v1.SetMachineIDResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	18, // [18:19] is the sub-list for extension type_name
+	17, // [17:18] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_reeve_host_v1_host_proto_init() }
@@ -2019,7 +2299,7 @@ func file_reeve_host_v1_host_proto_init() {
 		(*Access_ConsensusUser)(nil),
 		(*Access_Grant)(nil),
 	}
-	file_reeve_host_v1_host_proto_msgTypes[17].OneofWrappers = []any{
+	file_reeve_host_v1_host_proto_msgTypes[21].OneofWrappers = []any{
 		(*OpenConsensusResponse_Open)(nil),
 		(*OpenConsensusResponse_Unavailable)(nil),
 	}
@@ -2028,8 +2308,8 @@ func file_reeve_host_v1_host_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_host_v1_host_proto_rawDesc), len(file_reeve_host_v1_host_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   30,
+			NumEnums:      4,
+			NumMessages:   34,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	HostService_OpenConsensus_FullMethodName   = "/reeve.host.v1.HostService/OpenConsensus"
 	HostService_IssueSVID_FullMethodName       = "/reeve.host.v1.HostService/IssueSVID"
 	HostService_WatchTrust_FullMethodName      = "/reeve.host.v1.HostService/WatchTrust"
+	HostService_WatchOperators_FullMethodName  = "/reeve.host.v1.HostService/WatchOperators"
 	HostService_ReadFile_FullMethodName        = "/reeve.host.v1.HostService/ReadFile"
 	HostService_ReplaceFile_FullMethodName     = "/reeve.host.v1.HostService/ReplaceFile"
 	HostService_SetHostname_FullMethodName     = "/reeve.host.v1.HostService/SetHostname"
@@ -55,6 +56,8 @@ type HostServiceClient interface {
 	IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error)
 	// WatchTrust streams by what certificates of the cluster are known: the present ones at once, then every change.
 	WatchTrust(ctx context.Context, in *WatchTrustRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTrustResponse], error)
+	// WatchOperators streams who operates the cluster: for a role that lets operators in, by the certificates of their sessions.
+	WatchOperators(ctx context.Context, in *WatchOperatorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOperatorsResponse], error)
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
@@ -186,6 +189,25 @@ func (c *hostServiceClient) WatchTrust(ctx context.Context, in *WatchTrustReques
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HostService_WatchTrustClient = grpc.ServerStreamingClient[WatchTrustResponse]
 
+func (c *hostServiceClient) WatchOperators(ctx context.Context, in *WatchOperatorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOperatorsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &HostService_ServiceDesc.Streams[5], HostService_WatchOperators_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchOperatorsRequest, WatchOperatorsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostService_WatchOperatorsClient = grpc.ServerStreamingClient[WatchOperatorsResponse]
+
 func (c *hostServiceClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (*ReadFileResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReadFileResponse)
@@ -245,6 +267,8 @@ type HostServiceServer interface {
 	IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error)
 	// WatchTrust streams by what certificates of the cluster are known: the present ones at once, then every change.
 	WatchTrust(*WatchTrustRequest, grpc.ServerStreamingServer[WatchTrustResponse]) error
+	// WatchOperators streams who operates the cluster: for a role that lets operators in, by the certificates of their sessions.
+	WatchOperators(*WatchOperatorsRequest, grpc.ServerStreamingServer[WatchOperatorsResponse]) error
 	// ReadFile returns a file that the role is granted to replace. NotFound if there is none.
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	// ReplaceFile replaces the content of a file atomically. The grant "replace-file" has one parameter, "path": the only file that it
@@ -288,6 +312,9 @@ func (UnimplementedHostServiceServer) IssueSVID(context.Context, *IssueSVIDReque
 }
 func (UnimplementedHostServiceServer) WatchTrust(*WatchTrustRequest, grpc.ServerStreamingServer[WatchTrustResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchTrust not implemented")
+}
+func (UnimplementedHostServiceServer) WatchOperators(*WatchOperatorsRequest, grpc.ServerStreamingServer[WatchOperatorsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchOperators not implemented")
 }
 func (UnimplementedHostServiceServer) ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadFile not implemented")
@@ -394,6 +421,17 @@ func _HostService_WatchTrust_Handler(srv interface{}, stream grpc.ServerStream) 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HostService_WatchTrustServer = grpc.ServerStreamingServer[WatchTrustResponse]
+
+func _HostService_WatchOperators_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchOperatorsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(HostServiceServer).WatchOperators(m, &grpc.GenericServerStream[WatchOperatorsRequest, WatchOperatorsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostService_WatchOperatorsServer = grpc.ServerStreamingServer[WatchOperatorsResponse]
 
 func _HostService_ReadFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReadFileRequest)
@@ -519,6 +557,11 @@ var HostService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchTrust",
 			Handler:       _HostService_WatchTrust_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchOperators",
+			Handler:       _HostService_WatchOperators_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -15,6 +15,7 @@ import (
 	v13 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -727,6 +728,122 @@ func (x *RestartRoleResponse) GetInstanceId() string {
 	return ""
 }
 
+type DebugRoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// The Unix socket on which the process serves reeve.role.v1: an absolute path. Who listens there is the process.
+	Socket string `protobuf:"bytes,2,opt,name=socket,proto3" json:"socket,omitempty"`
+	// Check everything, answer as if it were done, and change nothing.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugRoleRequest) Reset() {
+	*x = DebugRoleRequest{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugRoleRequest) ProtoMessage() {}
+
+func (x *DebugRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugRoleRequest.ProtoReflect.Descriptor instead.
+func (*DebugRoleRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DebugRoleRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *DebugRoleRequest) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+func (x *DebugRoleRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type DebugRoleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The process that is taken.
+	Pid int64 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	// The instance that gives way to it; empty: none ran.
+	InstanceId    string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugRoleResponse) Reset() {
+	*x = DebugRoleResponse{}
+	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugRoleResponse) ProtoMessage() {}
+
+func (x *DebugRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugRoleResponse.ProtoReflect.Descriptor instead.
+func (*DebugRoleResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DebugRoleResponse) GetPid() int64 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *DebugRoleResponse) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only events after this one, by its sequence number; 0: all that are kept.
@@ -741,7 +858,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +870,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[12]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +883,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchEventsRequest) GetAfter() uint64 {
@@ -800,7 +917,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +929,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[13]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +942,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchEventsResponse) GetEvents() []*Event {
@@ -858,7 +975,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +987,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[14]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +1000,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -951,7 +1068,7 @@ type GetRoleRequest struct {
 
 func (x *GetRoleRequest) Reset() {
 	*x = GetRoleRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1080,7 @@ func (x *GetRoleRequest) String() string {
 func (*GetRoleRequest) ProtoMessage() {}
 
 func (x *GetRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[15]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1093,7 @@ func (x *GetRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoleRequest.ProtoReflect.Descriptor instead.
 func (*GetRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetRoleRequest) GetRole() string {
@@ -999,13 +1116,15 @@ type GetRoleResponse struct {
 	InSplit         v13.SplitBehaviour `protobuf:"varint,5,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
 	StartsFromCache bool               `protobuf:"varint,6,opt,name=starts_from_cache,json=startsFromCache,proto3" json:"starts_from_cache,omitempty"`
 	EndsWithCore    bool               `protobuf:"varint,7,opt,name=ends_with_core,json=endsWithCore,proto3" json:"ends_with_core,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// How long the role may need to stop, as its manifest says it; absent: 10 s.
+	StopGrace     *durationpb.Duration `protobuf:"bytes,8,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRoleResponse) Reset() {
 	*x = GetRoleResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1136,7 @@ func (x *GetRoleResponse) String() string {
 func (*GetRoleResponse) ProtoMessage() {}
 
 func (x *GetRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[16]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1149,7 @@ func (x *GetRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoleResponse.ProtoReflect.Descriptor instead.
 func (*GetRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetRoleResponse) GetStatus() *v11.InstanceStatus {
@@ -1082,6 +1201,13 @@ func (x *GetRoleResponse) GetEndsWithCore() bool {
 	return false
 }
 
+func (x *GetRoleResponse) GetStopGrace() *durationpb.Duration {
+	if x != nil {
+		return x.StopGrace
+	}
+	return nil
+}
+
 // Sandbox is what confines a process of a role.
 type Sandbox struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1122,7 +1248,7 @@ type Sandbox struct {
 
 func (x *Sandbox) Reset() {
 	*x = Sandbox{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1260,7 @@ func (x *Sandbox) String() string {
 func (*Sandbox) ProtoMessage() {}
 
 func (x *Sandbox) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[17]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1273,7 @@ func (x *Sandbox) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sandbox.ProtoReflect.Descriptor instead.
 func (*Sandbox) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Sandbox) GetTier() v11.Tier {
@@ -1305,7 +1431,7 @@ type GetMetricsRequest struct {
 
 func (x *GetMetricsRequest) Reset() {
 	*x = GetMetricsRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1317,7 +1443,7 @@ func (x *GetMetricsRequest) String() string {
 func (*GetMetricsRequest) ProtoMessage() {}
 
 func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[18]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1330,7 +1456,7 @@ func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
 func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 type GetMetricsResponse struct {
@@ -1343,7 +1469,7 @@ type GetMetricsResponse struct {
 
 func (x *GetMetricsResponse) Reset() {
 	*x = GetMetricsResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1481,7 @@ func (x *GetMetricsResponse) String() string {
 func (*GetMetricsResponse) ProtoMessage() {}
 
 func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[19]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1494,7 @@ func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
 func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetMetricsResponse) GetText() []byte {
@@ -1388,7 +1514,7 @@ type RecoverStoreRequest struct {
 
 func (x *RecoverStoreRequest) Reset() {
 	*x = RecoverStoreRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1526,7 @@ func (x *RecoverStoreRequest) String() string {
 func (*RecoverStoreRequest) ProtoMessage() {}
 
 func (x *RecoverStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[20]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1539,7 @@ func (x *RecoverStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverStoreRequest.ProtoReflect.Descriptor instead.
 func (*RecoverStoreRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RecoverStoreRequest) GetDryRun() bool {
@@ -1434,7 +1560,7 @@ type RecoverStoreResponse struct {
 
 func (x *RecoverStoreResponse) Reset() {
 	*x = RecoverStoreResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1572,7 @@ func (x *RecoverStoreResponse) String() string {
 func (*RecoverStoreResponse) ProtoMessage() {}
 
 func (x *RecoverStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[21]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1585,7 @@ func (x *RecoverStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverStoreResponse.ProtoReflect.Descriptor instead.
 func (*RecoverStoreResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RecoverStoreResponse) GetSizeBefore() int64 {
@@ -1488,7 +1614,7 @@ type ReplaceOwnerRequest struct {
 
 func (x *ReplaceOwnerRequest) Reset() {
 	*x = ReplaceOwnerRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1626,7 @@ func (x *ReplaceOwnerRequest) String() string {
 func (*ReplaceOwnerRequest) ProtoMessage() {}
 
 func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[22]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1639,7 @@ func (x *ReplaceOwnerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReplaceOwnerRequest) GetOwnerPublicKey() []byte {
@@ -1538,7 +1664,7 @@ type ReplaceOwnerResponse struct {
 
 func (x *ReplaceOwnerResponse) Reset() {
 	*x = ReplaceOwnerResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1676,7 @@ func (x *ReplaceOwnerResponse) String() string {
 func (*ReplaceOwnerResponse) ProtoMessage() {}
 
 func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[23]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1689,7 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{23}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
 }
 
 type GetRecoveryFileRequest struct {
@@ -1574,7 +1700,7 @@ type GetRecoveryFileRequest struct {
 
 func (x *GetRecoveryFileRequest) Reset() {
 	*x = GetRecoveryFileRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1712,7 @@ func (x *GetRecoveryFileRequest) String() string {
 func (*GetRecoveryFileRequest) ProtoMessage() {}
 
 func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[24]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1725,7 @@ func (x *GetRecoveryFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileRequest.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{24}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{26}
 }
 
 type GetRecoveryFileResponse struct {
@@ -1614,7 +1740,7 @@ type GetRecoveryFileResponse struct {
 
 func (x *GetRecoveryFileResponse) Reset() {
 	*x = GetRecoveryFileResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1752,7 @@ func (x *GetRecoveryFileResponse) String() string {
 func (*GetRecoveryFileResponse) ProtoMessage() {}
 
 func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[25]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1765,7 @@ func (x *GetRecoveryFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecoveryFileResponse.ProtoReflect.Descriptor instead.
 func (*GetRecoveryFileResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetRecoveryFileResponse) GetFile() []byte {
@@ -1666,7 +1792,7 @@ type UnlockRequest struct {
 
 func (x *UnlockRequest) Reset() {
 	*x = UnlockRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1804,7 @@ func (x *UnlockRequest) String() string {
 func (*UnlockRequest) ProtoMessage() {}
 
 func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[26]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1817,7 @@ func (x *UnlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockRequest.ProtoReflect.Descriptor instead.
 func (*UnlockRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{26}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UnlockRequest) GetRecovered() []byte {
@@ -1711,7 +1837,7 @@ type UnlockResponse struct {
 
 func (x *UnlockResponse) Reset() {
 	*x = UnlockResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1849,7 @@ func (x *UnlockResponse) String() string {
 func (*UnlockResponse) ProtoMessage() {}
 
 func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[27]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1862,7 @@ func (x *UnlockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnlockResponse.ProtoReflect.Descriptor instead.
 func (*UnlockResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{27}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UnlockResponse) GetNotes() []string {
@@ -1756,7 +1882,7 @@ type SealRequest struct {
 
 func (x *SealRequest) Reset() {
 	*x = SealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1894,7 @@ func (x *SealRequest) String() string {
 func (*SealRequest) ProtoMessage() {}
 
 func (x *SealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[28]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1907,7 @@ func (x *SealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealRequest.ProtoReflect.Descriptor instead.
 func (*SealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{28}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SealRequest) GetDryRun() bool {
@@ -1799,7 +1925,7 @@ type SealResponse struct {
 
 func (x *SealResponse) Reset() {
 	*x = SealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1937,7 @@ func (x *SealResponse) String() string {
 func (*SealResponse) ProtoMessage() {}
 
 func (x *SealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[29]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1950,7 @@ func (x *SealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealResponse.ProtoReflect.Descriptor instead.
 func (*SealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{29}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{31}
 }
 
 type RotateKeysRequest struct {
@@ -1843,7 +1969,7 @@ type RotateKeysRequest struct {
 
 func (x *RotateKeysRequest) Reset() {
 	*x = RotateKeysRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1981,7 @@ func (x *RotateKeysRequest) String() string {
 func (*RotateKeysRequest) ProtoMessage() {}
 
 func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[30]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1994,7 @@ func (x *RotateKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysRequest.ProtoReflect.Descriptor instead.
 func (*RotateKeysRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{30}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RotateKeysRequest) GetNuk() bool {
@@ -1914,7 +2040,7 @@ type RotateKeysResponse struct {
 
 func (x *RotateKeysResponse) Reset() {
 	*x = RotateKeysResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2052,7 @@ func (x *RotateKeysResponse) String() string {
 func (*RotateKeysResponse) ProtoMessage() {}
 
 func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[31]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2065,7 @@ func (x *RotateKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateKeysResponse.ProtoReflect.Descriptor instead.
 func (*RotateKeysResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{31}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
 }
 
 type ResealRequest struct {
@@ -1954,7 +2080,7 @@ type ResealRequest struct {
 
 func (x *ResealRequest) Reset() {
 	*x = ResealRequest{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2092,7 @@ func (x *ResealRequest) String() string {
 func (*ResealRequest) ProtoMessage() {}
 
 func (x *ResealRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[32]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2105,7 @@ func (x *ResealRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealRequest.ProtoReflect.Descriptor instead.
 func (*ResealRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{32}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ResealRequest) GetPcrs() map[uint32][]byte {
@@ -2006,7 +2132,7 @@ type ResealResponse struct {
 
 func (x *ResealResponse) Reset() {
 	*x = ResealResponse{}
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2144,7 @@ func (x *ResealResponse) String() string {
 func (*ResealResponse) ProtoMessage() {}
 
 func (x *ResealResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_node_v1_node_proto_msgTypes[33]
+	mi := &file_reeve_node_v1_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2157,7 @@ func (x *ResealResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealResponse.ProtoReflect.Descriptor instead.
 func (*ResealResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{33}
+	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ResealResponse) GetPcrs() []uint32 {
@@ -2045,7 +2171,7 @@ var File_reeve_node_v1_node_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\n" +
-	"\x18reeve/node/v1/node.proto\x12\rreeve.node.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\"reeve/consensus/v1/consensus.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x12\n" +
+	"\x18reeve/node/v1/node.proto\x12\rreeve.node.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dreeve/cluster/v1/access.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\"reeve/consensus/v1/consensus.proto\x1a\x18reeve/host/v1/host.proto\x1a\x18reeve/role/v1/role.proto\"\x12\n" +
 	"\x10GetStatusRequest\"B\n" +
 	"\x11GetStatusResponse\x12-\n" +
 	"\x06status\x18\x01 \x01(\v2\x15.reeve.node.v1.StatusR\x06status\"\x14\n" +
@@ -2087,6 +2213,14 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"6\n" +
 	"\x13RestartRoleResponse\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
+	"instanceId\"i\n" +
+	"\x10DebugRoleRequest\x12\x18\n" +
+	"\x04role\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12\x1c\n" +
+	"\x06socket\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x06socket\x12\x1d\n" +
+	"\adry_run\x18\x03 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"F\n" +
+	"\x11DebugRoleResponse\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x03R\x03pid\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\tR\n" +
 	"instanceId\"V\n" +
 	"\x12WatchEventsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
@@ -2108,7 +2242,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"$\n" +
 	"\x0eGetRoleRequest\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\"\xf4\x02\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\"\xae\x03\n" +
 	"\x0fGetRoleResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\v2 .reeve.cluster.v1.InstanceStatusR\x06status\x124\n" +
 	"\x06grants\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.RoleGrantsR\x06grants\x120\n" +
@@ -2116,7 +2250,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x1d.reeve.consensus.v1.UserUsageR\x05usage\x128\n" +
 	"\bin_split\x18\x05 \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\x12*\n" +
 	"\x11starts_from_cache\x18\x06 \x01(\bR\x0fstartsFromCache\x12$\n" +
-	"\x0eends_with_core\x18\a \x01(\bR\fendsWithCore\"\xb3\x05\n" +
+	"\x0eends_with_core\x18\a \x01(\bR\fendsWithCore\x128\n" +
+	"\n" +
+	"stop_grace\x18\b \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\"\xb3\x05\n" +
 	"\aSandbox\x12*\n" +
 	"\x04tier\x18\x01 \x01(\x0e2\x16.reeve.cluster.v1.TierR\x04tier\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\rR\x03uid\x12\x10\n" +
@@ -2187,7 +2323,7 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +
 	"\x10SEVERITY_WARNING\x10\x02\x12\x12\n" +
-	"\x0eSEVERITY_ERROR\x10\x032\x8e\v\n" +
+	"\x0eSEVERITY_ERROR\x10\x032\xe9\v\n" +
 	"\vNodeService\x12Z\n" +
 	"\tGetStatus\x12\x1f.reeve.node.v1.GetStatusRequest\x1a .reeve.node.v1.GetStatusResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
@@ -2202,7 +2338,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x04\x04\x03\x05\x060\x01\x12a\n" +
 	"\vRestartRole\x12!.reeve.node.v1.RestartRoleRequest\x1a\".reeve.node.v1.RestartRoleResponse\"\v\xd2\xf3\x18\a\n" +
-	"\x03\x04\x03\x05\x18\x01\x12b\n" +
+	"\x03\x04\x03\x05\x18\x01\x12Y\n" +
+	"\tDebugRole\x12\x1f.reeve.node.v1.DebugRoleRequest\x1a .reeve.node.v1.DebugRoleResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x04\x18\x01\x12b\n" +
 	"\vWatchEvents\x12!.reeve.node.v1.WatchEventsRequest\x1a\".reeve.node.v1.WatchEventsResponse\"\n" +
 	"\xd2\xf3\x18\x06\n" +
 	"\x04\x04\x03\x05\x060\x01\x12]\n" +
@@ -2244,7 +2382,7 @@ func file_reeve_node_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_node_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_reeve_node_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_reeve_node_v1_node_proto_goTypes = []any{
 	(Severity)(0),                   // 0: reeve.node.v1.Severity
 	(*GetStatusRequest)(nil),        // 1: reeve.node.v1.GetStatusRequest
@@ -2259,99 +2397,105 @@ var file_reeve_node_v1_node_proto_goTypes = []any{
 	(*ReadLogResponse)(nil),         // 10: reeve.node.v1.ReadLogResponse
 	(*RestartRoleRequest)(nil),      // 11: reeve.node.v1.RestartRoleRequest
 	(*RestartRoleResponse)(nil),     // 12: reeve.node.v1.RestartRoleResponse
-	(*WatchEventsRequest)(nil),      // 13: reeve.node.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 14: reeve.node.v1.WatchEventsResponse
-	(*Event)(nil),                   // 15: reeve.node.v1.Event
-	(*GetRoleRequest)(nil),          // 16: reeve.node.v1.GetRoleRequest
-	(*GetRoleResponse)(nil),         // 17: reeve.node.v1.GetRoleResponse
-	(*Sandbox)(nil),                 // 18: reeve.node.v1.Sandbox
-	(*GetMetricsRequest)(nil),       // 19: reeve.node.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),      // 20: reeve.node.v1.GetMetricsResponse
-	(*RecoverStoreRequest)(nil),     // 21: reeve.node.v1.RecoverStoreRequest
-	(*RecoverStoreResponse)(nil),    // 22: reeve.node.v1.RecoverStoreResponse
-	(*ReplaceOwnerRequest)(nil),     // 23: reeve.node.v1.ReplaceOwnerRequest
-	(*ReplaceOwnerResponse)(nil),    // 24: reeve.node.v1.ReplaceOwnerResponse
-	(*GetRecoveryFileRequest)(nil),  // 25: reeve.node.v1.GetRecoveryFileRequest
-	(*GetRecoveryFileResponse)(nil), // 26: reeve.node.v1.GetRecoveryFileResponse
-	(*UnlockRequest)(nil),           // 27: reeve.node.v1.UnlockRequest
-	(*UnlockResponse)(nil),          // 28: reeve.node.v1.UnlockResponse
-	(*SealRequest)(nil),             // 29: reeve.node.v1.SealRequest
-	(*SealResponse)(nil),            // 30: reeve.node.v1.SealResponse
-	(*RotateKeysRequest)(nil),       // 31: reeve.node.v1.RotateKeysRequest
-	(*RotateKeysResponse)(nil),      // 32: reeve.node.v1.RotateKeysResponse
-	(*ResealRequest)(nil),           // 33: reeve.node.v1.ResealRequest
-	(*ResealResponse)(nil),          // 34: reeve.node.v1.ResealResponse
-	nil,                             // 35: reeve.node.v1.Event.DetailsEntry
-	nil,                             // 36: reeve.node.v1.ResealRequest.PcrsEntry
-	(*v1.Membership)(nil),           // 37: reeve.host.v1.Membership
-	(*v11.NodeStatus)(nil),          // 38: reeve.cluster.v1.NodeStatus
-	(*v12.StoreStatus)(nil),         // 39: reeve.consensus.v1.StoreStatus
-	(*v11.StorageStatus)(nil),       // 40: reeve.cluster.v1.StorageStatus
-	(*v13.Manifest)(nil),            // 41: reeve.role.v1.Manifest
-	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
-	(*v11.InstanceStatus)(nil),      // 43: reeve.cluster.v1.InstanceStatus
-	(*v11.RoleGrants)(nil),          // 44: reeve.cluster.v1.RoleGrants
-	(*v12.UserUsage)(nil),           // 45: reeve.consensus.v1.UserUsage
-	(v13.SplitBehaviour)(0),         // 46: reeve.role.v1.SplitBehaviour
-	(v11.Tier)(0),                   // 47: reeve.cluster.v1.Tier
-	(*v11.Missing)(nil),             // 48: reeve.cluster.v1.Missing
+	(*DebugRoleRequest)(nil),        // 13: reeve.node.v1.DebugRoleRequest
+	(*DebugRoleResponse)(nil),       // 14: reeve.node.v1.DebugRoleResponse
+	(*WatchEventsRequest)(nil),      // 15: reeve.node.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 16: reeve.node.v1.WatchEventsResponse
+	(*Event)(nil),                   // 17: reeve.node.v1.Event
+	(*GetRoleRequest)(nil),          // 18: reeve.node.v1.GetRoleRequest
+	(*GetRoleResponse)(nil),         // 19: reeve.node.v1.GetRoleResponse
+	(*Sandbox)(nil),                 // 20: reeve.node.v1.Sandbox
+	(*GetMetricsRequest)(nil),       // 21: reeve.node.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),      // 22: reeve.node.v1.GetMetricsResponse
+	(*RecoverStoreRequest)(nil),     // 23: reeve.node.v1.RecoverStoreRequest
+	(*RecoverStoreResponse)(nil),    // 24: reeve.node.v1.RecoverStoreResponse
+	(*ReplaceOwnerRequest)(nil),     // 25: reeve.node.v1.ReplaceOwnerRequest
+	(*ReplaceOwnerResponse)(nil),    // 26: reeve.node.v1.ReplaceOwnerResponse
+	(*GetRecoveryFileRequest)(nil),  // 27: reeve.node.v1.GetRecoveryFileRequest
+	(*GetRecoveryFileResponse)(nil), // 28: reeve.node.v1.GetRecoveryFileResponse
+	(*UnlockRequest)(nil),           // 29: reeve.node.v1.UnlockRequest
+	(*UnlockResponse)(nil),          // 30: reeve.node.v1.UnlockResponse
+	(*SealRequest)(nil),             // 31: reeve.node.v1.SealRequest
+	(*SealResponse)(nil),            // 32: reeve.node.v1.SealResponse
+	(*RotateKeysRequest)(nil),       // 33: reeve.node.v1.RotateKeysRequest
+	(*RotateKeysResponse)(nil),      // 34: reeve.node.v1.RotateKeysResponse
+	(*ResealRequest)(nil),           // 35: reeve.node.v1.ResealRequest
+	(*ResealResponse)(nil),          // 36: reeve.node.v1.ResealResponse
+	nil,                             // 37: reeve.node.v1.Event.DetailsEntry
+	nil,                             // 38: reeve.node.v1.ResealRequest.PcrsEntry
+	(*v1.Membership)(nil),           // 39: reeve.host.v1.Membership
+	(*v11.NodeStatus)(nil),          // 40: reeve.cluster.v1.NodeStatus
+	(*v12.StoreStatus)(nil),         // 41: reeve.consensus.v1.StoreStatus
+	(*v11.StorageStatus)(nil),       // 42: reeve.cluster.v1.StorageStatus
+	(*v13.Manifest)(nil),            // 43: reeve.role.v1.Manifest
+	(*timestamppb.Timestamp)(nil),   // 44: google.protobuf.Timestamp
+	(*v11.InstanceStatus)(nil),      // 45: reeve.cluster.v1.InstanceStatus
+	(*v11.RoleGrants)(nil),          // 46: reeve.cluster.v1.RoleGrants
+	(*v12.UserUsage)(nil),           // 47: reeve.consensus.v1.UserUsage
+	(v13.SplitBehaviour)(0),         // 48: reeve.role.v1.SplitBehaviour
+	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
+	(v11.Tier)(0),                   // 50: reeve.cluster.v1.Tier
+	(*v11.Missing)(nil),             // 51: reeve.cluster.v1.Missing
 }
 var file_reeve_node_v1_node_proto_depIdxs = []int32{
 	5,  // 0: reeve.node.v1.GetStatusResponse.status:type_name -> reeve.node.v1.Status
 	5,  // 1: reeve.node.v1.WatchStatusResponse.status:type_name -> reeve.node.v1.Status
-	37, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
-	38, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
+	39, // 2: reeve.node.v1.Status.membership:type_name -> reeve.host.v1.Membership
+	40, // 3: reeve.node.v1.Status.node:type_name -> reeve.cluster.v1.NodeStatus
 	6,  // 4: reeve.node.v1.Status.cluster:type_name -> reeve.node.v1.ClusterAccess
-	39, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
-	40, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
-	41, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
-	15, // 8: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
-	42, // 9: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
+	41, // 5: reeve.node.v1.Status.store:type_name -> reeve.consensus.v1.StoreStatus
+	42, // 6: reeve.node.v1.Status.storage:type_name -> reeve.cluster.v1.StorageStatus
+	43, // 7: reeve.node.v1.ImportPluginResponse.manifest:type_name -> reeve.role.v1.Manifest
+	17, // 8: reeve.node.v1.WatchEventsResponse.events:type_name -> reeve.node.v1.Event
+	44, // 9: reeve.node.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 10: reeve.node.v1.Event.severity:type_name -> reeve.node.v1.Severity
-	35, // 11: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
-	43, // 12: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
-	44, // 13: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
-	18, // 14: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
-	45, // 15: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
-	46, // 16: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	47, // 17: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
-	48, // 18: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
-	36, // 19: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
-	1,  // 20: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
-	3,  // 21: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
-	7,  // 22: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
-	9,  // 23: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
-	11, // 24: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
-	13, // 25: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
-	19, // 26: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
-	21, // 27: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
-	16, // 28: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
-	25, // 29: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
-	27, // 30: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
-	29, // 31: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
-	31, // 32: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
-	33, // 33: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
-	23, // 34: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
-	2,  // 35: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
-	4,  // 36: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
-	8,  // 37: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
-	10, // 38: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
-	12, // 39: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
-	14, // 40: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
-	20, // 41: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
-	22, // 42: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
-	17, // 43: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
-	26, // 44: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
-	28, // 45: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
-	30, // 46: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
-	32, // 47: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
-	34, // 48: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
-	24, // 49: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
-	35, // [35:50] is the sub-list for method output_type
-	20, // [20:35] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	37, // 11: reeve.node.v1.Event.details:type_name -> reeve.node.v1.Event.DetailsEntry
+	45, // 12: reeve.node.v1.GetRoleResponse.status:type_name -> reeve.cluster.v1.InstanceStatus
+	46, // 13: reeve.node.v1.GetRoleResponse.grants:type_name -> reeve.cluster.v1.RoleGrants
+	20, // 14: reeve.node.v1.GetRoleResponse.sandbox:type_name -> reeve.node.v1.Sandbox
+	47, // 15: reeve.node.v1.GetRoleResponse.usage:type_name -> reeve.consensus.v1.UserUsage
+	48, // 16: reeve.node.v1.GetRoleResponse.in_split:type_name -> reeve.role.v1.SplitBehaviour
+	49, // 17: reeve.node.v1.GetRoleResponse.stop_grace:type_name -> google.protobuf.Duration
+	50, // 18: reeve.node.v1.Sandbox.tier:type_name -> reeve.cluster.v1.Tier
+	51, // 19: reeve.node.v1.Sandbox.missing:type_name -> reeve.cluster.v1.Missing
+	38, // 20: reeve.node.v1.ResealRequest.pcrs:type_name -> reeve.node.v1.ResealRequest.PcrsEntry
+	1,  // 21: reeve.node.v1.NodeService.GetStatus:input_type -> reeve.node.v1.GetStatusRequest
+	3,  // 22: reeve.node.v1.NodeService.WatchStatus:input_type -> reeve.node.v1.WatchStatusRequest
+	7,  // 23: reeve.node.v1.NodeService.ImportPlugin:input_type -> reeve.node.v1.ImportPluginRequest
+	9,  // 24: reeve.node.v1.NodeService.ReadLog:input_type -> reeve.node.v1.ReadLogRequest
+	11, // 25: reeve.node.v1.NodeService.RestartRole:input_type -> reeve.node.v1.RestartRoleRequest
+	13, // 26: reeve.node.v1.NodeService.DebugRole:input_type -> reeve.node.v1.DebugRoleRequest
+	15, // 27: reeve.node.v1.NodeService.WatchEvents:input_type -> reeve.node.v1.WatchEventsRequest
+	21, // 28: reeve.node.v1.NodeService.GetMetrics:input_type -> reeve.node.v1.GetMetricsRequest
+	23, // 29: reeve.node.v1.NodeService.RecoverStore:input_type -> reeve.node.v1.RecoverStoreRequest
+	18, // 30: reeve.node.v1.NodeService.GetRole:input_type -> reeve.node.v1.GetRoleRequest
+	27, // 31: reeve.node.v1.NodeService.GetRecoveryFile:input_type -> reeve.node.v1.GetRecoveryFileRequest
+	29, // 32: reeve.node.v1.NodeService.Unlock:input_type -> reeve.node.v1.UnlockRequest
+	31, // 33: reeve.node.v1.NodeService.Seal:input_type -> reeve.node.v1.SealRequest
+	33, // 34: reeve.node.v1.NodeService.RotateKeys:input_type -> reeve.node.v1.RotateKeysRequest
+	35, // 35: reeve.node.v1.NodeService.Reseal:input_type -> reeve.node.v1.ResealRequest
+	25, // 36: reeve.node.v1.NodeService.ReplaceOwner:input_type -> reeve.node.v1.ReplaceOwnerRequest
+	2,  // 37: reeve.node.v1.NodeService.GetStatus:output_type -> reeve.node.v1.GetStatusResponse
+	4,  // 38: reeve.node.v1.NodeService.WatchStatus:output_type -> reeve.node.v1.WatchStatusResponse
+	8,  // 39: reeve.node.v1.NodeService.ImportPlugin:output_type -> reeve.node.v1.ImportPluginResponse
+	10, // 40: reeve.node.v1.NodeService.ReadLog:output_type -> reeve.node.v1.ReadLogResponse
+	12, // 41: reeve.node.v1.NodeService.RestartRole:output_type -> reeve.node.v1.RestartRoleResponse
+	14, // 42: reeve.node.v1.NodeService.DebugRole:output_type -> reeve.node.v1.DebugRoleResponse
+	16, // 43: reeve.node.v1.NodeService.WatchEvents:output_type -> reeve.node.v1.WatchEventsResponse
+	22, // 44: reeve.node.v1.NodeService.GetMetrics:output_type -> reeve.node.v1.GetMetricsResponse
+	24, // 45: reeve.node.v1.NodeService.RecoverStore:output_type -> reeve.node.v1.RecoverStoreResponse
+	19, // 46: reeve.node.v1.NodeService.GetRole:output_type -> reeve.node.v1.GetRoleResponse
+	28, // 47: reeve.node.v1.NodeService.GetRecoveryFile:output_type -> reeve.node.v1.GetRecoveryFileResponse
+	30, // 48: reeve.node.v1.NodeService.Unlock:output_type -> reeve.node.v1.UnlockResponse
+	32, // 49: reeve.node.v1.NodeService.Seal:output_type -> reeve.node.v1.SealResponse
+	34, // 50: reeve.node.v1.NodeService.RotateKeys:output_type -> reeve.node.v1.RotateKeysResponse
+	36, // 51: reeve.node.v1.NodeService.Reseal:output_type -> reeve.node.v1.ResealResponse
+	26, // 52: reeve.node.v1.NodeService.ReplaceOwner:output_type -> reeve.node.v1.ReplaceOwnerResponse
+	37, // [37:53] is the sub-list for method output_type
+	21, // [21:37] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_reeve_node_v1_node_proto_init() }
@@ -2365,7 +2509,7 @@ func file_reeve_node_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_node_v1_node_proto_rawDesc), len(file_reeve_node_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	NodeService_ImportPlugin_FullMethodName    = "/reeve.node.v1.NodeService/ImportPlugin"
 	NodeService_ReadLog_FullMethodName         = "/reeve.node.v1.NodeService/ReadLog"
 	NodeService_RestartRole_FullMethodName     = "/reeve.node.v1.NodeService/RestartRole"
+	NodeService_DebugRole_FullMethodName       = "/reeve.node.v1.NodeService/DebugRole"
 	NodeService_WatchEvents_FullMethodName     = "/reeve.node.v1.NodeService/WatchEvents"
 	NodeService_GetMetrics_FullMethodName      = "/reeve.node.v1.NodeService/GetMetrics"
 	NodeService_RecoverStore_FullMethodName    = "/reeve.node.v1.NodeService/RecoverStore"
@@ -56,6 +57,10 @@ type NodeServiceClient interface {
 	// RestartRole stops the instance of a role and starts it again, and gives a role that is Failed its whole crash budget back. NotFound if the role is
 	// not one that the node should run. It answers when the restart has begun; the status shows what becomes of it.
 	RestartRole(ctx context.Context, in *RestartRoleRequest, opts ...grpc.CallOption) (*RestartRoleResponse, error)
+	// DebugRole has a process that the core's user started by hand be the instance of a role, in place of one that the core launches, until it ends: under a debugger, most
+	// likely, and in no sandbox. FailedPrecondition if the node's parameters do not say debug_roles, or the process is not one that can be it; NotFound if the role is not one
+	// that the node should run. It answers when the node has begun; the status shows what becomes of it.
+	DebugRole(ctx context.Context, in *DebugRoleRequest, opts ...grpc.CallOption) (*DebugRoleResponse, error)
 	// WatchEvents streams what happened on the node, the oldest first: what is kept of it, and then, if asked for, what happens.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
 	// GetMetrics returns the metrics of the node, its store and its roles.
@@ -156,6 +161,16 @@ func (c *nodeServiceClient) RestartRole(ctx context.Context, in *RestartRoleRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RestartRoleResponse)
 	err := c.cc.Invoke(ctx, NodeService_RestartRole_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodeServiceClient) DebugRole(ctx context.Context, in *DebugRoleRequest, opts ...grpc.CallOption) (*DebugRoleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DebugRoleResponse)
+	err := c.cc.Invoke(ctx, NodeService_DebugRole_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -289,6 +304,10 @@ type NodeServiceServer interface {
 	// RestartRole stops the instance of a role and starts it again, and gives a role that is Failed its whole crash budget back. NotFound if the role is
 	// not one that the node should run. It answers when the restart has begun; the status shows what becomes of it.
 	RestartRole(context.Context, *RestartRoleRequest) (*RestartRoleResponse, error)
+	// DebugRole has a process that the core's user started by hand be the instance of a role, in place of one that the core launches, until it ends: under a debugger, most
+	// likely, and in no sandbox. FailedPrecondition if the node's parameters do not say debug_roles, or the process is not one that can be it; NotFound if the role is not one
+	// that the node should run. It answers when the node has begun; the status shows what becomes of it.
+	DebugRole(context.Context, *DebugRoleRequest) (*DebugRoleResponse, error)
 	// WatchEvents streams what happened on the node, the oldest first: what is kept of it, and then, if asked for, what happens.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
 	// GetMetrics returns the metrics of the node, its store and its roles.
@@ -338,6 +357,9 @@ func (UnimplementedNodeServiceServer) ReadLog(*ReadLogRequest, grpc.ServerStream
 }
 func (UnimplementedNodeServiceServer) RestartRole(context.Context, *RestartRoleRequest) (*RestartRoleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestartRole not implemented")
+}
+func (UnimplementedNodeServiceServer) DebugRole(context.Context, *DebugRoleRequest) (*DebugRoleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DebugRole not implemented")
 }
 func (UnimplementedNodeServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
@@ -451,6 +473,24 @@ func _NodeService_RestartRole_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(NodeServiceServer).RestartRole(ctx, req.(*RestartRoleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _NodeService_DebugRole_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DebugRoleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeServiceServer).DebugRole(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeService_DebugRole_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeServiceServer).DebugRole(ctx, req.(*DebugRoleRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -642,6 +682,10 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RestartRole",
 			Handler:    _NodeService_RestartRole_Handler,
+		},
+		{
+			MethodName: "DebugRole",
+			Handler:    _NodeService_DebugRole_Handler,
 		},
 		{
 			MethodName: "GetMetrics",

@@ -53,7 +53,10 @@ type Parameters struct {
 	// `plugins` must then be what it says. Absent: each plugin is asked what it is, and is granted what it asks for.
 	Genesis string `protobuf:"bytes,11,opt,name=genesis,proto3" json:"genesis,omitempty"`
 	// Absent: by a file.
-	Seal          *Seal `protobuf:"bytes,12,opt,name=seal,proto3" json:"seal,omitempty"`
+	Seal *Seal `protobuf:"bytes,12,opt,name=seal,proto3" json:"seal,omitempty"`
+	// Whether a process that the core's user started by hand may be the instance of a role (`reeve node role debug`): it is in no sandbox, and the catalog knows nothing of what
+	// it executes. For development alone.
+	DebugRoles    bool `protobuf:"varint,14,opt,name=debug_roles,json=debugRoles,proto3" json:"debug_roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +191,13 @@ func (x *Parameters) GetSeal() *Seal {
 		return x.Seal
 	}
 	return nil
+}
+
+func (x *Parameters) GetDebugRoles() bool {
+	if x != nil {
+		return x.DebugRoles
+	}
+	return false
 }
 
 type isParameters_Cluster interface {
@@ -1620,7 +1630,10 @@ type Genesis struct {
 	// Version of this format: "reeve.node.v1".
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Generations and times are not set. Every role is granted what it asks for.
-	Plugins       []*v11.PluginRecord `protobuf:"bytes,2,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	Plugins []*v11.PluginRecord `protobuf:"bytes,2,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	// Signed reports of the conformance suite on these executables, at most one each, and the Ed25519 public key that signed all of them. None: they were not tested.
+	Reports       [][]byte `protobuf:"bytes,3,rep,name=reports,proto3" json:"reports,omitempty"`
+	ReportsKey    []byte   `protobuf:"bytes,4,opt,name=reports_key,json=reportsKey,proto3" json:"reports_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1669,11 +1682,25 @@ func (x *Genesis) GetPlugins() []*v11.PluginRecord {
 	return nil
 }
 
+func (x *Genesis) GetReports() [][]byte {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *Genesis) GetReportsKey() []byte {
+	if x != nil {
+		return x.ReportsKey
+	}
+	return nil
+}
+
 var File_reeve_node_v1_parameters_proto protoreflect.FileDescriptor
 
 const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\n" +
-	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xa8\x06\n" +
+	"\x1ereeve/node/v1/parameters.proto\x12\rreeve.node.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1ereeve/cluster/v1/records.proto\x1a\x18reeve/role/v1/role.proto\"\xc9\x06\n" +
 	"\n" +
 	"Parameters\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
@@ -1691,7 +1718,9 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\asandbox\x18\n" +
 	" \x01(\v2\x1e.reeve.node.v1.SandboxDefaultsR\asandbox\x12&\n" +
 	"\agenesis\x18\v \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\agenesis\x12'\n" +
-	"\x04seal\x18\f \x01(\v2\x13.reeve.node.v1.SealR\x04sealB\x10\n" +
+	"\x04seal\x18\f \x01(\v2\x13.reeve.node.v1.SealR\x04seal\x12\x1f\n" +
+	"\vdebug_roles\x18\x0e \x01(\bR\n" +
+	"debugRolesB\x10\n" +
 	"\acluster\x12\x05\xbaH\x02\b\x01\"\xbb\x02\n" +
 	"\x0fSandboxDefaults\x12.\n" +
 	"\x05users\x18\x01 \x01(\v2\x18.reeve.node.v1.UserRangeR\x05users\x122\n" +
@@ -1799,11 +1828,14 @@ const file_reeve_node_v1_parameters_proto_rawDesc = "" +
 	"\x03Log\x12>\n" +
 	"\x05level\x18\x01 \x01(\tB(\xbaH%r#R\x00R\x05traceR\x05debugR\x04infoR\x04warnR\x05errorR\x05level\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\bR\x04json\x12 \n" +
-	"\x04file\x18\x03 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04file\"}\n" +
+	"\x04file\x18\x03 \x01(\tB\f\xbaH\t\xd8\x01\x01r\x042\x02^/R\x04file\"\xcb\x01\n" +
 	"\aGenesis\x12.\n" +
 	"\aversion\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f\n" +
 	"\rreeve.node.v1R\aversion\x12B\n" +
-	"\aplugins\x18\x02 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordB\b\xbaH\x05\x92\x01\x02\x10@R\apluginsB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
+	"\aplugins\x18\x02 \x03(\v2\x1e.reeve.cluster.v1.PluginRecordB\b\xbaH\x05\x92\x01\x02\x10@R\aplugins\x12\"\n" +
+	"\areports\x18\x03 \x03(\fB\b\xbaH\x05\x92\x01\x02\x10@R\areports\x12(\n" +
+	"\vreports_key\x18\x04 \x01(\fB\a\xbaH\x04z\x02\x18 R\n" +
+	"reportsKeyB:Z8github.com/reeveproject/reeve/proto/reeve/node/v1;nodev1b\x06proto3"
 
 var (
 	file_reeve_node_v1_parameters_proto_rawDescOnce sync.Once

@@ -96,6 +96,9 @@ const (
 	RoleState_ROLE_STATE_FAILED      RoleState = 4
 	RoleState_ROLE_STATE_STOPPING    RoleState = 5
 	RoleState_ROLE_STATE_STOPPED     RoleState = 6
+	// The role runs as a process, does nothing yet and cannot until something outside of it is other than it is, such as what the machine has: the reason says
+	// what. It looks again by itself. StartRequest.later_states says whether the core knows it.
+	RoleState_ROLE_STATE_BLOCKED RoleState = 7
 )
 
 // Enum value maps for RoleState.
@@ -108,6 +111,7 @@ var (
 		4: "ROLE_STATE_FAILED",
 		5: "ROLE_STATE_STOPPING",
 		6: "ROLE_STATE_STOPPED",
+		7: "ROLE_STATE_BLOCKED",
 	}
 	RoleState_value = map[string]int32{
 		"ROLE_STATE_UNSPECIFIED": 0,
@@ -117,6 +121,7 @@ var (
 		"ROLE_STATE_FAILED":      4,
 		"ROLE_STATE_STOPPING":    5,
 		"ROLE_STATE_STOPPED":     6,
+		"ROLE_STATE_BLOCKED":     7,
 	}
 )
 
@@ -385,7 +390,10 @@ type RoleManifest struct {
 	InSplit SplitBehaviour `protobuf:"varint,11,opt,name=in_split,json=inSplit,proto3,enum=reeve.role.v1.SplitBehaviour" json:"in_split,omitempty"`
 	// Groups of system calls that the role does without, beyond those that no role is allowed: "processes" (it starts no other program and no
 	// child) and "network" (it uses Unix sockets only, whatever it is granted). At most 8.
-	GivesUp       []string `protobuf:"bytes,12,rep,name=gives_up,json=givesUp,proto3" json:"gives_up,omitempty"`
+	GivesUp []string `protobuf:"bytes,12,rep,name=gives_up,json=givesUp,proto3" json:"gives_up,omitempty"`
+	// How long the role may need to stop: 1 s to 5 min; not set: 10 s. When it is over the core ends the process by signals. A node that stops waits for
+	// it, and so does whoever changes the role's configuration.
+	StopGrace     *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +508,13 @@ func (x *RoleManifest) GetInSplit() SplitBehaviour {
 func (x *RoleManifest) GetGivesUp() []string {
 	if x != nil {
 		return x.GivesUp
+	}
+	return nil
+}
+
+func (x *RoleManifest) GetStopGrace() *durationpb.Duration {
+	if x != nil {
+		return x.StopGrace
 	}
 	return nil
 }
@@ -655,7 +670,13 @@ type StartRequest struct {
 	CoreUid uint32 `protobuf:"varint,8,opt,name=core_uid,json=coreUid,proto3" json:"core_uid,omitempty"`
 	NodeId  string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// The powers of the host that the role is granted. Calls are checked against them by the core; here they are for the role to know.
-	Grants        []*Grant `protobuf:"bytes,10,rep,name=grants,proto3" json:"grants,omitempty"`
+	Grants []*Grant `protobuf:"bytes,10,rep,name=grants,proto3" json:"grants,omitempty"`
+	// How much memory the processes of the instance may use, in bytes: beyond it the kernel ends them. 0: nobody has said. A runtime that collects its garbage when it sees
+	// fit should be told of it.
+	MemoryBytes uint64 `protobuf:"varint,11,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// The states beyond those up to ROLE_STATE_STOPPED that the core knows. One that it does not know breaks the protocol: to a core that does not name ROLE_STATE_BLOCKED here
+	// a role says ROLE_STATE_STARTING instead, with the same reason.
+	LaterStates   []RoleState `protobuf:"varint,12,rep,packed,name=later_states,json=laterStates,proto3,enum=reeve.role.v1.RoleState" json:"later_states,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -756,6 +777,20 @@ func (x *StartRequest) GetNodeId() string {
 func (x *StartRequest) GetGrants() []*Grant {
 	if x != nil {
 		return x.Grants
+	}
+	return nil
+}
+
+func (x *StartRequest) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *StartRequest) GetLaterStates() []RoleState {
+	if x != nil {
+		return x.LaterStates
 	}
 	return nil
 }
@@ -895,7 +930,7 @@ type WatchResponse struct {
 	Role                    string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	ConfigurationGeneration uint64                 `protobuf:"varint,3,opt,name=configuration_generation,json=configurationGeneration,proto3" json:"configuration_generation,omitempty"`
 	State                   RoleState              `protobuf:"varint,4,opt,name=state,proto3,enum=reeve.role.v1.RoleState" json:"state,omitempty"`
-	// Why, where the state is Degraded or Failed. The core keeps its first 512 bytes.
+	// Why, where the state is Degraded, Failed or Blocked. The core keeps its first 512 bytes.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Addresses that the instance serves: at most 32.
 	Endpoints []*Endpoint `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
@@ -1303,7 +1338,7 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1c\n" +
 	"\tprotocols\x18\x03 \x03(\tR\tprotocols\x121\n" +
-	"\x05roles\x18\x04 \x03(\v2\x1b.reeve.role.v1.RoleManifestR\x05roles\"\xce\x03\n" +
+	"\x05roles\x18\x04 \x03(\v2\x1b.reeve.role.v1.RoleManifestR\x05roles\"\x88\x04\n" +
 	"\fRoleManifest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12%\n" +
@@ -1317,7 +1352,9 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x0eends_with_core\x18\n" +
 	" \x01(\bR\fendsWithCore\x128\n" +
 	"\bin_split\x18\v \x01(\x0e2\x1d.reeve.role.v1.SplitBehaviourR\ainSplit\x12\x19\n" +
-	"\bgives_up\x18\f \x03(\tR\agivesUp\"\xa0\x01\n" +
+	"\bgives_up\x18\f \x03(\tR\agivesUp\x128\n" +
+	"\n" +
+	"stop_grace\x18\r \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\"\xa0\x01\n" +
 	"\x05Grant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12D\n" +
 	"\n" +
@@ -1329,7 +1366,7 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x04Port\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\tR\bprotocol\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\rR\x06number\"\xfb\x02\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\"\xdb\x03\n" +
 	"\fStartRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x12\n" +
@@ -1343,7 +1380,9 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\bcore_uid\x18\b \x01(\rR\acoreUid\x12\x17\n" +
 	"\anode_id\x18\t \x01(\tR\x06nodeId\x12,\n" +
 	"\x06grants\x18\n" +
-	" \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\x0f\n" +
+	" \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\x12!\n" +
+	"\fmemory_bytes\x18\v \x01(\x04R\vmemoryBytes\x12;\n" +
+	"\flater_states\x18\f \x03(\x0e2\x18.reeve.role.v1.RoleStateR\vlaterStates\"\x0f\n" +
 	"\rStartResponse\"D\n" +
 	"\x14ConfigurationProblem\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
@@ -1379,7 +1418,7 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x1bSPLIT_BEHAVIOUR_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18SPLIT_BEHAVIOUR_CONTINUE\x10\x01\x12\x18\n" +
 	"\x14SPLIT_BEHAVIOUR_STOP\x10\x02\x12\x18\n" +
-	"\x14SPLIT_BEHAVIOUR_TOLD\x10\x03*\xb7\x01\n" +
+	"\x14SPLIT_BEHAVIOUR_TOLD\x10\x03*\xcf\x01\n" +
 	"\tRoleState\x12\x1a\n" +
 	"\x16ROLE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ROLE_STATE_STARTING\x10\x01\x12\x14\n" +
@@ -1387,7 +1426,8 @@ const file_reeve_role_v1_role_proto_rawDesc = "" +
 	"\x13ROLE_STATE_DEGRADED\x10\x03\x12\x15\n" +
 	"\x11ROLE_STATE_FAILED\x10\x04\x12\x17\n" +
 	"\x13ROLE_STATE_STOPPING\x10\x05\x12\x16\n" +
-	"\x12ROLE_STATE_STOPPED\x10\x06*q\n" +
+	"\x12ROLE_STATE_STOPPED\x10\x06\x12\x16\n" +
+	"\x12ROLE_STATE_BLOCKED\x10\a*q\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -1449,30 +1489,32 @@ var file_reeve_role_v1_role_proto_depIdxs = []int32{
 	7,  // 2: reeve.role.v1.RoleManifest.grants:type_name -> reeve.role.v1.Grant
 	8,  // 3: reeve.role.v1.RoleManifest.ports:type_name -> reeve.role.v1.Port
 	0,  // 4: reeve.role.v1.RoleManifest.in_split:type_name -> reeve.role.v1.SplitBehaviour
-	21, // 5: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
-	7,  // 6: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
-	1,  // 7: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
-	14, // 8: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
-	22, // 9: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
-	23, // 10: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
-	2,  // 11: reeve.role.v1.StopRequest.reason:type_name -> reeve.role.v1.StopReason
-	3,  // 12: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
-	9,  // 13: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
-	12, // 14: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
-	15, // 15: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
-	17, // 16: reeve.role.v1.RoleService.CheckHealth:input_type -> reeve.role.v1.CheckHealthRequest
-	19, // 17: reeve.role.v1.RoleService.GetMetrics:input_type -> reeve.role.v1.GetMetricsRequest
-	4,  // 18: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
-	10, // 19: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
-	13, // 20: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
-	16, // 21: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
-	18, // 22: reeve.role.v1.RoleService.CheckHealth:output_type -> reeve.role.v1.CheckHealthResponse
-	20, // 23: reeve.role.v1.RoleService.GetMetrics:output_type -> reeve.role.v1.GetMetricsResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	23, // 5: reeve.role.v1.RoleManifest.stop_grace:type_name -> google.protobuf.Duration
+	21, // 6: reeve.role.v1.Grant.parameters:type_name -> reeve.role.v1.Grant.ParametersEntry
+	7,  // 7: reeve.role.v1.StartRequest.grants:type_name -> reeve.role.v1.Grant
+	1,  // 8: reeve.role.v1.StartRequest.later_states:type_name -> reeve.role.v1.RoleState
+	1,  // 9: reeve.role.v1.WatchResponse.state:type_name -> reeve.role.v1.RoleState
+	14, // 10: reeve.role.v1.WatchResponse.endpoints:type_name -> reeve.role.v1.Endpoint
+	22, // 11: reeve.role.v1.WatchResponse.values:type_name -> reeve.role.v1.WatchResponse.ValuesEntry
+	23, // 12: reeve.role.v1.StopRequest.grace:type_name -> google.protobuf.Duration
+	2,  // 13: reeve.role.v1.StopRequest.reason:type_name -> reeve.role.v1.StopReason
+	3,  // 14: reeve.role.v1.RoleService.Describe:input_type -> reeve.role.v1.DescribeRequest
+	9,  // 15: reeve.role.v1.RoleService.Start:input_type -> reeve.role.v1.StartRequest
+	12, // 16: reeve.role.v1.RoleService.Watch:input_type -> reeve.role.v1.WatchRequest
+	15, // 17: reeve.role.v1.RoleService.Stop:input_type -> reeve.role.v1.StopRequest
+	17, // 18: reeve.role.v1.RoleService.CheckHealth:input_type -> reeve.role.v1.CheckHealthRequest
+	19, // 19: reeve.role.v1.RoleService.GetMetrics:input_type -> reeve.role.v1.GetMetricsRequest
+	4,  // 20: reeve.role.v1.RoleService.Describe:output_type -> reeve.role.v1.DescribeResponse
+	10, // 21: reeve.role.v1.RoleService.Start:output_type -> reeve.role.v1.StartResponse
+	13, // 22: reeve.role.v1.RoleService.Watch:output_type -> reeve.role.v1.WatchResponse
+	16, // 23: reeve.role.v1.RoleService.Stop:output_type -> reeve.role.v1.StopResponse
+	18, // 24: reeve.role.v1.RoleService.CheckHealth:output_type -> reeve.role.v1.CheckHealthResponse
+	20, // 25: reeve.role.v1.RoleService.GetMetrics:output_type -> reeve.role.v1.GetMetricsResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_reeve_role_v1_role_proto_init() }
