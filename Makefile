@@ -36,25 +36,51 @@ BIN ?= bin
 # What runs on this machine, where BIN is for another platform: it says what the plugins are.
 HOST_REEVED ?= $(BIN)/reeved
 HOST_PLUGINS ?= $(BIN)/plugins
+# The command line that prints its completions, and tests plugins.
+HOST_REEVE ?= $(BIN)/reeve
 GO_LDFLAGS ?=
 PLUGINS := consensus curator hostsfile
+MAKE_GENESIS = $(HOST_REEVED) genesis --output $(BIN)/plugins/genesis.json --manifests-of $(HOST_PLUGINS) $(PLUGINS:%=$(BIN)/plugins/%)
 EXAMPLES := lighthouse
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 32
 
 # go build looks by itself at what has changed, and links only that.
 .PHONY: build
-build: ## build everything into bin/
+build: programs ## build everything into bin/
+
+.PHONY: programs
+programs:
 	@mkdir -p $(BIN)/plugins $(BIN)/examples
-	$(GO_BUILD) -ldflags '-X main.version=$(VERSION) $(GO_LDFLAGS)' -o $(BIN)/ ./core/cmd/reeved ./cli/cmd/reeve
+	$(GO_BUILD) -ldflags '-X main.version=$(VERSION) $(GO_LDFLAGS)' -o $(BIN)/ ./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/plugins/ $(PLUGINS:%=./plugins/%)
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/examples/ $(EXAMPLES:%=./examples/%)
-	@$(HOST_REEVED) genesis --output $(BIN)/plugins/genesis.json --manifests-of $(HOST_PLUGINS) $(PLUGINS:%=$(BIN)/plugins/%)
+	@$(MAKE_GENESIS) $(if $(wildcard $(BIN)/reports),--reports $(BIN)/reports)
+	@$(if $(GOARCH)$(GOOS),,$(MAKE) --no-print-directory beacon)
+
+# The example that is not written in Go. It is Node.js with a program in it, so it is for this machine and in no package, and takes Node.js, npm and npm's registry: without them
+# everything else is built all the same.
+BEACON := examples/beacon
+BEACON_SOURCES := $(wildcard $(addprefix $(BEACON)/,package.json package-lock.json src/*.js proto/*.proto scripts/*.mjs) proto/reeve/role/v1/*.proto proto/reeve/host/v1/*.proto)
+# Nothing makes them. package-lock.json is no package of those below.
+$(BEACON_SOURCES): ;
+.PHONY: beacon
+beacon: ## build examples/beacon into bin/examples/, if Node.js 20 or later and npm are there
+	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+		echo "$(BIN)/examples/beacon was not built: it takes Node.js 20.12 or later, and npm"; \
+	elif ! node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || major == 20 && minor >= 12 ? 0 : 1)'; then \
+		echo "$(BIN)/examples/beacon was not built: it takes Node.js 20.12 or later, and this is $$(node --version)"; \
+	else $(MAKE) --no-print-directory $(BIN)/examples/beacon; fi
+
+# What npm cannot fetch is no fault of what is built here.
+$(BIN)/examples/beacon: $(BEACON_SOURCES)
+	@if ! (cd $(BEACON) && npm ci --silent --prefer-offline); then echo "$@ was not built: npm ci failed"; \
+	else cd $(BEACON) && npm run --silent build -- $(abspath $@); fi
 
 .PHONY: run
-run: build ## run a cluster of one node in var/dev, until Ctrl-C
+run: programs ## run a cluster of one node in var/dev, until Ctrl-C
 	@exec $(BIN)/reeve dev up --dir ./var/dev
 
 # The tests: docs/contributing.md tells of their tiers. Results of earlier runs are not used: they prove nothing about a test that fails now and then. Linking
@@ -69,8 +95,8 @@ SEED ?= 1
 # The packages of a tier. What lies below these directories of e2e tests the tests themselves.
 # The modules whose tests take longest come first.
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(filter plugins/%,$(MODULES)) $(filter-out plugins/%,$(MODULES)))
-SYSTEM_PACKAGES := go list ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|vm)(/|$$)'
-UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(hostile|install|nodes|vm)(/|$$)|$$)'
+SYSTEM_PACKAGES := go list ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|nodes|partition|tutorial|vm)(/|$$)|$$)'
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)'
 
 # Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test. What became of it is for testall to judge. As root every test program
@@ -104,9 +130,8 @@ run-unit: test-programs $(GOTESTSUM)
 run-system: build test-programs $(GOTESTSUM)
 	$(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
 
-# What tests need beside the programs of `make build`.
 .PHONY: test-programs
-test-programs:
+test-programs: ## build what tests need beside the programs
 	@mkdir -p bin/test bin/failpoints/plugins
 	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
@@ -128,6 +153,8 @@ soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every tes
 	$(call run-tier,soak,,$(SOAK_PACKAGES),$(SOAK_FLAGS))
 	@$(MAKE) --no-print-directory vm-test || touch var/test/soak.failed
 	@$(MAKE) --no-print-directory fuzz || touch var/test/soak.failed
+	@$(MAKE) --no-print-directory mutants || touch var/test/soak.failed
+	@$(MAKE) --no-print-directory histories || touch var/test/soak.failed
 	$(JUDGE) -modules "$$(go list -m)" soak
 
 # A part of `make soak`. It says what a machine lacks that cannot run it: qemu, swtpm, cryptsetup, or apt-get and a way to Debian's kernel.
@@ -146,9 +173,51 @@ lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it
 	else echo "golangci-lint is not installed: the imports between the rooms were not checked by it"; fi
 
 .PHONY: generate
-generate: $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC) ## generate the Go code of the protocol
+generate: $(BUF) $(PROTOC_GEN_GO) $(PROTOC_GEN_GO_GRPC) ## generate the Go code of the protocol, and the reference
 	cd proto && PATH="$(dir $(BUF)):$(dir $(PROTOC_GEN_GO)):$(dir $(PROTOC_GEN_GO_GRPC)):$$PATH" \
 		bash -c '$(BUF) lint && $(BUF) generate && cd ../plugins/curator/internal && $(BUF) generate'
+	@$(MAKE) --no-print-directory reference
+
+# Each test that holds a page of docs/reference to its source writes it anew.
+.PHONY: reference
+reference: ## generate the reference in docs: the protocols, the SDK, the command line, the checks
+	UPDATE_GOLDEN=1 go test -count=1 -run '^(TestProtocols|TestSDK|TestReference)$$' ./e2e/reference ./cli/command ./sdk/conformance
+
+# Every one is tested, and then it fails if one does not conform.
+.PHONY: conformance
+conformance: build ## run the conformance suite on the built-in plugins and the examples, and print what it says
+	@failed=; for plugin in $(PLUGINS:%=$(BIN)/plugins/%) $(EXAMPLES:%=$(BIN)/examples/%) $$(ls $(BIN)/examples/beacon 2>/dev/null); do \
+		echo "$$plugin"; $(BIN)/reeve plugin test --quiet $$plugin || failed="$$failed $$plugin"; echo; done; \
+		if [ -n "$$failed" ]; then echo "these do not conform:$$failed"; exit 1; fi
+
+# The private key that signs the reports on the built-in plugins (`reeve operator key FILE` makes one): a release has its own, of which people know the public half.
+# Without one a key is made for this build, and thrown away.
+REPORT_KEY ?=
+.PHONY: reports
+reports: programs ## run the suite on the built-in plugins, and put what it says into the genesis catalog, signed by REPORT_KEY=FILE
+	@$(MAKE) --no-print-directory write-reports
+
+# What is in BIN is for this machine.
+.PHONY: write-reports
+write-reports:
+	@rm -rf $(BIN)/reports && mkdir -p $(BIN)/reports
+	@key='$(REPORT_KEY)'; if [ -z "$$key" ]; then own=$$(mktemp -d); trap 'rm -rf "$$own"' EXIT; key=$$own/key; $(HOST_REEVE) operator key "$$key" >/dev/null 2>&1 || exit 1; fi; \
+		failed=; for plugin in $(PLUGINS); do \
+		echo "$$plugin"; $(HOST_REEVE) plugin test --quiet --report $(BIN)/reports/$$plugin.json --key "$$key" $(BIN)/plugins/$$plugin || failed="$$failed $$plugin"; echo; done; \
+		if [ -n "$$failed" ]; then echo "these do not conform:$$failed"; exit 1; fi
+	@$(MAKE_GENESIS) --reports $(BIN)/reports
+
+.PHONY: mutants
+mutants: ## run every check of the conformance suite on every plugin with a fault; `make test` runs those of the fault's group
+	REEVE_MUTANTS=whole go test -race -count=1 -timeout=0 -v -run '^TestMutants$$' ./sdk/conformance
+
+# How many histories of concurrent calls are made under faults, on one cluster.
+HISTORIES ?= 200
+# Where no network namespace can be made, the histories are those of the faults that need none.
+.PHONY: histories
+histories: ## make HISTORIES histories (200) under faults and check that they are linearizable
+	@if [ "$$(id -u)" = 0 ] && command -v nft >/dev/null && unshare -n true 2>/dev/null; then test=TestHistoriesInNamespaces; else test=TestHistories; fi; \
+		REEVE_HISTORIES=$(HISTORIES) go test -race -count=1 -timeout=0 -v -run "^$$test\$$" ./e2e/histories
 
 # How long each fuzz target runs. What one finds is kept in testdata/fuzz of its package, as a seed of every later test.
 FUZZTIME ?= 10s
@@ -159,10 +228,12 @@ fuzz: ## run every fuzz target, one after another, for FUZZTIME (10s) each
 
 # What is measured, by a regular expression for the names of the measures; empty: everything.
 RUN ?=
+# With how many simulated nodes a curator is measured, such as 1000,5000; empty: those two.
+NODES ?=
 .PHONY: bench
 bench: build ## measure against the bare parts; RUN=name: only what has that name
 	$(GO_BUILD) -o bin/bench/ ./e2e/cmd/bench ./e2e/bench/programs/...
-	bin/bench/bench -run '$(RUN)'
+	bin/bench/bench -run '$(RUN)' -nodes '$(NODES)'
 
 # Below DESTDIR, for whoever makes a package; below PREFIX for the machine itself.
 DESTDIR ?=
@@ -173,15 +244,13 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
-# The command line that prints its completions: one that runs on this machine.
-HOST_REEVE ?= $(BIN)/reeve
 
 # The executables lie together, as in bin/: reeve finds reeved and the built-in plugins beside itself, also through the links by which people call them.
 .PHONY: install
 install: ## install what `make build` has built below PREFIX (/usr/local) and DESTDIR
 	@test -x $(BIN)/reeved || { echo "there is no $(BIN)/reeved: run make build first" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/plugins $(LIBDIR)/examples $(PREFIX)/bin $(PREFIX)/sbin $(UNITDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DOCDIR)/examples)
-	install -m 0755 $(BIN)/reeve $(BIN)/reeved $(DESTDIR)$(LIBDIR)/
+	install -m 0755 $(BIN)/reeve $(BIN)/reeved $(BIN)/reeve-conformance $(DESTDIR)$(LIBDIR)/
 	install -m 0755 $(PLUGINS:%=$(BIN)/plugins/%) $(DESTDIR)$(LIBDIR)/plugins/
 	install -m 0644 $(BIN)/plugins/genesis.json $(DESTDIR)$(LIBDIR)/plugins/
 	install -m 0755 $(EXAMPLES:%=$(BIN)/examples/%) $(DESTDIR)$(LIBDIR)/examples/
@@ -209,16 +278,19 @@ PACKAGE_VERSION = $(shell packaging/deb/version '$(VERSION)')
 .PHONY: package
 package: package-amd64 package-arm64 ## make the Debian packages in var/package, for amd64 and arm64
 
-# Without symbol tables: a third less, and a panic names its functions all the same.
+# Without symbol tables: a third less, and a panic names its functions all the same. With REPORT_KEY the package for this machine's architecture has reports on its
+# plugins; those for the other one are made on such a machine.
 .PHONY: package-%
-package-%: build $(NFPM)
+package-%: programs $(NFPM)
 	@rm -rf $(PACKAGES)/$*/root
-	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory build BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins \
+	GOOS=linux GOARCH=$* $(MAKE) --no-print-directory programs BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins \
 		GO_LDFLAGS='-s -w' VERSION='$(VERSION)'
+	@if [ -n '$(REPORT_KEY)' ] && [ "$*" = "$$(go env GOHOSTARCH)" ]; then \
+		$(MAKE) --no-print-directory write-reports BIN=$(PACKAGES)/$*/bin HOST_REEVED=$(BIN)/reeved HOST_PLUGINS=$(BIN)/plugins HOST_REEVE=$(BIN)/reeve; fi
 	@$(MAKE) --no-print-directory install BIN=$(PACKAGES)/$*/bin HOST_REEVE=$(BIN)/reeve DESTDIR=$(PACKAGES)/$*/root PREFIX=/usr \
 		ZSHDIR=/usr/share/zsh/vendor-completions
 	@GOOS=linux GOARCH=$* packaging/licences $(PACKAGES)/$*/root/usr/share/doc/reeve/third-party \
-		./core/cmd/reeved ./cli/cmd/reeve $(PLUGINS:%=./plugins/%) $(EXAMPLES:%=./examples/%)
+		./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance $(PLUGINS:%=./plugins/%) $(EXAMPLES:%=./examples/%)
 	@rm $(PACKAGES)/$*/root/usr/share/doc/reeve/LICENSE
 	PACKAGE_ARCH=$* PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ROOT=$(PACKAGES)/$*/root \
 		$(NFPM) package --config packaging/deb/nfpm.yaml --packager deb --target $(PACKAGES)/

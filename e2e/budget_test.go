@@ -34,7 +34,7 @@ var ends = []struct {
 // somebody who deals with it.
 func TestCrashBudget(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.WriteParameters(t, tightParameters)
 		before := c.Up(t)
 		node := before.Node.ID

@@ -160,7 +160,7 @@ func endpointIn(document, role string) string {
 // and nothing is left over.
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		random := seed(t)
 		c.WriteParameters(t, patientParameters)
 		first := c.Up(t)

@@ -16,7 +16,7 @@ func assignment(t *testing.T, c *devcluster.Cluster, node, role string) string {
 // TestConfigurationOfARole gives a role configurations that are wrong in every way, and right ones in between.
 func TestConfigurationOfARole(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
 		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "picky", nil))
 		set := func(document string) []string {

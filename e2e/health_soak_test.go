@@ -5,22 +5,12 @@ package e2e
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
-	"github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
-
-// impatientParameters find roles that do not answer within seconds.
-func impatientParameters(p *nodev1.Parameters) {
-	p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{
-		Interval: durationpb.New(500 * time.Millisecond), Timeout: durationpb.New(3 * time.Second),
-	}}
-}
 
 // TestStoppedCore stops the core for longer than its roles may go without an answer: none of them pays for it. The cluster, meanwhile, sees within the
 // lease of its heartbeat that nobody looks after the node.

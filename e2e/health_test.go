@@ -12,10 +12,17 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
+// impatientParameters find roles that do not answer within seconds, and leave time to those that only have to wait for a processor.
+func impatientParameters(p *nodev1.Parameters) {
+	p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{
+		Interval: durationpb.New(500 * time.Millisecond), Timeout: durationpb.New(6 * time.Second),
+	}}
+}
+
 // TestStoppedRole stops each role without ending it: it is found, ended and started again, and the others do not notice.
 func TestStoppedRole(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.WriteParameters(t, func(p *nodev1.Parameters) {
 			// Long enough for the roles that are not stopped to answer on a busy machine.
 			p.Supervision = &nodev1.Supervision{Liveness: &nodev1.Liveness{

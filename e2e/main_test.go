@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"sync"
@@ -90,14 +91,37 @@ func asBothUsers(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
 		test(t, newCluster(t))
 		return
 	}
+	asRoot(t, test)
+	asOrdinaryUser(t, test)
+}
+
+func asRoot(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
 	t.Run("root", func(t *testing.T) {
 		t.Parallel()
 		test(t, newCluster(t))
 	})
+}
+
+func asOrdinaryUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
 	t.Run("ordinary user", func(t *testing.T) {
 		t.Parallel()
 		test(t, devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base, User: ordinary}))
 	})
+}
+
+// asAnyUser runs a test of something for which it does not matter who the user is: as root or as an ordinary user, by its name, so that half of these tests are run as each.
+// In soak it is run as both.
+func asAnyUser(t *testing.T, test func(t *testing.T, c *devcluster.Cluster)) {
+	name := fnv.New32a()
+	_, _ = name.Write([]byte(t.Name()))
+	switch {
+	case !isRoot() || soak.Enabled:
+		asEveryUser(t, test)
+	case name.Sum32()%2 == 0:
+		asRoot(t, test)
+	default:
+		asOrdinaryUser(t, test)
+	}
 }
 
 // plugins are the plugins that were built for the tests. A test that needs one waits until it is there.

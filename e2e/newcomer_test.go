@@ -263,8 +263,8 @@ func quote(text string) string {
 // nodeList compares the cluster's list with what the node says of itself.
 func nodeList(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
 	t.Helper()
-	// How the node is the cluster hears from the node, which on a busy machine may be a moment after it is Home.
-	eventually.True(t, patience, "one node, "+status.Node.ID+", Up and healthy", func() (bool, string) {
+	// The cluster hears of what a node is from the node, some time after it was started.
+	eventually.True(t, patience, "the node Up and healthy", func() (bool, string) {
 		var list struct {
 			Nodes []struct {
 				ID      string `json:"id"`
@@ -276,7 +276,10 @@ func nodeList(t *testing.T, c *devcluster.Cluster, status devcluster.Status) {
 		if err := json.Unmarshal([]byte(result.Stdout), &list); err != nil {
 			t.Fatal(err)
 		}
-		return len(list.Nodes) == 1 && list.Nodes[0].ID == status.Node.ID && list.Nodes[0].State == "Up" && list.Nodes[0].Healthy, result.String()
+		if len(list.Nodes) != 1 || list.Nodes[0].ID != status.Node.ID {
+			t.Fatalf("the cluster's nodes are %v, want one, %s", list.Nodes, status.Node.ID)
+		}
+		return list.Nodes[0].State == "Up" && list.Nodes[0].Healthy, result.String()
 	})
 }
 
@@ -318,7 +321,7 @@ func byAddress(t *testing.T, c *devcluster.Cluster, status devcluster.Status, co
 // TestThirdPartyRole builds a role on the spot, outside of the workspace, and runs it.
 func TestThirdPartyRole(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		beacon := buildPlugin(t, "beacon", nil)
 		c.Up(t)
 		c.MustReeve(t, "plugin", "add", "--approve", beacon)
@@ -353,7 +356,7 @@ func TestThirdPartyRole(t *testing.T) {
 // TestExampleBuildsByItself builds the example with copies of the SDK and the protocol, and of nothing else of Reeve.
 func TestExampleBuildsByItself(t *testing.T) {
 	t.Parallel()
-	executable, err := roleplugin.BuildExample(t.Context(), suite.programs.Workspace, suite.base)
+	executable, err := roleplugin.BuildExample(t.Context(), suite.programs.Workspace, suite.base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestGenesisRefused(t *testing.T) {
 // TestSecondDaemon starts a second reeved on the directory of one that runs.
 func TestSecondDaemon(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		before := c.Up(t)
 		result := c.Run(t, suite.programs.Reeved(), "--parameters", c.Path("reeved.yaml"))
 		if result.Code <= 0 || !strings.Contains(result.Stderr, "another reeved") || !strings.Contains(result.Stderr, c.Path("system", "lock")) {

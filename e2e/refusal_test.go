@@ -50,7 +50,7 @@ func assigned(s devcluster.Status) string {
 // TestRefusedCommands names roles, nodes and plugins that are none.
 func TestRefusedCommands(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
 		addLighthouse(t, c)
 		before, status := catalog(t, c), c.Status(t)
@@ -254,7 +254,7 @@ func TestNoisyRole(t *testing.T) {
 // TestStubbornRole removes a role that does not stop when it is asked to, with a child that knows nothing of it.
 func TestStubbornRole(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		node := c.Up(t).Node.ID
 		c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
 		c.MustReeve(t, "node", "role", "add", node, "stubborn")

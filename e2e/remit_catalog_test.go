@@ -16,7 +16,7 @@ import (
 // TestRemitAdd adds plugins: nothing runs that was not approved, and what gets into another's way or cannot be believed is refused.
 func TestRemitAdd(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		first := tenant(t, "version=0.1.0", "user=tenant")
 		added := c.MustReeve(t, "plugin", "add", first)
@@ -127,7 +127,7 @@ func privilegedByWord(t *testing.T, c *devcluster.Cluster) {
 // TestRemitWithdrawn takes back what a role was granted: a call of the host is refused, and the store is closed, also to a connection that was open.
 func TestRemitWithdrawn(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		file := filepath.Join(c.Home, "motd")
 		if err := os.WriteFile(file, []byte("before"), 0o644); err != nil {
@@ -189,7 +189,7 @@ func awaitOther(t *testing.T, c *devcluster.Cluster, before devcluster.Status, r
 // TestRemitRemove removes a plugin, with what it kept and without.
 func TestRemitRemove(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		status := addTenant(t, c, "tenant", "user=tenant")
 		directory := c.Path("data", "roles", "tenant")

@@ -54,7 +54,7 @@ func changedPlugins(t *testing.T, c *devcluster.Cluster) string {
 // TestRemitGenesis makes clusters: their first catalog is the one that was made when the plugins were built, and no other executable makes one.
 func TestRemitGenesis(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		plugins := changedPlugins(t, c)
 		changed := filepath.Join(plugins, "hostsfile")
 		result := c.Reeve(t, "dev", "up", "--detach", "--plugins", plugins)
@@ -155,7 +155,7 @@ func TestRemitInbox(t *testing.T) {
 // TestRemitStoredBytes changes the executable of a role where the node keeps it: it does not run, and the status says why.
 func TestRemitStoredBytes(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		file := tenant(t, "plugin=tenant")
 		c.MustReeve(t, "plugin", "add", "--approve", file)

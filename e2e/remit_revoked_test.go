@@ -16,7 +16,7 @@ import (
 // tried to get away.
 func TestRemitRoleRemoved(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		status := addTenant(t, c, "tenant", "user=tenant")
 		held := holdWatch(t, c, status, "tenant")
@@ -52,7 +52,7 @@ func TestRemitRoleRemoved(t *testing.T) {
 // store is closed to it all the same.
 func TestRemitUserWithdrawnWithoutCore(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		addTenant(t, c, "other", "user=other")
 		status := addTenant(t, c, "tenant", "user=tenant")

@@ -81,7 +81,7 @@ func (u *upgrade) wentBack(t *testing.T, version string, events int, reasons ...
 // in whatever way, is taken back.
 func TestRemitUpgrade(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		addTenant(t, c, "tenant", "version=0.1.0")
 		u := &upgrade{c, "0.1.0"}
@@ -110,7 +110,7 @@ func TestRemitUpgrade(t *testing.T) {
 // TestRemitUpgradeKilled kills the core while a version is on trial, and after it was taken back: the one that follows knows both.
 func TestRemitUpgradeKilled(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		c.Up(t)
 		addTenant(t, c, "tenant", "version=0.1.0")
 		u := &upgrade{c, "0.1.0"}

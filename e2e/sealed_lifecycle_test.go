@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -154,10 +156,16 @@ func under(t *testing.T, directory string, what []byte) bool {
 	t.Helper()
 	found := false
 	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
-		lookInto(t, path, func(content []byte) { found = found || bytes.Contains(content, what) })
+		// The node runs, and replaces and removes files meanwhile.
+		if err := look(path, func(content []byte) { found = found || bytes.Contains(content, what) }); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		return nil
 	})
 	if err != nil {
@@ -192,30 +200,28 @@ func hasNone(t *testing.T, c *devcluster.Cluster, secrets map[string][]byte) {
 // asClusterSees waits until the cluster says of the node's volume what it is to say.
 func asClusterSees(t *testing.T, c *devcluster.Cluster, ok func(devcluster.Storage) bool) {
 	t.Helper()
-	var id string
-	eventually.True(t, patience, "the cluster's list of nodes says of the volume what it is to say", func() (bool, string) {
+	eventually.True(t, patience, "the cluster says of the volume what the node does", func() (bool, string) {
 		var list struct {
 			Nodes []struct {
 				ID      string             `json:"id"`
 				Storage devcluster.Storage `json:"storage"`
 			} `json:"nodes"`
 		}
-		result := c.MustReeve(t, "node", "list", "-o", "json")
-		if err := json.Unmarshal([]byte(result.Stdout), &list); err != nil || len(list.Nodes) != 1 {
-			t.Fatalf("%v: %s", err, result)
+		listed := c.MustReeve(t, "node", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(listed.Stdout), &list); err != nil || len(list.Nodes) != 1 {
+			t.Fatalf("%v: %s", err, listed)
 		}
-		id = list.Nodes[0].ID
-		return ok(list.Nodes[0].Storage), result.String()
+		var shown struct {
+			Cluster struct {
+				Storage devcluster.Storage `json:"storage"`
+			} `json:"cluster"`
+		}
+		described := c.MustReeve(t, "describe", "node", list.Nodes[0].ID, "-o", "json")
+		if err := json.Unmarshal([]byte(described.Stdout), &shown); err != nil {
+			t.Fatalf("%v: %s", err, described)
+		}
+		return ok(list.Nodes[0].Storage) && ok(shown.Cluster.Storage), fmt.Sprint(listed, "\n", described)
 	})
-	var shown struct {
-		Cluster struct {
-			Storage devcluster.Storage `json:"storage"`
-		} `json:"cluster"`
-	}
-	result := c.MustReeve(t, "describe", "node", id, "-o", "json")
-	if err := json.Unmarshal([]byte(result.Stdout), &shown); err != nil || !ok(shown.Cluster.Storage) {
-		t.Errorf("the cluster says of the volume (%v): %s", err, result)
-	}
 }
 
 // TestSealedByTPM follows a node whose secrets a TPM seals: it starts unattended on this machine as it is, and waits for its owner on any other.

@@ -157,31 +157,38 @@ func written(secret []byte) map[string][]byte {
 
 // lookInto shows what was written to a file, piece by piece and without a copy of it: most of an image is holes. Nothing of the file is held afterwards: its volume may be
 // about to be closed.
-func lookInto(t *testing.T, path string, look func(content []byte)) {
+func lookInto(t *testing.T, path string, see func(content []byte)) {
 	t.Helper()
+	if err := look(path, see); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// look is lookInto for the caller to judge, such as that the file is gone.
+func look(path string, see func(content []byte)) error {
 	file, err := os.Open(path)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer file.Close()
 	for end := int64(0); ; {
 		begin, err := file.Seek(end, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return // there is nothing more
+			return nil // there is nothing more
 		}
 		if err == nil {
 			end, err = file.Seek(begin, unix.SEEK_HOLE)
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		content, err := unix.Mmap(int(file.Fd()), begin, int(end-begin), unix.PROT_READ, unix.MAP_SHARED)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		look(content)
+		see(content)
 		if err := unix.Munmap(content); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
 }

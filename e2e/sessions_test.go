@@ -161,7 +161,7 @@ func TestCommandsRenewTheirSession(t *testing.T) {
 // TestOwnerReplaced puts another owner key in the place of one that was lost: the old one, and what it began, is worth nothing anywhere.
 func TestOwnerReplaced(t *testing.T) {
 	t.Parallel()
-	asEveryUser(t, func(t *testing.T, c *devcluster.Cluster) {
+	asAnyUser(t, func(t *testing.T, c *devcluster.Cluster) {
 		up := c.Up(t)
 		addOperator(t, c, "alice", "operator")
 		old := c.Path("owner.key")

@@ -239,7 +239,7 @@ func (w *wait) refusal(verdict Verdict) error {
 
 func (w *wait) timeout(ctx context.Context) error {
 	const goesOn = "The cluster goes on with what it was told; run `reeve status` to see how far it is."
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return fault.New(fault.Failed, "interrupted", goesOn)
 	}
 	for i, verdict := range w.verdicts {

@@ -38,7 +38,7 @@ type Role struct {
 	Generation uint64
 	// Former is an instance that is to have been followed by another one; empty: none.
 	Former string
-	// BlockedIsFinal says that a role which stays Blocked is not waited for.
+	// BlockedIsFinal says that a role which stays Blocked is not waited for, whatever keeps it.
 	BlockedIsFinal bool
 
 	seen     bool
@@ -173,6 +173,9 @@ func (r *Role) text() string {
 }
 
 func (r *Role) next() string {
+	if r.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED && r.instance.GetPid() != 0 {
+		return fmt.Sprintf("Its process runs, and goes on by itself when that is so no more. Run `reeve logs %s %s` to see what it wrote.", r.NodeID, r.Name)
+	}
 	if r.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED {
 		return fmt.Sprintf("Run `reeve describe role %s %s` to see what it requires, and `reeve status %s` to see how that is.", r.NodeID, r.Name, r.NodeID)
 	}

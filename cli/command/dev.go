@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ func (c *commands) directory() (string, error) {
 }
 
 func stopDaemon(daemon *dev.Daemon) error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), dev.StopTime(nil))
 	defer cancel()
 	return daemon.Stop(ctx)
 }
@@ -61,7 +62,7 @@ func (c *commands) devDown() *cobra.Command {
 		Use:   "down",
 		Short: "Stop the nodes and all of their roles",
 		Long: `down stops the nodes that run in a directory and all of their roles. If none runs it stops the roles that a dead one may have left. The cluster
-stays as it is on disk: ` + "`reeve dev up`" + ` starts it again.`,
+stays as it is on disk: ` + "`reeve dev up`" + ` starts it again. The network namespaces of nodes that were made with --netns are taken away, and come again with them.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := c.directory()
@@ -87,12 +88,38 @@ stays as it is on disk: ` + "`reeve dev up`" + ` starts it again.`,
 			if err := errors.Join(failures...); err != nil {
 				return err
 			}
+			if err := c.removeNetwork(numbers, nodes, dryRun); err != nil {
+				return err
+			}
 			downs[0].Nodes = append([]output.Down{}, downs[1:]...)
 			return c.print(downs[0])
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", stopTimeout, "how long a node may take to stop")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long a node may take to stop (default 30s, and the longer where a role takes longer than 10s by its manifest)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be stopped, and stop nothing")
 	only.flag(c, cmd, "stop")
 	return cmd
+}
+
+// removeNetwork takes away the network namespaces of nodes that have been stopped.
+func (c *commands) removeNetwork(numbers []int, nodes map[int]string, dryRun bool) error {
+	for _, number := range numbers {
+		directory, err := dev.Find(nodes[number])
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fault.Wrap(fault.Failed, err, "the parameters of the node in "+nodes[number]+" cannot be read", "")
+		}
+		if dryRun {
+			if namespace := directory.Namespace(); namespace != "" {
+				c.say("The network namespace " + namespace + " would be taken away.")
+			}
+			continue
+		}
+		if err := directory.RemoveNetwork(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

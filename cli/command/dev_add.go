@@ -99,7 +99,7 @@ func (f *fleet) freePeerPort(ctx context.Context) error {
 	if len(f.others) > 0 {
 		return nil
 	}
-	listen, err := dev.PeerListen(1)
+	listen, err := f.first.PeerListen()
 	if err != nil || listen == "" {
 		return err
 	}

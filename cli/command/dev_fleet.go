@@ -90,7 +90,7 @@ func (f *fleet) several() bool { return len(f.others) > 0 || f.options.nodes > 1
 // up runs the nodes that there are, until they are up, and then those that are to be there besides.
 func (f *fleet) up(ctx context.Context) error {
 	fresh := f.fresh()
-	if err := dev.CheckAddresses(fresh); err != nil {
+	if err := f.first.CheckAddresses(fresh); err != nil {
 		return err
 	}
 	for _, directory := range append([]*dev.Directory{f.first}, f.others...) {
@@ -162,14 +162,17 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 	}
 	daemon, err := directory.Start(f.c.beside("reeved"), f.options.detach)
 	if err != nil {
-		return err
+		return errors.Join(err, directory.Lower())
 	}
 	node := &fleetNode{directory: directory, daemon: daemon, pid: daemon.PID()}
 	say(fmt.Sprintf("Starting a node in %s (process %d; its log is %s).", shown, daemon.PID(), directory.LogFile()))
 	if node.follower, err = dev.Follow(directory, daemon, say, say); err != nil {
-		err = errors.Join(err, stopDaemon(daemon))
+		stopErr := stopDaemon(daemon)
 		daemon.Release()
-		return err
+		if stopErr == nil {
+			stopErr = directory.Lower()
+		}
+		return errors.Join(err, stopErr)
 	}
 	f.nodes = append(f.nodes, node)
 	return nil
@@ -235,6 +238,23 @@ func (f *fleet) untilEnd(ctx context.Context) error {
 	return nil
 }
 
+// lower takes away the network namespaces of nodes that have ended by themselves before they were up, and for which this command has made these: nothing goes on in them.
+func (f *fleet) lower() error {
+	var failures []error
+	for _, node := range f.nodes {
+		if node.daemon == nil || !node.daemon.Ended() || !node.directory.Raised() {
+			continue
+		}
+		// What it may have left first: it has the namespace.
+		_, err := dev.Down(context.Background(), node.directory.Path, f.c.beside("reeved"), 0)
+		if err == nil {
+			err = node.directory.Lower()
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
 // stop stops the nodes that this command has started, unless they have ended by themselves, and returns cause, with what went wrong in stopping.
 func (f *fleet) stop(cause error) error {
 	var running []*fleetNode
@@ -254,7 +274,11 @@ func (f *fleet) stop(cause error) error {
 	failures := make([]error, len(running))
 	var stopping sync.WaitGroup
 	for i, node := range running {
-		stopping.Go(func() { failures[i] = node.follower.Stop(stopTimeout) })
+		stopping.Go(func() {
+			if failures[i] = node.follower.Stop(); failures[i] == nil {
+				failures[i] = node.directory.RemoveNetwork()
+			}
+		})
 	}
 	stopping.Wait()
 	return errors.Join(append([]error{cause}, failures...)...)

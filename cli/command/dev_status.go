@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // devNumbers is the flag by which a command is for one node of a dev directory.
@@ -70,7 +71,7 @@ list" what the cluster sees.`,
 			}
 			document := output.DevStatus{Directory: first.Path, Nodes: []output.DevNode{}}
 			for _, number := range numbers {
-				node, err := devNode(cmd.Context(), number, nodes[number])
+				node, err := devNode(cmd.Context(), nodes[number])
 				if err != nil {
 					return err
 				}
@@ -83,13 +84,20 @@ list" what the cluster sees.`,
 	return cmd
 }
 
+// newDevNode makes the document of a node. status is nil if it does not say anything.
+func newDevNode(directory *dev.Directory, pid int, status *nodev1.Status) output.DevNode {
+	node := output.NewDevNode(directory.Number, directory.Path, pid, status)
+	node.Namespace, node.Address = directory.Namespace(), directory.Address()
+	return node
+}
+
 // devNode is a node of a dev directory as it says that it is, if it runs.
-func devNode(ctx context.Context, number int, path string) (output.DevNode, error) {
+func devNode(ctx context.Context, path string) (output.DevNode, error) {
 	found, err := dev.Find(path)
 	if err != nil {
-		return output.DevNode{}, fault.Wrap(fault.Failed, err, fmt.Sprintf("the parameters of node %d cannot be read", number), "")
+		return output.DevNode{}, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
 	}
-	node := output.NewDevNode(number, found.Path, 0, nil)
+	node := newDevNode(found, 0, nil)
 	conn, pid, err := target.DialLocal(ctx, path)
 	if errors.Is(err, target.ErrNotRunning) {
 		return node, nil
@@ -100,12 +108,12 @@ func devNode(ctx context.Context, number int, path string) (output.DevNode, erro
 	_ = conn.Close()
 	cluster, err := target.Open(ctx, target.Options{Dir: path})
 	if err != nil {
-		return output.NewDevNode(number, found.Path, pid, nil), ctx.Err()
+		return newDevNode(found, pid, nil), ctx.Err()
 	}
 	defer func() { _ = cluster.Close() }()
 	status, err := cluster.LocalStatus(ctx)
 	if err != nil {
 		status = nil // One that hangs is shown all the same.
 	}
-	return output.NewDevNode(number, found.Path, pid, status), ctx.Err()
+	return newDevNode(found, pid, status), ctx.Err()
 }

@@ -23,20 +23,21 @@ type upOptions struct {
 	timeout time.Duration
 }
 
-// stopTimeout is how long a node that `reeve dev up` has started may take to stop: several graces of its roles in a row.
-const stopTimeout = 30 * time.Second
-
 func (c *commands) devUp() *cobra.Command {
 	var options upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make the cluster if there is none, and run its nodes",
 		Long: `up makes a cluster in a directory, if there is none yet, and runs its nodes: until Ctrl-C, or with --detach in the
-background until ` + "`reeve dev down`" + `. Nothing of the machine is changed but a range of user IDs for each node that is reserved, as root.
+background until ` + "`reeve dev down`" + `. Nothing of the machine is changed but a range of user IDs for each node that is reserved, as root, and with --netns its network.
 
 With --nodes 3 the cluster has three nodes, each a reeved of its own, at the loopback addresses 127.0.0.1, 127.0.0.2 and 127.0.0.3: the second one and later ones
 lie in D/nodes, register with a ticket that approves them, and get the roles consensus, curator and hostsfile; from the fourth one on hostsfile only. A cluster that
 is there grows to that many nodes; it does not become smaller.
+
+With --netns, as root, every node has a network namespace and an address of its own, as if it were another machine: the namespaces are called reeve-HASH-1, reeve-HASH-2 and
+so on (` + "`ip netns`" + `), and a bridge rvHASH connects them with each other and with this machine. "reeve dev status" shows them; "reeve dev down" takes them away, and "reeve dev up"
+makes them again with the same addresses. ` + "`ip netns exec NAMESPACE COMMAND`" + ` runs a command as on that node.
 
 With --volume fscrypt, as root, what the nodes keep is encrypted, in an image below the directory of each. Its recovery key is made in D/recovery.key, and later
 "reeve dev up" and "reeve dev restart" unlock the node with it by themselves: to try out, not to protect anything.`,
@@ -58,6 +59,7 @@ With --volume fscrypt, as root, what the nodes keep is encrypted, in an image be
 	cmd.Flags().StringVar(&options.plan.HostsFile, "hosts-file", "", "the file that the role hostsfile of the first node manages (default D/hosts)")
 	cmd.Flags().StringVar(&options.plan.Volume, "volume", "", "the kind of the nodes' volumes: plain, or fscrypt (default plain, which is NOT ENCRYPTED)")
 	cmd.Flags().DurationVar(&options.timeout, "timeout", time.Minute, "how long a node may take to be up; of several nodes each so long")
+	cmd.Flags().BoolVar(&options.plan.Namespaces, "netns", false, "give every node a network namespace with an address of its own, as root (default loopback addresses; a cluster keeps what it has)")
 	complete(cmd, "volume", fixed(dev.Plain, dev.Fscrypt))
 	complete(cmd, "nodes", fixed("1", "3", "5"))
 	return cmd
@@ -102,6 +104,10 @@ func (f *fleet) fail(ctx context.Context, err error) error {
 		f.say("The nodes that were started run on: `" + f.c.advice(f.dir) + " dev status` shows them, `" + f.c.advice(f.dir) + " dev down` stops them.")
 		return err
 	}
+	err = errors.Join(err, f.lower())
+	if len(f.nodes) == 0 {
+		err = errors.Join(err, f.first.Undo())
+	}
 	return f.stop(err)
 }
 
@@ -112,7 +118,7 @@ func (f *fleet) document() output.Document {
 	}
 	document := output.DevStatus{Directory: f.first.Path, Nodes: []output.DevNode{}}
 	for _, node := range f.nodes {
-		document.Nodes = append(document.Nodes, output.NewDevNode(node.directory.Number, node.directory.Path, node.pid, node.follower.Status()))
+		document.Nodes = append(document.Nodes, newDevNode(node.directory, node.pid, node.follower.Status()))
 	}
 	return document
 }

@@ -48,7 +48,7 @@ type follower struct {
 }
 
 // follow asks a node until ctx ends, again whenever contact is lost. It looks for the node anew each time: one that restarts may serve at another
-// address. A node that is away from the beginning is an error.
+// address. A node that is away from the beginning is an error, unless it has never told the cluster where it is, as one that was just approved.
 func (c *commands) follow(ctx context.Context, name string, f follower) error {
 	seen, away := false, false
 	pause := firstRetry
@@ -68,7 +68,7 @@ func (c *commands) follow(ctx context.Context, name string, f follower) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !seen || fault.CodeOf(err) != fault.Unreachable:
+		case !seen && !errors.Is(err, target.ErrSilent) || fault.CodeOf(err) != fault.Unreachable:
 			return err
 		case errors.Is(err, target.ErrRenewal):
 			// Nobody is away: the call goes on with another certificate.

@@ -79,7 +79,7 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 	flags.StringSliceVar(&plan.Asks, "role", nil, "ask for this `ROLE`, with --join; may be repeated")
 	flags.StringArrayVar(&labels, "label", nil, "ask for a label `KEY=VALUE`, with --join; may be repeated")
 	flags.StringVar(&plan.Address, "address", "", "the IP address by which others reach this machine (default: the one by which it speaks to the world)")
-	flags.StringVar(&plan.CuratorListen, "curator-listen", "", "host:port on which the cluster API is served (default port 7443 of the address)")
+	flags.StringVar(&plan.CuratorListen, "curator-listen", "", "host:port on which the cluster API is served; 0.0.0.0 or [::] for every address that the node has at the time (default port 7443 of the address)")
 	flags.StringVar(&plan.APIListen, "api-listen", "", "host:port on which the node's own API is served (default port 7444 of the address)")
 	flags.StringVar(&plan.MetricsListen, "metrics-listen", "", "host:port on which metrics are served to everybody who reaches it (default: nowhere)")
 	flags.StringVar(&plan.HostsFile, "hosts-file", "", "give the node the role hostsfile, for this file, such as /etc/hosts")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/recovery"
 	"github.com/reeveproject/reeve/cli/target"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -26,7 +28,8 @@ func (c *commands) nodeKeysRotate() *cobra.Command {
 		Use:   "rotate [NODE]",
 		Short: "Put new keys in the place of the old ones",
 		Long: `rotate gives the volume of a node new keys, without rewriting what is on it: the node's half (--nuk), the cluster's half (--cuk), or the data key
-(--data-key), which only a volume of kind luks can change. Without any of them: both halves. The node runs on meanwhile.
+(--data-key), which only a volume of kind luks can change. Without any of them: both halves. Of a node that came to its cluster by a ticket the cluster holds
+the other half, and gives it no new one: there it is the node's half alone, and --cuk is refused. The node runs on meanwhile.
 
 With --recovery-recipient another recovery key opens the volume from now on. A copy of the former recovery file holds the data key all the same: who has it,
 the former recovery key and the disk reads the disk, until the data key is another one.
@@ -40,9 +43,6 @@ the former recovery key and the disk reads the disk, until the data key is anoth
 				if err := recovery.CheckRecipient(request.RecoveryRecipient, "--recovery-recipient"); err != nil {
 					return err
 				}
-			}
-			if !request.Nuk && !request.Cuk && !request.DataKey {
-				request.Nuk, request.Cuk = true, true
 			}
 			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
 				return c.rotateKeys(cmd.Context(), api, node, &request)
@@ -60,8 +60,12 @@ the former recovery key and the disk reads the disk, until the data key is anoth
 
 // rotateKeys has no time limit of its own: another data key takes as long as its kind of volume needs.
 func (c *commands) rotateKeys(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, request *nodev1.RotateKeysRequest) error {
-	if err := encryptedVolume(ctx, api, node); err != nil {
+	storage, err := encryptedVolume(ctx, api, node)
+	if err != nil {
 		return err
+	}
+	if !request.GetNuk() && !request.GetCuk() && !request.GetDataKey() {
+		request.Nuk, request.Cuk = true, !clusterHolds(storage)
 	}
 	if _, err := api.RotateKeys(ctx, request); err != nil {
 		return fault.FromRPC(err, "the keys of "+output.Called(node.ID)+" cannot be rotated", "Run `reeve status` to see how its volume is.")
@@ -78,16 +82,22 @@ func (c *commands) rotateKeys(ctx context.Context, api nodev1.NodeServiceClient,
 	return c.print(document)
 }
 
-// encryptedVolume refuses what makes no sense where the volume is not encrypted.
-func encryptedVolume(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) error {
+// encryptedVolume returns the volume of a node. It refuses what makes no sense where that is not encrypted.
+func encryptedVolume(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) (*clusterv1.StorageStatus, error) {
 	self, err := askStatus(ctx, api, node)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if storage := self.GetStorage(); storage != nil && storage.GetKind() != "" && !storage.GetEncrypted() {
-		return notEncrypted(node.ID)
+	storage := self.GetStorage()
+	if storage != nil && storage.GetKind() != "" && !storage.GetEncrypted() {
+		return nil, notEncrypted(node.ID)
 	}
-	return nil
+	return storage, nil
+}
+
+// clusterHolds reports whether the cluster holds its half of the key of a volume, which the node then cannot change.
+func clusterHolds(storage *clusterv1.StorageStatus) bool {
+	return slices.ContainsFunc(storage.GetSources(), func(source *clusterv1.CukSource) bool { return source.GetName() == "cluster" })
 }
 
 func (c *commands) nodeReseal() *cobra.Command {

@@ -41,7 +41,7 @@ the last curator or the quorum of the store would go. A node that is dead is rem
 	flags := cmd.Flags()
 	flags.BoolVar(&options.yes, "yes", false, "answer the question whether to remove it with yes")
 	flags.BoolVar(&options.wait, "wait", false, "wait until it is Decommissioned, and show the steps")
-	flags.DurationVar(&options.timeout, "timeout", decommissionWait, "how long to wait at most, with --wait")
+	flags.DurationVar(&options.timeout, "timeout", decommissionWait, "how long to wait at most, with --wait"+longerStops)
 	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
 	c.completeNodes(cmd)
 	return cmd

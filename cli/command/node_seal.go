@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
@@ -31,14 +32,12 @@ after the machine was started again, and only where its TPM keeps the keys.
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
-				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-				defer cancel()
-				return c.seal(ctx, api, node, sealOptions{yes: yes, dryRun: dryRun})
+				return c.seal(cmd.Context(), api, node, sealOptions{yes: yes, dryRun: dryRun, timeout: timeout})
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "answer the question whether to seal the node with yes")
-	cmd.Flags().DurationVar(&timeout, "timeout", volumeTimeout, "how long stopping the roles and closing the volume may take")
+	cmd.Flags().DurationVar(&timeout, "timeout", volumeTimeout, "how long stopping the roles and closing the volume may take, and the longer where a role takes longer than 10s by its manifest")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	c.completeNodes(cmd)
 	return cmd
@@ -46,6 +45,7 @@ after the machine was started again, and only where its TPM keeps the keys.
 
 type sealOptions struct {
 	yes, dryRun bool
+	timeout     time.Duration
 }
 
 func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, options sealOptions) error {
@@ -53,6 +53,8 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, options.timeout+await.LongStops(self.GetNode().GetInstances()))
+	defer cancel()
 	document := output.NodeSealed{NodeID: node.ID, DryRun: options.dryRun, Roles: runningRoles(self)}
 	storage := self.GetStorage()
 	switch {

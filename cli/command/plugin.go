@@ -12,7 +12,8 @@ import (
 )
 
 func (c *commands) plugin() *cobra.Command {
-	cmd := group("plugin", "The cluster's catalog of plugins", c.pluginAdd(), c.pluginApprove(), c.pluginShow(), c.pluginDiff(), c.pluginGrant(), c.pluginWithdraw(),
+	cmd := group("plugin", "The cluster's catalog of plugins", c.pluginNew(), c.pluginAdd(), c.pluginApprove(), c.pluginShow(), c.pluginDiff(), c.pluginTest(), c.pluginReport(), c.pluginGrant(),
+		c.pluginWithdraw(),
 		c.pluginRemove(), c.pluginList())
 	cmd.Long = `A plugin is an executable that offers roles. What its roles may do beyond their own process and directories is what the owner granted of that which they ask
 for: a version that asks for more than was decided waits until the owner approves it, and the version before runs on.`

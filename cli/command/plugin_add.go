@@ -18,6 +18,7 @@ import (
 type addOptions struct {
 	approval
 	node    string
+	report  string
 	approve bool
 	dryRun  bool
 }
@@ -37,9 +38,13 @@ approves without asking. A role that asks to be privileged, that is for no sandb
 --grant grants a power with a parameter in place of the one that is asked for, or one that was refused before; --without refuses one. Either names it as
 ROLE:NAME, or ROLE:NAME:KEY=VALUE; the ConsensusUser of a role is ROLE:consensus-user.
 
+--report gives a signed report of the conformance suite on the executable (reeve plugin test --report) with it, which the cluster shows, and may demand (reeve
+policy set conformance=required). An owner must have signed it.
+
 With --dry-run the node keeps the executable and asks it all the same, since nothing else tells what it is; the catalog does not change.`,
 		Example: `  reeve plugin add ./lighthouse
   reeve plugin add ./lighthouse --approve
+  reeve plugin add ./lighthouse --approve --report lighthouse.report
   reeve plugin add ./hostsfile --approve --grant hostsfile:replace-file:path=/srv/hosts --without hostsfile:set-hostname`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -52,6 +57,7 @@ With --dry-run the node keeps the executable and asks it all the same, since not
 		},
 	}
 	cmd.Flags().StringVar(&options.node, "node", "", "the node that takes the executable (default: the local one, or the only one)")
+	cmd.Flags().StringVar(&options.report, "report", "", "`FILE` with a signed report of the conformance suite on it")
 	cmd.Flags().BoolVar(&options.approve, "approve", false, "approve what the version asks for, without asking")
 	cmd.Flags().BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
 	options.flags(c, cmd)
@@ -60,6 +66,10 @@ With --dry-run the node keeps the executable and asks it all the same, since not
 }
 
 func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file string, options addOptions) error {
+	envelopes, err := c.reportOn(file, options.report)
+	if err != nil {
+		return err
+	}
 	imported, err := importFile(ctx, cluster, file, options.node)
 	if err != nil {
 		return err
@@ -70,7 +80,7 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 	}
 	manifest, digests := imported.GetManifest(), map[string]string{imported.GetPlatform(): imported.GetDigest()}
 	record := find(plugins, manifest.GetName())
-	request := &clusterv1.AddPluginRequest{Manifest: manifest, Digests: digests, DryRun: options.dryRun}
+	request := &clusterv1.AddPluginRequest{Manifest: manifest, Digests: digests, DryRun: options.dryRun, Reports: envelopes}
 	chosen := options.chosen()
 	undecided := len(remit.Beyond(manifest, record.GetDecided(), record.GetGrants())) > 0 || chosen
 	switch {

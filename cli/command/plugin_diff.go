@@ -12,6 +12,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -118,12 +119,17 @@ func differences(before, after *clusterv1.PluginVersion, file bool) []output.Plu
 		add(name, "starts_from_cache", strconv.FormatBool(one.GetStartsFromCache()), strconv.FormatBool(other.GetStartsFromCache()))
 		add(name, "ends_with_core", strconv.FormatBool(one.GetEndsWithCore()), strconv.FormatBool(other.GetEndsWithCore()))
 		add(name, "in_split", output.InSplit(one.GetInSplit()), output.InSplit(other.GetInSplit()))
+		add(name, "stop_grace", stopGrace(one), stopGrace(other))
 		add(name, "summary", one.GetSummary(), other.GetSummary())
 		if one.GetConfigurationSchema() != other.GetConfigurationSchema() {
 			add(name, "schema", schema(one), "another one, "+schema(other))
 		}
 	}
 	return changes
+}
+
+func stopGrace(role *rolev1.RoleManifest) string {
+	return output.StopGrace(limits.StopGraceOf(role.GetStopGrace()).Seconds())
 }
 
 func presence(role *rolev1.RoleManifest) string {

@@ -64,10 +64,16 @@ var isolationPolicies = map[string]clusterv1.IsolationPolicy{
 	"required":    clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED,
 }
 
+// conformancePolicies are whether reports of the conformance suite are demanded, by the words that people write.
+var conformancePolicies = map[string]clusterv1.ConformancePolicy{
+	"optional": clusterv1.ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL,
+	"required": clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED,
+}
+
 // sourceName is what a source of the cluster's half of a volume's key may be called.
 var sourceName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-const demands = "Give isolation=required, isolation=best-effort, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
+const demands = "Give isolation=required, isolation=best-effort, conformance=required, conformance=optional, or cuk-sources= with a list such as cluster,recovery,tpm, or all."
 
 // parseDemand reads what is demanded, and returns what makes it part of a policy.
 func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
@@ -76,6 +82,10 @@ func parseDemand(text string) (func(*clusterv1.ClusterPolicy), error) {
 	case "isolation":
 		if isolation, ok := isolationPolicies[value]; ok {
 			return func(policy *clusterv1.ClusterPolicy) { policy.Isolation = isolation }, nil
+		}
+	case "conformance":
+		if conformance, ok := conformancePolicies[value]; ok {
+			return func(policy *clusterv1.ClusterPolicy) { policy.Conformance = conformance }, nil
 		}
 	case "cuk-sources":
 		if value == "all" {
@@ -105,11 +115,16 @@ func (c *commands) policySet() *cobra.Command {
 the list of what is missing. The roles that provide the store and the cluster API run all the same, since without them nobody could change the policy. With
 isolation=best-effort, which is so at first, roles run, and the node's status lists what is missing.
 
+With conformance=required no executable gets into the catalog, is approved or gets a role on a node without a report of the conformance suite which says that it conforms
+(reeve plugin test --report, reeve plugin add --report). It is refused as long as nodes run an executable without one: reeve plugin report add gives them to those.
+With conformance=optional, which is so at first, reports are shown only.
+
 cuk-sources says from where a locked node may get the cluster's half of the key of its volume: recovery, which is always among them (the owner's recovery
 key), cluster (a curator, after the node has proved its join key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=recovery no node opens
 its volume by itself after a restart.`,
 		Example: `  reeve policy set isolation=required
   reeve policy set isolation=best-effort --dry-run
+  reeve policy set conformance=required
   reeve policy set cuk-sources=recovery`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -123,7 +138,7 @@ its volume by itself after a restart.`,
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "cuk-sources=all", "cuk-sources=cluster,recovery", "cuk-sources=cluster,recovery,tpm", "cuk-sources=recovery",
+	completeArguments(cmd, fixed("isolation=best-effort", "isolation=required", "conformance=optional", "conformance=required", "cuk-sources=all", "cuk-sources=cluster,recovery", "cuk-sources=cluster,recovery,tpm", "cuk-sources=recovery",
 		"cuk-sources=recovery,tpm"))
 	return cmd
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
@@ -48,12 +46,15 @@ func (c *commands) roleList() *cobra.Command {
 func (c *commands) roleAdd() *cobra.Command {
 	var w waiting
 	var file string
-	var dryRun bool
+	var dryRun, withRequired bool
 	cmd := &cobra.Command{
 		Use:   "add NODE ROLE",
 		Short: "Give a role to a node, or another configuration to one that it has",
 		Long: `add gives a role to a node and waits until it is Ready there with the configuration. A role that the node has already gets the
 configuration in place of its former one; without --config that is none.
+
+What a role requires has to be on the same node. On a terminal it is asked whether the node gets that, too, as far as it does not have it; --with-required says so. They are given without
+a configuration, all of them in one step or none.
 
 ` + nodeArgument,
 		Args: arguments(2, 2),
@@ -62,28 +63,15 @@ configuration in place of its former one; without --config that is none.
 			if err != nil {
 				return err
 			}
-			return c.changeRole(cmd.Context(), output.RoleChange{Role: given[1], Action: "add", DryRun: dryRun}, given[0], w, nil,
-				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
-					response, err := management.AddRole(ctx, &clusterv1.AddRoleRequest{
-						NodeId: nodeID, Role: given[1], Configuration: configuration, DryRun: dryRun,
-					})
-					if err != nil {
-						next := "Run `reeve plugin list` to see the roles, `reeve plugin add FILE` to add one."
-						if status.Code(err) == codes.InvalidArgument {
-							next = "Correct the configuration and run the command again."
-						}
-						return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be given to node %s", given[1], nodeID), next)
-					}
-					for _, role := range response.GetNode().GetRoles() {
-						if role.GetRole() == given[1] {
-							return role.GetGeneration(), nil
-						}
-					}
-					return 0, fault.New(fault.Failed, "the cluster has taken role "+given[1]+" and not kept it", "Another operator may have removed it: run `reeve node list`.")
-				})
+			addition := &roleAddition{role: given[1], configuration: configuration, dryRun: dryRun, withRequired: withRequired}
+			return c.changeRole(cmd.Context(), &output.RoleChange{Role: given[1], Action: "add", DryRun: dryRun}, given[0], w,
+				func(ctx context.Context, cluster *target.Target, node target.Node) error {
+					return c.askRequired(ctx, cluster, node, addition)
+				}, addition.make)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "file with the configuration of the role, JSON or YAML; - is the standard input")
+	cmd.Flags().BoolVar(&withRequired, "with-required", false, "give the node what the role requires, too, as far as it does not have it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilReady, untilStarted, notAtAll)
 	c.completeNodeOffer(cmd)
@@ -102,15 +90,15 @@ the node remove that, and the role's logs, and asks on a terminal. What it keeps
 ` + nodeArgument,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			confirm := func(ctx context.Context) error {
+			confirm := func(ctx context.Context, _ *target.Target, _ target.Node) error {
 				c.say("What role " + given[1] + " keeps in its directory on the node, and its logs, are removed.")
 				return c.confirmWipe(ctx, yes)
 			}
 			if !wipe || dryRun {
 				confirm = nil
 			}
-			return c.changeRole(cmd.Context(), output.RoleChange{Role: given[1], Action: "remove", DryRun: dryRun, Wiped: wipe}, given[0], w, confirm,
-				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string) (uint64, error) {
+			return c.changeRole(cmd.Context(), &output.RoleChange{Role: given[1], Action: "remove", DryRun: dryRun, Wiped: wipe}, given[0], w, confirm,
+				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string, _ *output.RoleChange) (uint64, error) {
 					_, err := management.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: nodeID, Role: given[1], DryRun: dryRun, Wipe: wipe})
 					return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be taken from node %s", given[1], nodeID),
 						"Run `reeve node role list "+nodeID+"` to see the roles of the node.")
@@ -126,9 +114,9 @@ the node remove that, and the role's logs, and asks on a terminal. What it keeps
 }
 
 // changeRole makes a change of a node's role, waits for it and prints what became of it. confirm, if it is there, asks somebody first. change returns the generation of the assignment, 0 if there is
-// none any more.
-func (c *commands) changeRole(ctx context.Context, document output.RoleChange, nodeName string, w waiting, confirm func(context.Context) error,
-	change func(context.Context, clusterv1.ManagementServiceClient, string) (uint64, error)) error {
+// none any more, and may say more in the document.
+func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, nodeName string, w waiting, confirm func(context.Context, *target.Target, target.Node) error,
+	change func(context.Context, clusterv1.ManagementServiceClient, string, *output.RoleChange) (uint64, error)) error {
 	return c.withTarget(ctx, func(cluster *target.Target) error {
 		node, err := cluster.FindNode(ctx, nodeName)
 		if err != nil {
@@ -139,32 +127,46 @@ func (c *commands) changeRole(ctx context.Context, document output.RoleChange, n
 			return err
 		}
 		if confirm != nil {
-			if err := confirm(ctx); err != nil {
+			if err := confirm(ctx, cluster, node); err != nil {
 				return err
 			}
 		}
 		bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
 		defer cancel()
-		generation, err := change(bounded, management, node.ID)
+		document.Required = []string{}
+		generation, err := change(bounded, management, node.ID, document)
 		if err != nil {
 			return err
 		}
 		document.NodeID, document.Generation = node.ID, generation
 		if w.asked() && !document.DryRun {
 			document.Waited = true
-			condition := &await.Role{Name: document.Role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
-			conditions := []await.Condition{condition}
-			if w.state() != await.Started && providesStore(ctx, cluster, document.Role) {
-				// What the store does for it takes longer than the role itself, and happens elsewhere.
-				conditions = append(conditions, &await.Member{Gone: w.state() == await.Gone})
+			// A role is Blocked until what it requires is Ready.
+			for _, required := range document.Required {
+				if _, err := c.awaitRole(ctx, cluster, node, required, 0, w); err != nil {
+					return err
+				}
 			}
-			if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, conditions...); err != nil {
+			if document.Instance, err = c.awaitRole(ctx, cluster, node, document.Role, generation, w); err != nil {
 				return err
 			}
-			document.Instance = instanceOf(condition)
 		}
-		return c.print(document)
+		return c.print(*document)
 	})
+}
+
+// awaitRole waits until a change of a node's role is so, and returns what the node then says of the role; nil: nothing.
+func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node target.Node, role string, generation uint64, w waiting) (*output.Role, error) {
+	condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
+	conditions := []await.Condition{condition}
+	if w.state() != await.Started && providesStore(ctx, cluster, role) {
+		// What the store does for it takes longer than the role itself, and happens elsewhere.
+		conditions = append(conditions, &await.Member{Gone: w.state() == await.Gone})
+	}
+	if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, conditions...); err != nil {
+		return nil, err
+	}
+	return instanceOf(condition), nil
 }
 
 // providesStore says whether a role is one by which a node has a member of the consensus store.
@@ -228,7 +230,7 @@ func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, no
 		return fault.FromRPC(err, fmt.Sprintf("role %s cannot be restarted on node %s", role, node.ID),
 			"Run `reeve status "+node.ID+"` to see the roles of the node.")
 	}
-	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun, FormerInstance: response.GetInstanceId()}
+	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun, FormerInstance: response.GetInstanceId(), Required: []string{}}
 	if w.asked() && !dryRun {
 		document.Waited = true
 		condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Former: response.GetInstanceId(), BlockedIsFinal: true}

@@ -13,7 +13,7 @@ import (
 
 // role is the group of commands for the roles of a node: `reeve role` and `reeve node role` are the same.
 func (c *commands) role(short string) *cobra.Command {
-	return group("role", short, c.roleList(), c.roleShow(), c.roleAdd(), c.roleRemove(), c.roleRestart())
+	return group("role", short, c.roleList(), c.roleShow(), c.roleAdd(), c.roleRemove(), c.roleRestart(), c.roleDebug())
 }
 
 func (c *commands) roleShow() *cobra.Command {

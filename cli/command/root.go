@@ -118,7 +118,7 @@ Exit codes:
 		return fault.New(fault.Usage, err.Error(), "See `"+cmd.CommandPath()+" --help`.")
 	})
 	root.AddCommand(c.status(), c.node(), c.ticket(), c.cert(), c.role("The roles of a node, as `reeve node role`"), c.plugin(), c.policy(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
-		c.doctor(), c.bundle(), c.completion(),
+		c.doctor(), c.bundle(), c.kubernetes(), c.completion(),
 		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner(), c.recoveryKeyGroup())
 	return root
 }

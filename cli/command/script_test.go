@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(withoutLeaks{m}, map[string]func(){
 		"reeve":  reeve,
 		"reeved": func() { os.Exit(fakecluster.Reeved(os.Args[1:])) },
+		// The suite itself is tested where it is made.
+		"reeve-conformance": func() { os.Exit(fakeSuite(os.Args[1:])) },
 	})
 }
 
@@ -124,6 +126,8 @@ func TestScripts(t *testing.T) {
 				return there("/dev/loop-control"), nil
 			case "tpm":
 				return there("/sys/class/tpm/tpm0"), nil
+			case "netns":
+				return namespaces(), nil
 			}
 			return false, fmt.Errorf("there is no condition %s", condition)
 		},
@@ -143,10 +147,13 @@ func TestScripts(t *testing.T) {
 			env.Setenv("RUN_PLACE", filepath.Join(place, "run"))
 			env.Setenv("HOST_SOCKET", filepath.Join(place, "host.sock"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
+			// Every command is this program, which with the race detector waits for a second before it ends.
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
 			return setup(env, place)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine,
+			"nonetwork": noNetwork,
 		},
 	})
 }
@@ -178,6 +185,7 @@ func setup(env *testscript.Env, place string) error {
 	env.Defer(lifeline.Close)
 	env.Setenv(fakecluster.LifelineVariable, filepath.Join(place, "lifeline"))
 	env.Values[clusterKey{}] = cluster
+	env.Values[workersKey{}] = make(map[string]*fakecluster.Worker)
 	der, err := x509.MarshalPKCS8PrivateKey(owner)
 	if err != nil {
 		return err
@@ -192,6 +200,11 @@ func setup(env *testscript.Env, place string) error {
 		cluster.ServeLocal(filepath.Join(place, "node.sock")),
 	)
 	env.Setenv("CURATOR", cluster.Curator())
+	for variable, id := range map[string]string{"NODE_A": nodeA, "NODE_B": nodeB, "NODE_C": nodeX} {
+		env.Setenv(variable, id)
+	}
+	// An archive that takes several messages.
+	err = errors.Join(err, os.WriteFile(filepath.Join(env.WorkDir, "big.tar"), bytes.Repeat([]byte("what an archive is like\n"), 50_000), 0o644))
 	for _, name := range []string{"consensus", "hostsfile", "lighthouse"} {
 		cluster.AddPlugin(plugin(name))
 	}
@@ -254,6 +267,12 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake state NODE STATE                 the state of a node
 //	fake step NODE MEMBER STEP [stuck]    what the store does for a node; the member may be -
 //	fake problem NODE TEXT                what is wrong with a node
+//	fake stale NODE                       the heartbeat of a node is not fresh
+//	fake kubernetes                       the catalog has the plugin kubernetes
+//	fake worker NODE STATE[:REASON] [unserved|as=NODE|lacks=WHAT:REMEDY|image=NAME|refuses=TEXT]...  a node runs kubernetes-worker
+//	fake loaded NODE FILE                 the kubernetes-worker of a node has got an archive, exactly
+//	fake controller NODE STATE URL        a node runs kubernetes-controller
+//	fake pki NODE                         a node runs kubernetes-pki
 func fake(ts *testscript.TestScript, _ bool, args []string) {
 	cluster := ts.Value(clusterKey{}).(*fakecluster.Cluster)
 	var err error
@@ -313,6 +332,8 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		cluster.SetStep(args[1], &clusterv1.StoreMembership{MemberId: strings.Trim(args[2], "-"), Step: args[3], Stuck: len(args) > 4})
 	case "problem":
 		cluster.SetProblem(args[1], args[2])
+	case "kubernetes", "worker", "loaded", "controller", "pki", "stale":
+		err = fakeKubernetes(ts, cluster, args)
 	default:
 		err = fakeNode(cluster, args)
 	}

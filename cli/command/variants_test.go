@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// programs builds reeve and reeved into a directory of their own and returns it. They are this test program without the race detector: the scripts
+// programs builds reeve and the programs beside it into a directory of their own and returns it. They are this test program without the race detector: the scripts
 // start them hundreds of times, and most of the time of a start is the race detector's. The soak runs them with it.
 func programs(t *testing.T, root string) string {
 	t.Helper()
@@ -20,8 +20,10 @@ func programs(t *testing.T, root string) string {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	if err := os.Link(reeve, filepath.Join(dir, "reeved")); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"reeved", "reeve-conformance"} {
+		if err := os.Link(reeve, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

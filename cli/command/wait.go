@@ -45,7 +45,7 @@ A role that is Failed ends the wait with the cause, unless that is what was wait
 		},
 	}
 	cmd.Flags().StringArrayVar(&conditions, "for", nil, "what is to be so; may be repeated")
-	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "how long to wait at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
 	complete(cmd, "for", c.completeConditions)
 	c.completeNodes(cmd)
 	return cmd

@@ -59,11 +59,14 @@ type waiting struct {
 // defaultWait is how long a command waits at most, if nothing else is said: a role that is not Ready by then rarely will be.
 const defaultWait = time.Minute
 
+// longerStops is what is said of a timeout that is the longer where roles take long to stop.
+const longerStops = ", and the longer where a role is stopped that takes longer than 10s by its manifest"
+
 func (w *waiting) flags(cmd *cobra.Command, choices ...string) {
 	w.condition = waitFlag{choices: choices, chosen: choices[0]}
 	flag := cmd.Flags().VarPF(&w.condition, "wait", "", "what to wait for; --wait=false is none")
 	flag.NoOptDefVal = choices[0]
-	cmd.Flags().DurationVar(&w.timeout, "timeout", defaultWait, "how long to wait at most")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
 	complete(cmd, "wait", fixed(choices...))
 }
 
@@ -84,8 +87,11 @@ func (w *waiting) state() await.State {
 
 // await waits for conditions and says on the standard error how far it is.
 func (c *commands) await(ctx context.Context, nodeID string, timeout time.Duration, sources []await.Source, conditions ...await.Condition) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, limit, cancel := await.NewLimit(ctx, timeout)
 	defer cancel()
+	for i, source := range sources {
+		sources[i] = limit.Of(source)
+	}
 	var wanted []string
 	for _, condition := range conditions {
 		wanted = append(wanted, condition.Wanted())

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/netns"
 	"github.com/reeveproject/reeve/cli/output"
 )
 
@@ -46,7 +47,11 @@ func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
 	if detached {
 		command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}
-	if err := command.Start(); err != nil {
+	start := command.Start
+	if d.network != nil {
+		start = func() error { return netns.In(d.Namespace(), command.Start) }
+	}
+	if err := start(); err != nil {
 		return nil, fault.Wrap(fault.NotFound, err, "reeved cannot be started", "Run `make build`; reeved is to lie beside reeve.")
 	}
 	process, err := openProcess(command.Process.Pid)

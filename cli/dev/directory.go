@@ -13,7 +13,9 @@ import (
 	"slices"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/netns"
 	"github.com/reeveproject/reeve/cli/setup"
+	"github.com/reeveproject/reeve/cli/target"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -27,6 +29,11 @@ type Directory struct {
 	Parameters *nodev1.Parameters
 	// Number is that of the node: 1 for the one that made the cluster, whose directory this is.
 	Number int
+
+	// network is that of the dev directory; nil: the nodes have loopback addresses.
+	network *netns.Network
+	// raised says that the node's namespace was made, and made that the parameters were, by whoever has this Directory.
+	raised, made bool
 }
 
 // ParametersFile is the file with the parameters of reeved.
@@ -62,9 +69,11 @@ func Find(path string) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Directory{Path: path, State: state, Number: 1}
-	d.Parameters, err = setup.ReadParameters(d.ParametersFile())
-	return d, err
+	d := &Directory{Path: path, State: state, Number: numberOf(state)}
+	if d.Parameters, err = setup.ReadParameters(d.ParametersFile()); err != nil {
+		return d, err
+	}
+	return d, d.readNetwork()
 }
 
 // Make returns the dev directory at a path, which it makes if it is not there. What was begun before and is not complete is completed; what is
@@ -72,6 +81,11 @@ func Find(path string) (*Directory, error) {
 func Make(path string, plan Plan, places Places) (*Directory, error) {
 	if err := CheckVolume(plan.Volume, os.Geteuid()); err != nil {
 		return nil, err
+	}
+	if plan.Namespaces {
+		if err := CheckNamespaces(os.Geteuid()); err != nil {
+			return nil, err
+		}
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -100,11 +114,18 @@ func makeFault(err error, path string) error {
 }
 
 func (d *Directory) fill(plan Plan, places Places) error {
+	if err := d.readNetwork(); err != nil {
+		return err
+	}
 	parameters, err := setup.ReadParameters(d.ParametersFile())
 	switch {
 	case err == nil:
 		if err := plan.fits(parameters); err != nil {
 			return err
+		}
+		if plan.Namespaces && d.network == nil {
+			return fault.New(fault.Refused, "the cluster was made without network namespaces, and its nodes have loopback addresses",
+				"Leave --netns out, or make another cluster with --dir.")
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		// A cluster that is there has an owner, whose key may rightly be elsewhere.
@@ -112,19 +133,7 @@ func (d *Directory) fill(plan Plan, places Places) error {
 		if err != nil {
 			return err
 		}
-		if parameters, err = plan.parameters(d.State, filepath.Join(places.Run, short(d.State)), owner); err != nil {
-			return err
-		}
-		if plan.HostsFile == "" {
-			if _, err := setup.CreateOnly(filepath.Join(d.State, hostsName), []byte(initialHosts), 0o644); err != nil {
-				return err
-			}
-		}
-		if err := writeParameters(d.ParametersFile(), parameters); err != nil {
-			return err
-		}
-		// Another one may have been faster.
-		if parameters, err = setup.ReadParameters(d.ParametersFile()); err != nil {
+		if parameters, err = d.begin(plan, filepath.Join(places.Run, short(d.State)), owner); err != nil {
 			return err
 		}
 	default:
@@ -132,6 +141,55 @@ func (d *Directory) fill(plan Plan, places Places) error {
 	}
 	d.Parameters = parameters
 	return d.makeRun()
+}
+
+// begin makes the parameters of a directory that has none. The network is part of what is decided with them: if they cannot be made it goes again, and one that was left by
+// whoever was killed while making them decides nothing.
+func (d *Directory) begin(plan Plan, run string, owner ed25519.PublicKey) (parameters *nodev1.Parameters, err error) {
+	switch {
+	case plan.Namespaces && d.network == nil:
+		err = d.makeNetwork()
+	case !plan.Namespaces:
+		err = d.forgetNetwork()
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && !d.hasParameters() {
+			err = errors.Join(err, d.forgetNetwork())
+		}
+	}()
+	if parameters, err = plan.parameters(d, run, owner); err != nil {
+		return nil, err
+	}
+	if plan.HostsFile == "" {
+		if _, err := setup.CreateOnly(filepath.Join(d.State, hostsName), []byte(initialHosts), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	if d.made, err = writeParameters(d.ParametersFile(), parameters); err != nil {
+		return nil, err
+	}
+	// Another one may have been faster.
+	return setup.ReadParameters(d.ParametersFile())
+}
+
+func (d *Directory) hasParameters() bool {
+	_, err := os.Lstat(d.ParametersFile())
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Undo takes back what a plan has decided for a directory that was made for it, and in which nothing was ever run: the next plan decides anew. The keys that were made stay.
+func (d *Directory) Undo() error {
+	if !d.made || target.Held(d.Path) {
+		return nil
+	}
+	d.made = false
+	if err := os.Remove(d.ParametersFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return d.forgetNetwork()
 }
 
 // initialHosts is what every hosts file has.

@@ -181,3 +181,19 @@ func TestHostPlaces(t *testing.T) {
 		t.Errorf("run directories in %s are too long", places.Run)
 	}
 }
+
+func TestNamespacesAreRefused(t *testing.T) {
+	root, plan, places := makePlan(t)
+	path := filepath.Join(root, "d")
+	if err := dev.CheckNamespaces(1000); fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "as root") {
+		t.Errorf("an ordinary user is answered %v", err)
+	}
+	if _, err := dev.Make(path, plan, places); err != nil {
+		t.Fatal(err)
+	}
+	plan.Namespaces = true
+	// A cluster that is there keeps its addresses.
+	if _, err := dev.Make(path, plan, places); fault.CodeOf(err) != fault.Refused {
+		t.Errorf("a cluster with loopback addresses gets namespaces: %v", err)
+	}
+}

@@ -6,6 +6,7 @@
 //	D/reeved.yaml   the parameters of reeved; written once, then only read
 //	D/reeved.log    what reeved wrote to its standard error
 //	D/hosts         the file that the role hostsfile manages
+//	D/network.json  the subnet of nodes that have a network namespace each
 //	D/system        the node's system directory
 //	D/data          the node's volume
 //	D/run           a link to the node's run directory, whose path has to be short

@@ -13,21 +13,35 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
+	"github.com/reeveproject/reeve/proto/limits"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
+// usualStop is how long a node may take to stop whose roles take no longer than is usual: several graces in a row.
+const usualStop = 30 * time.Second
+
+// StopTime is how long a node may take to stop, by what runs on it.
+func StopTime(status *nodev1.Status) time.Duration {
+	return usualStop + await.LongStops(status.GetNode().GetInstances())
+}
+
 // Down stops the node that runs in a dev directory, and returns when reeved and all processes of its roles have ended. If none runs, the roles that a
-// dead one may have left are stopped. It fails after timeout and then says what still runs.
+// dead one may have left are stopped. It fails after timeout and then says what still runs; 0: after as long as what runs may take.
 func Down(ctx context.Context, path, reeved string, timeout time.Duration) (output.Down, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return output.Down{}, err
 	}
 	down := output.Down{Directory: absolute, Roles: []string{}, Nodes: []output.Down{}}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	caller, byRoles := ctx, timeout == 0
+	if byRoles {
+		timeout = usualStop + limits.MaxStopGrace // of what a dead node has left that is not known
+	}
+	ctx, cancel := context.WithTimeout(caller, timeout)
 	defer cancel()
 	node, err := holdNode(ctx, path)
 	// A reeved that has just been started holds its lock and does not listen yet.
@@ -44,6 +58,11 @@ func Down(ctx context.Context, path, reeved string, timeout time.Duration) (outp
 	defer node.close()
 	status := localStatus(ctx, path)
 	down.Roles = running(status)
+	if byRoles {
+		timeout = StopTime(status)
+		ctx, cancel = context.WithTimeout(caller, timeout)
+		defer cancel()
+	}
 	roles := holdRoles(status)
 	defer func() {
 		for _, role := range roles {

@@ -284,9 +284,9 @@ func (f *Follower) death() error {
 	return f.daemon.Death()
 }
 
-// Stop ends the daemon within timeout while it says what changes.
-func (f *Follower) Stop(timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+// Stop ends the daemon while it says what changes. It kills it when that takes longer than what runs may take.
+func (f *Follower) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), StopTime(f.last))
 	defer cancel()
 	stopped := make(chan error, 1)
 	f.wait.Go(func() { stopped <- f.daemon.Stop(ctx) })

@@ -18,7 +18,7 @@ type Health struct {
 	Missing string
 	// Broken says, if not empty, that it will not be up by itself, and why.
 	Broken string
-	// Ailing says, if not empty, that a role runs badly or ends again and again, and why. It may recover.
+	// Ailing says, if not empty, that a role runs badly, ends again and again, or runs and waits for its machine, and why. It may recover.
 	Ailing string
 	// Manageable says that the node is Home and the cluster API answers: an operator can set right what is wrong with a role.
 	Manageable bool
@@ -68,6 +68,10 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 			switch instance.GetState() {
 			case hostv1.InstanceState_INSTANCE_STATE_DEGRADED, hostv1.InstanceState_INSTANCE_STATE_BACKOFF:
 				health.Ailing = text
+			case hostv1.InstanceState_INSTANCE_STATE_BLOCKED:
+				if instance.GetPid() != 0 { // by the machine, and not by another role that is about to be there
+					health.Ailing = text
+				}
 			}
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/reeveproject/reeve/cli/dev"
 	"github.com/reeveproject/reeve/cli/fault"
@@ -60,6 +62,8 @@ func TestJudge(t *testing.T) {
 		{"a default role was removed", node(home, "", "store", ready), assigned("store"), dev.Health{Up: true, Manageable: true}},
 		{"another role does not matter", node(home, "", "store", ready, "x", failed), assigned("store", "x"), dev.Health{Up: true, Manageable: true}},
 		{"blocked", node(home, "", "store", ready, "hosts", blocked), assigned("store", "hosts"), dev.Health{Missing: "role hosts is Blocked: why", Manageable: true}},
+		{"blocked by the machine", running(node(home, "", "store", ready, "hosts", blocked)), assigned("store", "hosts"),
+			dev.Health{Missing: "role hosts is Blocked: why", Ailing: "role hosts is Blocked: why", Manageable: true}},
 		{"degraded", node(home, "", "store", ready, "hosts", degraded), assigned("store", "hosts"),
 			dev.Health{Missing: "role hosts is Degraded: why", Ailing: "role hosts is Degraded: why", Manageable: true}},
 		{"split", node(split, "no contact yet", "store", ready, "hosts", ready), nil, dev.Health{Missing: "the node is Split: no contact yet"}},
@@ -73,6 +77,28 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// running gives every role of a node a process.
+func running(status *nodev1.Status) *nodev1.Status {
+	for _, instance := range status.GetNode().GetInstances() {
+		instance.Pid = 7
+	}
+	return status
+}
+
+// A node may take as long to stop as its roles say that they need, one after another.
+func TestStopTime(t *testing.T) {
+	status := running(node(home, "", "store", ready, "hosts", ready, "x", blocked))
+	if usual := dev.StopTime(status); usual != dev.StopTime(nil) {
+		t.Errorf("%s, and %s where nothing runs", usual, dev.StopTime(nil))
+	}
+	for _, instance := range status.GetNode().GetInstances()[1:] {
+		instance.StopGrace = durationpb.New(time.Minute)
+	}
+	if got, want := dev.StopTime(status), dev.StopTime(nil)+100*time.Second; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

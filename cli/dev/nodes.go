@@ -1,6 +1,8 @@
 package dev
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,9 +29,6 @@ const nodesName = "nodes"
 // peerPort is where the members of the store listen to each other, on the address of their node, if nothing else is said.
 const peerPort = "7445"
 
-// Address is the address of a node.
-func Address(number int) string { return "127.0.0." + strconv.Itoa(number) }
-
 // Nodes are the numbers of the nodes of a dev directory and the paths of their directories: the first node's is the dev directory itself.
 func Nodes(path string) map[int]string {
 	nodes := map[int]string{1: path}
@@ -53,11 +52,23 @@ func (d *Directory) Others() ([]*Directory, error) {
 		if err != nil {
 			return nil, fault.Wrap(fault.Failed, err, fmt.Sprintf("the parameters of node %d in %s cannot be read", number, d.Path), "")
 		}
-		other.Number = number
 		others = append(others, other)
 	}
 	slices.SortFunc(others, func(a, b *Directory) int { return a.Number - b.Number })
 	return others, nil
+}
+
+// numberOf is the number of the node whose directory this is.
+func numberOf(state string) int {
+	above, name := filepath.Split(state)
+	number, err := strconv.Atoi(name)
+	if err != nil || number < 2 || number > MaxNodes || filepath.Base(above) != nodesName {
+		return 1
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(filepath.Clean(above)), parametersName)); err != nil {
+		return 1
+	}
+	return number
 }
 
 // whole is the dev directory that a node belongs to, for advice.
@@ -68,12 +79,12 @@ func (d *Directory) whole() string {
 	return d.Path
 }
 
-// Prepare makes what does not outlive the machine's run time.
+// Prepare makes what does not outlive the machine's run time, or `reeve dev down`.
 func (d *Directory) Prepare() error {
 	if err := d.makeRun(); err != nil {
 		return makeFault(err, d.Path)
 	}
-	return nil
+	return d.raiseNetwork()
 }
 
 // TicketFile is the file with the ticket of a node that is not a member yet.
@@ -109,28 +120,72 @@ func Asks(number int) []string {
 	return []string{setup.Hostsfile}
 }
 
-// CheckAddresses refuses addresses of this machine on which nodes could not listen.
-func CheckAddresses(numbers []int) error {
+// CheckAddresses refuses addresses of this machine on which further nodes of the directory could not listen.
+func (d *Directory) CheckAddresses(numbers []int) error {
+	if d.network != nil {
+		return nil // they will have their own
+	}
 	for _, number := range numbers {
-		if err := listens(net.JoinHostPort(Address(number), "0")); err != nil {
-			return fault.Wrap(fault.Refused, err, fmt.Sprintf("node %d would have the address %s, on which this machine does not listen", number, Address(number)),
-				"Add it to the loopback interface (`ip address add "+Address(number)+"/8 dev lo`), or give a smaller --nodes.")
+		if err := listens(net.JoinHostPort(loopback(number), "0")); err != nil {
+			return fault.Wrap(fault.Refused, err, fmt.Sprintf("node %d would have the address %s, on which this machine does not listen", number, loopback(number)),
+				"Add it to the loopback interface (`ip address add "+loopback(number)+"/8 dev lo`), or give a smaller --nodes.")
 		}
 	}
 	return nil
 }
 
-// PeerListen is where the store's member of a node listens to the others; empty: where it does if nothing is said. Another cluster on this machine may have that
+// PeerListen is where the store's member of the node listens to the others; empty: where it does if nothing is said. Another cluster on this machine may have that
 // port, and then it is any other one.
-func PeerListen(number int) (string, error) {
-	if listens(net.JoinHostPort(Address(number), peerPort)) == nil {
+func (d *Directory) PeerListen() (string, error) {
+	if d.network != nil {
 		return "", nil
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(Address(number), "0"))
+	address, err := d.free(peerPort)
 	if err != nil {
-		return "", fault.Wrap(fault.Refused, err, fmt.Sprintf("the store's member of node %d has nowhere to listen to the others", number), "")
+		return "", fault.Wrap(fault.Refused, err, fmt.Sprintf("the store's member of node %d has nowhere to listen to the others", d.Number), "")
+	}
+	if address == net.JoinHostPort(loopback(d.Number), peerPort) {
+		return "", nil
+	}
+	return address, nil
+}
+
+// free is an address of the node on which nothing listens now: with the port that is preferred, or another one.
+func (d *Directory) free(port string) (string, error) {
+	if address := net.JoinHostPort(loopback(d.Number), port); listens(address) == nil {
+		return address, nil
+	}
+	return d.any()
+}
+
+// any is an address of the node on which nothing listens now.
+func (d *Directory) any() (string, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(loopback(d.Number), "0"))
+	if err != nil {
+		return "", err
 	}
 	return listener.Addr().String(), listener.Close()
+}
+
+// The ports of which a dev directory prefers one for its curators: below those that the kernel gives to whoever asks for any.
+const (
+	firstOwnPort = 20000
+	ownPorts     = 12000
+)
+
+// chosen is an address of the node on which nothing listens now, for its parameters, which keep it. Which port is preferred depends on the dev directory: one that another
+// cluster has kept, which does not run at this time, looks free as well, and both of them are to run later.
+func (d *Directory) chosen() (string, error) {
+	const several = 16
+	sum := sha256.Sum256([]byte(d.wholeState()))
+	own := binary.BigEndian.Uint32(sum[:])
+	for n := range uint32(several) {
+		address := net.JoinHostPort(loopback(d.Number), strconv.Itoa(int(firstOwnPort+(own%ownPorts+n)%ownPorts)))
+		if listens(address) == nil {
+			return address, nil
+		}
+	}
+	return d.any()
 }
 
 func listens(address string) error {
@@ -145,7 +200,7 @@ func listens(address string) error {
 // are kept.
 func (d *Directory) MakeNode(number int, ticket string, volume string, places Places) (*Directory, error) {
 	name := strconv.Itoa(number)
-	node := &Directory{Path: filepath.Join(d.Path, nodesName, name), State: filepath.Join(d.State, nodesName, name), Number: number}
+	node := &Directory{Path: filepath.Join(d.Path, nodesName, name), State: filepath.Join(d.State, nodesName, name), Number: number, network: d.network}
 	if err := errors.Join(makeOwn(filepath.Dir(node.State)), makeOwn(node.State)); err != nil {
 		return nil, makeFault(err, node.Path)
 	}
@@ -178,16 +233,22 @@ func (d *Directory) newNode(first *Directory, volume string, places Places) (*no
 	if _, err := setup.CreateOnly(hosts, []byte(initialHosts), 0o644); err != nil {
 		return nil, err
 	}
-	address := Address(d.Number)
 	node := setup.Node{
 		System: filepath.Join(d.State, "system"), Data: filepath.Join(d.State, "data"), Run: filepath.Join(places.Run, short(d.State)),
 		Plugins: first.plugins(), TicketFile: d.TicketFile(), Asks: Asks(d.Number), HostsFile: hosts, LogFile: d.LogFile(),
-		Addresses: []string{address}, APIListen: net.JoinHostPort(address, "0"), CuratorListen: net.JoinHostPort(address, "0"),
+		DebugRoles: true,
 	}
+	d.listen(&node)
 	if d.Number <= stores {
 		var err error
-		if node.PeerListen, err = PeerListen(d.Number); err != nil {
+		if node.PeerListen, err = d.PeerListen(); err != nil {
 			return nil, err
+		}
+		// The first node's curator has another port at each start. A node without a curator of its own, whose others all started anew, finds them by what it has kept: by these.
+		if d.network == nil {
+			if node.CuratorListen, err = d.chosen(); err != nil {
+				return nil, fault.Wrap(fault.Refused, err, fmt.Sprintf("the curator of node %d has nowhere to listen", d.Number), "")
+			}
 		}
 	}
 	if volume == "" {
@@ -202,7 +263,7 @@ func (d *Directory) newNode(first *Directory, volume string, places Places) (*no
 	if err != nil {
 		return nil, err
 	}
-	if err := writeParameters(d.ParametersFile(), parameters); err != nil {
+	if _, err := writeParameters(d.ParametersFile(), parameters); err != nil {
 		return nil, err
 	}
 	// Another one may have been faster.

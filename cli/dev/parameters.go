@@ -17,10 +17,13 @@ type Plan struct {
 	HostsFile string
 	// Volume is the kind of the volume, Plain or Fscrypt; empty: Plain for a directory that is made, and whatever one has that is there.
 	Volume string
+	// Namespaces gives every node a network namespace with an address of its own.
+	Namespaces bool
 }
 
-// parameters makes those of a node whose files are in state.
-func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Parameters, error) {
+// parameters makes those of the first node of a directory.
+func (p Plan) parameters(d *Directory, run string, owner ed25519.PublicKey) (*nodev1.Parameters, error) {
+	state := d.State
 	hosts := filepath.Join(state, hostsName)
 	if p.HostsFile != "" {
 		var err error
@@ -31,9 +34,9 @@ func (p Plan) parameters(state, run string, owner ed25519.PublicKey) (*nodev1.Pa
 	node := setup.Node{
 		System: filepath.Join(state, "system"), Data: filepath.Join(state, "data"), Run: run,
 		Plugins: p.Plugins, Owner: owner, HostsFile: hosts, LogFile: filepath.Join(state, logName),
-		// Loopback alone: nothing of a dev node is to be reached from elsewhere.
-		Addresses: []string{Address(1)}, APIListen: "127.0.0.1:0", CuratorListen: "127.0.0.1:0",
+		DebugRoles: true,
 	}
+	d.listen(&node)
 	if p.Volume == Fscrypt {
 		if err := encrypt(&node, filepath.Join(state, RecoveryKey)); err != nil {
 			return nil, err
@@ -73,11 +76,11 @@ const parametersHead = `# The parameters of this node's reeved. ` + "`reeve dev 
 # The message reeve.node.v1.Parameters says what may be in here.
 `
 
-func writeParameters(file string, parameters *nodev1.Parameters) error {
+// writeParameters reports whether it made the file: one that is there stays as it is.
+func writeParameters(file string, parameters *nodev1.Parameters) (made bool, err error) {
 	document, err := setup.Encode(parametersHead, parameters)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = setup.CreateOnly(file, document, 0o644)
-	return err
+	return setup.CreateOnly(file, document, 0o644)
 }

@@ -199,7 +199,7 @@ func checkContent(path string) error {
 	}
 	for _, entry := range entries {
 		switch entry.Name() {
-		case "owner.key", RecoveryKey, parametersName, logName, hostsName, "system", "data", "run", nodesName:
+		case "owner.key", RecoveryKey, parametersName, logName, hostsName, networkName, "system", "data", "run", nodesName:
 		default:
 			if strings.HasPrefix(entry.Name(), ".") {
 				continue // A draft of one of them.

@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -10,18 +11,20 @@ import (
 type RoleChange struct {
 	NodeID string `json:"node_id"`
 	Role   string `json:"role"`
-	// Action is "add", "remove" or "restart".
+	// Action is "add", "remove", "restart" or "debug".
 	Action string `json:"action"`
 	// DryRun says that nothing was changed: it is what would have been done.
 	DryRun bool `json:"dry_run"`
 	// Generation is that of the assignment; 0 if it was removed, and after a restart.
 	Generation uint64 `json:"generation"`
-	// FormerInstance is the instance that a restart stopped; empty: none ran, or it was no restart.
+	// FormerInstance is the instance that a restart stopped, or that gave way to a process that is debugged; empty: none ran, or it was neither.
 	FormerInstance string `json:"former_instance"`
 	// Waited says whether the command waited until it was so.
 	Waited bool `json:"waited"`
 	// Wiped says that the node removes what the role kept there.
 	Wiped bool `json:"wiped"`
+	// Required are the roles that the node was given before it, since the role requires them.
+	Required []string `json:"required"`
 	// Instance is what the node reports of the role; null if it was not waited for or is gone.
 	Instance *Role `json:"instance"`
 }
@@ -32,14 +35,25 @@ func (c RoleChange) table(w io.Writer, now time.Time) {
 		_, _ = fmt.Fprintf(w, "%s Nothing was changed (--dry-run).\n", c.wouldBe())
 	case !c.Waited && c.Action == "restart":
 		_, _ = fmt.Fprintf(w, "Node %s restarts role %s.\n", c.NodeID, c.Role)
+	case !c.Waited && c.Action == "debug":
+		_, _ = fmt.Fprintf(w, "Node %s has the process take the place of its instance of role %s.\n", c.NodeID, c.Role)
 	case !c.Waited:
-		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.%s\n", c.Role, c.NodeID, c.wiped(" It removes what the role kept there, too."))
+		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.%s\n", c.Role, c.NodeID,
+			c.required(" It has got what the role requires, too: %s.")+c.wiped(" It removes what the role kept there, too."))
 	case c.Instance == nil:
 		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.%s\n", c.Role, c.NodeID, c.wiped(" What it kept there is removed."))
 	default:
 		row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "TIER", "ENDPOINTS", "REASON")
 		roleRow(w, *c.Instance, now)
 	}
+}
+
+// required is text with the roles that the role required, where the node was given any.
+func (c RoleChange) required(text string) string {
+	if len(c.Required) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(text, Clean(strings.Join(c.Required, ", ")))
 }
 
 // wiped is text where the data of the role is removed.
@@ -53,9 +67,11 @@ func (c RoleChange) wiped(text string) string {
 func (c RoleChange) wouldBe() string {
 	switch c.Action {
 	case "add":
-		return fmt.Sprintf("Role %s would be given to node %s, with configuration generation %d.", c.Role, c.NodeID, c.Generation)
+		return fmt.Sprintf("Role %s would be given to node %s, with configuration generation %d.%s", c.Role, c.NodeID, c.Generation, c.required(" So would be what it requires: %s."))
 	case "remove":
 		return fmt.Sprintf("Role %s would be taken from node %s, and its instance stopped.%s", c.Role, c.NodeID, c.wiped(" What it kept there would be removed."))
+	case "debug":
+		return fmt.Sprintf("The process would take the place of the instance of role %s on node %s.", c.Role, c.NodeID)
 	}
 	if c.FormerInstance == "" {
 		return fmt.Sprintf("Role %s would be started on node %s; no instance of it runs.", c.Role, c.NodeID)

@@ -24,6 +24,10 @@ type DevNode struct {
 	Directory string `json:"directory"`
 	// PID is the process ID of its reeved; 0: none runs.
 	PID int `json:"pid"`
+	// Namespace is the name of its network namespace; empty: it has none of its own.
+	Namespace string `json:"namespace"`
+	// Address is that which it has on this machine, also while it does not run.
+	Address string `json:"address"`
 	// Status is what the node says of itself; null: it does not run, or does not answer.
 	Status *Status `json:"status"`
 }
@@ -38,18 +42,18 @@ func NewDevNode(number int, directory string, pid int, status *nodev1.Status) De
 }
 
 func (d DevStatus) table(w io.Writer, _ time.Time) {
-	row(w, "NUMBER", "NODE", "PROCESS", "MEMBERSHIP", "ADDRESS", "ROLES", "DIRECTORY")
+	row(w, "NUMBER", "NODE", "PROCESS", "MEMBERSHIP", "ADDRESS", "NAMESPACE", "ROLES", "DIRECTORY")
 	for _, node := range d.Nodes {
 		process := "none"
 		if node.PID != 0 {
 			process = fmt.Sprint(node.PID)
 		}
-		id, membership, addresses, roles := "", "", "", ""
+		id, membership, addresses, roles := "", "", node.Address, ""
 		if status := node.Status; status != nil {
 			id, membership, addresses = status.Node.ID, status.Membership.text(), strings.Join(status.Node.Addresses, ",")
 			roles = strings.Join(status.roleStates(), ",")
 		}
-		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, roles, node.Directory)
+		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, node.Namespace, roles, node.Directory)
 	}
 }
 

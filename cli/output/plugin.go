@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -28,6 +29,8 @@ type Plugin struct {
 	Waiting *PluginVersion `json:"waiting"`
 	// Previous is the version that ran before, to which a node goes back on which the present one does not come to work; null: none.
 	Previous *PluginVersion `json:"previous"`
+	// Reports are the reports of the conformance suite on executables of these versions.
+	Reports []PluginReport `json:"reports"`
 }
 
 // PluginRole is a role that the version of a plugin which runs offers, with what it is granted.
@@ -54,6 +57,8 @@ type RoleShape struct {
 	EndsWithCore    bool     `json:"ends_with_core"`
 	// InSplit is "continue", "stop" or "told".
 	InSplit string `json:"in_split"`
+	// StopGraceSeconds is how long it may take to stop.
+	StopGraceSeconds float64 `json:"stop_grace_seconds"`
 }
 
 // PluginVersion is a version of a plugin that does not run.
@@ -84,6 +89,7 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 		Roles:      []PluginRole{},
 		Waiting:    NewPluginVersion(p.GetWaiting(), p),
 		Previous:   NewPluginVersion(p.GetPrevious(), p),
+		Reports:    newPluginReports(p.GetReports()),
 	}
 	for _, role := range p.GetManifest().GetRoles() {
 		granted := remit.ForRole(p.GetGrants(), role.GetName())
@@ -126,8 +132,13 @@ func newShape(role *rolev1.RoleManifest) RoleShape {
 		StartsFromCache: role.GetStartsFromCache(),
 		EndsWithCore:    role.GetEndsWithCore(),
 		InSplit:         InSplit(role.GetInSplit()),
+
+		StopGraceSeconds: limits.StopGraceOf(role.GetStopGrace()).Seconds(),
 	}
 }
+
+// StopGrace is how long a role may take to stop, for people.
+func StopGrace(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }
 
 // InSplit is what becomes of a role in Split. Nothing said is "told".
 func InSplit(behaviour rolev1.SplitBehaviour) string {
@@ -157,7 +168,7 @@ func NewPluginVersion(version *clusterv1.PluginVersion, record *clusterv1.Plugin
 }
 
 func (p Plugins) table(w io.Writer, now time.Time) {
-	row(w, "PLUGIN", "VERSION", "ROLES", "ADDED", "WAITING")
+	row(w, "PLUGIN", "VERSION", "ROLES", "ADDED", "WAITING", "REPORT")
 	for _, plugin := range p.Plugins {
 		var roles []string
 		for _, role := range plugin.Roles {
@@ -167,7 +178,7 @@ func (p Plugins) table(w io.Writer, now time.Time) {
 		if plugin.Waiting != nil {
 			waiting = plugin.Waiting.Version
 		}
-		row(w, plugin.Name, plugin.Version, strings.Join(roles, ","), age(plugin.Added, now), waiting)
+		row(w, plugin.Name, plugin.Version, strings.Join(roles, ","), age(plugin.Added, now), waiting, plugin.proof())
 	}
 }
 

@@ -25,7 +25,7 @@ type PluginDetail struct {
 	// Role is empty where it is one of the plugin as a whole.
 	Role string `json:"role"`
 	// What is "version", "digest PLATFORM", "role", "grant", "consensus_user", "requires", "provides", "gives_up", "starts_from_cache", "ends_with_core",
-	// "in_split", "schema", "port" or "summary".
+	// "in_split", "stop_grace", "schema", "port" or "summary".
 	What string `json:"what"`
 	// Before and After are empty where there is nothing on that side.
 	Before string `json:"before"`

@@ -49,6 +49,7 @@ func (p PluginShown) table(w io.Writer, now time.Time) {
 		row(w, "  In Split", explainSplit(role.InSplit))
 		row(w, "  Starts from cache", yesNo(role.StartsFromCache))
 		row(w, "  Ends with core", yesNo(role.EndsWithCore))
+		row(w, "  Stop grace", StopGrace(role.StopGraceSeconds))
 	}
 	if len(p.Roles) > 0 {
 		_, _ = fmt.Fprintln(w)
@@ -59,6 +60,7 @@ func (p PluginShown) table(w io.Writer, now time.Time) {
 		digests(w, p.Waiting.Digests)
 		asked(w, p.Waiting.New)
 	}
+	p.reports(w, now)
 	_, _ = fmt.Fprintln(w, "\nNodes:")
 	if len(p.Nodes) == 0 {
 		_, _ = fmt.Fprintln(w, "none")

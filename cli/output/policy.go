@@ -16,6 +16,8 @@ type Policy struct {
 	Generation uint64 `json:"generation"`
 	// CUKSources are from where a node may get the cluster's half of the key of its volume; none: from all.
 	CUKSources []string `json:"cuk_sources"`
+	// Conformance is "optional" or "required".
+	Conformance string `json:"conformance"`
 	// Nodes are those that cannot enforce every part of a sandbox.
 	Nodes []PolicyNode `json:"nodes"`
 }
@@ -39,6 +41,9 @@ func NewPolicy(policy *clusterv1.ClusterPolicy, nodes []*clusterv1.Node) Policy 
 	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), CUKSources: list(policy.GetCukSources()), Nodes: []PolicyNode{}}
 	if document.Isolation == "" {
 		document.Isolation = Kind(clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT)
+	}
+	if document.Conformance = Kind(policy.GetConformance()); document.Conformance == "" {
+		document.Conformance = Kind(clusterv1.ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL)
 	}
 	for _, node := range nodes {
 		if len(node.GetStatus().GetMissing()) == 0 {
@@ -64,6 +69,11 @@ func (p Policy) table(w io.Writer, _ time.Time) {
 		sources = strings.Join(p.CUKSources, ", ") + ": a locked node takes the key of its volume from nowhere else."
 	}
 	row(w, "CUK sources", sources)
+	text = "optional: plugins need no report of the conformance suite."
+	if p.Conformance == "required" {
+		text = "required: a plugin that has no report of the conformance suite which says that it conforms is not added, approved or run."
+	}
+	row(w, "Conformance", text)
 	for _, node := range p.Nodes {
 		_, _ = fmt.Fprintf(w, "Node %s cannot enforce %s.\n", Clean(node.NodeID), Clean(strings.Join(node.Missing, ", ")))
 	}

@@ -36,8 +36,12 @@ type Role struct {
 	LastFailure *Failure `json:"last_failure"`
 	// Tier is how far its sandbox is open: "confined", "granted" or "privileged".
 	Tier string `json:"tier"`
+	// InSplit is what becomes of it while the node is Split: "continue", "stop" or "told".
+	InSplit string `json:"in_split"`
 	// RolledBack says which version of the plugin did not come to work on the node, so that the one before runs; null: the catalog's does.
 	RolledBack *RolledBack `json:"rolled_back"`
+	// Debug says that its process was started by hand: it is in no sandbox, and Digest is not of what it executes.
+	Debug bool `json:"debug"`
 }
 
 // RolledBack is a version of a plugin that did not come to work on a node.
@@ -93,7 +97,9 @@ func NewRole(i *clusterv1.InstanceStatus) Role {
 		Started:                 moment(i.GetStarted()),
 		LastFailure:             NewFailure(i.GetLastFailure()),
 		Tier:                    Kind(i.GetTier()),
+		InSplit:                 InSplit(i.GetInSplit()),
 		RolledBack:              newRolledBack(i.GetRolledBack()),
+		Debug:                   i.GetDebug(),
 	}
 }
 

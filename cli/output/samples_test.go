@@ -62,24 +62,41 @@ func samples() map[string]output.Document {
 			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
 			{Role: "lighthouse", Assigned: true, Generation: 4},
 		}},
-		"role-added": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4, Waited: true, Instance: readyRole()},
+		"role-added": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4, Waited: true, Instance: readyRole(), Required: []string{}},
 		"role-added-unwaited": output.RoleChange{
-			NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4,
+			NodeID: sampleNode, Role: "lighthouse", Action: "add", Generation: 4, Required: []string{"consensus", "beacon"},
 		},
-		"role-added-dry":          output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4},
-		"role-removed":            output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true},
-		"role-removed-dry":        output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", DryRun: true},
-		"role-restarted-unwaited": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", FormerInstance: sampleNode + "/lighthouse/1"},
+		"role-added-dry-required": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4, Required: []string{"beacon"}},
+		"role-added-dry":          output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4, Required: []string{}},
+		"role-removed":            output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Required: []string{}},
+		"role-removed-dry":        output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", DryRun: true, Required: []string{}},
+		"role-restarted-unwaited": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", FormerInstance: sampleNode + "/lighthouse/1", Required: []string{}},
 		"role-restarted-dry": output.RoleChange{
-			NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true, FormerInstance: sampleNode + "/lighthouse/1",
+			NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true, FormerInstance: sampleNode + "/lighthouse/1", Required: []string{},
 		},
-		"role-started-dry": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true},
+		"role-debugged-unwaited": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "debug", FormerInstance: sampleNode + "/lighthouse/1", Required: []string{}},
+		"role-debugged-dry": output.RoleChange{
+			NodeID: sampleNode, Role: "lighthouse", Action: "debug", DryRun: true, FormerInstance: sampleNode + "/lighthouse/1", Required: []string{},
+		},
+		"role-started-dry": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", DryRun: true, Required: []string{}},
+		"conformance":      sampleConformance(),
+		"conformance-empty": output.Conformance{
+			Executable: "./nothing", Platform: "linux/amd64", Processors: 2, Results: []output.CheckResult{}, Figures: []output.Figure{}, Blocked: []output.BlockedRole{}, Verdicts: []output.ProfileVerdict{},
+		},
+		"report":           sampleReport(),
+		"report-added":     output.ReportAdded{PluginReport: samplePluginReport("sha256:0f0f", "passed"), Plugin: "hello"},
+		"report-added-dry": output.ReportAdded{PluginReport: samplePluginReport("sha256:0f0f", "failed"), Plugin: "hello", DryRun: true},
+		"report-verified":  output.ReportVerified{Report: sampleReport(), Signer: "owner"},
+		"report-verified-key": output.ReportVerified{Report: output.Report{
+			Result: "passed", SignedBy: "AAAA", Configurations: map[string]string{}, Reproduce: []string{}, Checks: []output.ReportCheck{}, Verdicts: []output.ProfileVerdict{},
+		}},
+		"plugin-new":       output.NewModule{Plugin: "hello", Directory: "plugins/hello", Files: []string{".gitignore", "go.mod", "main.go"}},
 		"plugins":          output.Plugins{Plugins: []output.Plugin{samplePlugin()}},
 		"plugin-added":     output.PluginChange{Plugin: samplePlugin(), Action: "add", Nodes: []string{}},
 		"plugin-added-dry": output.PluginChange{Plugin: samplePlugin(), Action: "add", DryRun: true, Nodes: []string{}},
 		"plugin-waits":     output.PluginChange{Plugin: sampleWaiting(), Action: "add", Waits: true, Nodes: []string{}},
 		"plugin-waits-dry": output.PluginChange{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion()}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []output.PluginReport{}}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
 		},
 		"plugin-granted":     output.PluginChange{Plugin: sampleWaiting(), Action: "grant", Nodes: []string{}},
 		"plugin-removed":     output.PluginChange{Plugin: samplePlugin(), Action: "remove", Nodes: []string{sampleNode}, Wiped: true},
@@ -88,7 +105,7 @@ func samples() map[string]output.Document {
 			{NodeID: sampleNode, Role: "hostsfile", State: "Ready", Version: "0.0.9", RolledBack: sampleRolledBack()}, {NodeID: otherNode, Role: "hostsfile"},
 		}},
 		"plugin-shown-new": output.PluginShown{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion()}, Nodes: []output.PluginNode{},
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []output.PluginReport{}}, Nodes: []output.PluginNode{},
 		},
 		"plugin-diff": output.PluginDiff{Name: "hostsfile", Before: sampleVersion(), After: *sampleVersion(), Changes: []output.PluginDetail{
 			{What: "version", Before: "0.1.0", After: "0.2.0"}, {Role: "hostsfile", What: "grant", After: "listen port=7443"},
@@ -101,11 +118,11 @@ func samples() map[string]output.Document {
 		"role-shown": output.RoleShown{
 			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), Granted: sampleVersion().Asks[0], Sandbox: sampleSandbox(),
 			Usage:   &output.Usage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
-			InSplit: "told",
+			InSplit: "told", StopGraceSeconds: 10,
 		},
 		"role-shown-blocked": output.RoleShown{
 			NodeID: sampleNode, Role: "hostsfile", Instance: *failedRole(), Granted: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
-			Usage: &output.Usage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true,
+			Usage: &output.Usage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true, StopGraceSeconds: 150,
 		},
 		"role-shown-privileged": output.RoleShown{
 			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), InSplit: "continue",
@@ -116,7 +133,7 @@ func samples() map[string]output.Document {
 			},
 		},
 		"nodes-many":              sampleNodes(),
-		"tickets":                 output.Tickets{Tickets: []output.Ticket{sampleTicket(), {ID: "00", Expires: at(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}}},
+		"tickets":                 output.Tickets{Tickets: []output.Ticket{sampleTicket(), {ID: "00", Expires: at(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, {ID: "0123456789abcdef", Roles: []string{}, Labels: map[string]string{}, Problem: "record \"tickets/0123456789abcdef\": it has no end"}}},
 		"tickets-empty":           output.Tickets{Tickets: []output.Ticket{}},
 		"ticket-made":             output.TicketMade{Ticket: sampleTicket(), Text: "reeve1.AAAA"},
 		"ticket-made-file":        output.TicketMade{Ticket: sampleTicket(), File: "ticket"},
@@ -152,16 +169,28 @@ func samples() map[string]output.Document {
 		"ca-activated":        output.CARotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
 		"ca-retired":          output.CARotation{Step: "retire", Phase: "steady", Waiting: []string{}},
 		"ca-prepared-dry":     output.CARotation{Step: "prepare", DryRun: true, Phase: "prepared", Waiting: []string{}},
+		"kubernetes-pki":      output.KubernetesPKI{Phase: "steady", Next: "prepare", Waiting: []string{}, Keys: []output.KubernetesKey{{Kind: "servers", Fingerprint: "00ff", Signs: true}}},
+		"kubernetes-pki-prepared": output.KubernetesPKI{Phase: "prepared", Since: at(time.Hour), Next: "activate", Waiting: []string{"kubernetes-worker of node " + sampleNode + "\x1b[2J"}, Keys: []output.KubernetesKey{
+			{Kind: "servers", Fingerprint: "00ff", Signs: true}, {Kind: "servers", Fingerprint: "01ff"},
+		}},
+		"kubernetes-pki-active":   output.KubernetesPKI{Phase: "active", Since: at(time.Minute), Next: "retire", Waiting: []string{}, Keys: []output.KubernetesKey{}},
+		"kubernetes-prepared":     output.KubernetesRotation{Step: "prepare", Phase: "prepared", Waiting: []string{"kubernetes-worker of node " + sampleNode}},
+		"kubernetes-prepared-dry": output.KubernetesRotation{Step: "prepare", DryRun: true, Phase: "prepared", Waiting: []string{}},
+		"kubernetes-activated":    output.KubernetesRotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
+		"kubernetes-retired":      output.KubernetesRotation{Step: "retire", Phase: "steady", Waiting: []string{}},
 		"dev-status": output.DevStatus{Directory: "/d", Nodes: []output.DevNode{
-			{Number: 1, Directory: "/d", PID: 4711, Status: sampleStatus()}, {Number: 2, Directory: "/d/nodes/2"},
+			{Number: 1, Directory: "/d", PID: 4711, Address: "127.0.0.1", Status: sampleStatus()}, {Number: 2, Directory: "/d/nodes/2", Address: "127.0.0.2"},
+		}},
+		"dev-status-netns": output.DevStatus{Directory: "/d", Nodes: []output.DevNode{
+			{Number: 1, Directory: "/d", Namespace: "reeve-0a1b2c-1", Address: "10.20.30.1"}, {Number: 2, Directory: "/d/nodes/2", Namespace: "reeve-0a1b2c-2", Address: "10.20.30.2"},
 		}},
 		"dev-down-nodes": output.Down{Directory: "/d", Stopped: 4711, Roles: []string{"consensus"}, Nodes: []output.Down{{Directory: "/d/nodes/2", Roles: []string{}, Nodes: []output.Down{}}}},
 		"node-description-registered": output.NodeDescription{ID: otherNode, Cluster: new(sampleNodes().Nodes[1]), Events: []output.Event{}, Missing: []output.Missing{
 			{What: "what the node says of itself", Reason: "it serves nothing"},
 		}},
-		"policy":             output.Policy{Isolation: "best-effort", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
-		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
-		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true},
+		"policy":             output.Policy{Isolation: "best-effort", Conformance: "optional", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
+		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Conformance: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
+		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true, Required: []string{}},
 		"events":             output.Events{NodeID: sampleNode, Events: sampleEvents()},
 		"events-empty":       output.Events{NodeID: sampleNode, Events: []output.Event{}},
 		"event":              sampleEvents()[1],
@@ -201,6 +230,12 @@ func samples() map[string]output.Document {
 		"down-dry":            output.Down{Directory: "/d", DryRun: true, Stopped: 4711, Roles: []string{"consensus", "curator"}},
 		"down-reaped-dry":     output.Down{Directory: "/d", DryRun: true, Reaped: true, Roles: []string{}},
 		"down-nothing-dry":    output.Down{Directory: "/d", DryRun: true, Roles: []string{}},
+		"image-load":          sampleImageLoad(),
+		"image-load-dry": output.ImageLoad{File: "-", DryRun: true, Nodes: []output.ImageLoadNode{
+			{NodeID: sampleNode, Result: output.ImagesNotLoaded, Images: []string{}},
+		}},
+		"kubernetes-check":       sampleKubernetesCheck(),
+		"kubernetes-check-empty": output.KubernetesCheck{Nodes: []output.KubernetesCheckNode{}},
 		"doctor": output.Doctor{Checks: []output.Check{
 			{Name: "user", Level: "ok", Essential: true, Found: "root: every role has a user ID of its own"},
 			{Name: "luks", Level: "missing", Found: "no device mapper", Consequence: "volumes cannot be encrypted with luks", Advice: "Use another kernel."},
@@ -278,7 +313,7 @@ func readyRole() *output.Role {
 	return &output.Role{
 		Role: "lighthouse", State: "Ready", PID: 4711, Restarts: 1, Endpoints: []output.Endpoint{{Name: "http", Address: "http://127.0.0.1:80/"}},
 		Values: map[string]string{"color": "red"}, InstanceID: sampleNode + "/lighthouse/2", Plugin: "lighthouse", PluginVersion: "0.1.0", Digest: "sha256:00ff",
-		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second), Tier: "granted", RolledBack: sampleRolledBack(),
+		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second), Tier: "granted", InSplit: "continue", RolledBack: sampleRolledBack(),
 	}
 }
 
@@ -286,7 +321,7 @@ func failedRole() *output.Role {
 	return &output.Role{
 		Role: "hostsfile", State: "Failed", Reason: "it failed 11 times in 10m", Restarts: 10, Endpoints: []output.Endpoint{}, Values: map[string]string{},
 		InstanceID: sampleNode + "/hostsfile/12", Plugin: "hostsfile", PluginVersion: "0.1.0", Digest: "sha256:0f0f", ConfigurationGeneration: 3, Since: at(30 * time.Second),
-		NextTry: at(-time.Minute), LastFailure: &output.Failure{
+		NextTry: at(-time.Minute), InSplit: "told", LastFailure: &output.Failure{
 			Time: at(31 * time.Second), Cause: "the process ended by itself", ExitCode: ptr(int32(3)), Lines: []string{"panic: no hosts", "goroutine 1\t[running]"},
 			Failures: 11, Budget: 10, WindowSeconds: 600, InstanceID: sampleNode + "/hostsfile/12", OutOfMemory: true,
 		},
@@ -333,6 +368,7 @@ func sampleVersion() *output.PluginVersion {
 func sampleWaiting() output.Plugin {
 	plugin := samplePlugin()
 	plugin.Genesis, plugin.Waiting = true, sampleVersion()
+	plugin.Reports = append(plugin.Reports, samplePluginReport("sha256:f0f0", "failed"))
 	plugin.Previous = &output.PluginVersion{
 		Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}, Roles: []string{"hostsfile"}, Asks: []output.RoleGrants{}, New: []output.RoleGrants{},
 	}
@@ -343,18 +379,19 @@ func sampleWaiting() output.Plugin {
 func samplePlugin() output.Plugin {
 	return output.Plugin{
 		Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: at(time.Hour),
+		Reports: []output.PluginReport{samplePluginReport("sha256:0f0f", "passed")},
 		Roles: []output.PluginRole{
 			{
 				Role: "hostsfile", Tier: "granted", ConsensusUser: "hosts",
 				RoleShape: output.RoleShape{
 					Summary: "Keeps the hosts file", Requires: []string{"reeve.cluster.v1"}, Provides: []string{"example.v1"}, GivesUp: []string{"processes"}, InSplit: "continue",
-					StartsFromCache: true,
+					StartsFromCache: true, StopGraceSeconds: 120,
 				},
 				Grants:   output.NewGrants([]*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}}),
 				Withheld: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
 			},
 			{
-				Role: "idle", Tier: "confined", RoleShape: output.RoleShape{Requires: []string{}, Provides: []string{}, GivesUp: []string{}, InSplit: "told", EndsWithCore: true},
+				Role: "idle", Tier: "confined", RoleShape: output.RoleShape{Requires: []string{}, Provides: []string{}, GivesUp: []string{}, InSplit: "told", EndsWithCore: true, StopGraceSeconds: 10},
 				Grants: []output.Grant{}, Withheld: output.RoleGrants{Role: "idle", Grants: []output.Grant{}},
 			},
 		},

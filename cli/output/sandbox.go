@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -28,6 +29,8 @@ type RoleShown struct {
 	InSplit         string `json:"in_split"`
 	StartsFromCache bool   `json:"starts_from_cache"`
 	EndsWithCore    bool   `json:"ends_with_core"`
+	// StopGraceSeconds is how long it may take to stop.
+	StopGraceSeconds float64 `json:"stop_grace_seconds"`
 }
 
 // Sandbox is what confines a process of a role.
@@ -97,6 +100,8 @@ func NewRoleShown(nodeID, role string, r *nodev1.GetRoleResponse) RoleShown {
 		InSplit:         InSplit(r.GetInSplit()),
 		StartsFromCache: r.GetStartsFromCache(),
 		EndsWithCore:    r.GetEndsWithCore(),
+
+		StopGraceSeconds: limits.StopGraceOf(r.GetStopGrace()).Seconds(),
 	}
 	shown.Granted.Role = role
 	return shown
@@ -163,6 +168,7 @@ func (r RoleShown) table(w io.Writer, now time.Time) {
 	row(w, "In Split", explainSplit(r.InSplit))
 	row(w, "Starts from cache", yesNo(r.StartsFromCache))
 	row(w, "Ends with core", yesNo(r.EndsWithCore))
+	row(w, "Stop grace", StopGrace(r.StopGraceSeconds))
 	_, _ = fmt.Fprintln(w, "\nGranted, to:")
 	if r.Granted.none() {
 		_, _ = fmt.Fprintln(w, "  nothing beyond its own process and directories")

@@ -121,6 +121,17 @@ func (s Status) table(w io.Writer, now time.Time) {
 		return
 	}
 	roleTable(w, s.Roles, now)
+	if s.Membership.State == "Split" {
+		s.wishes(w)
+	}
+}
+
+// wishes says what becomes of the roles while the node is Split, as each has declared it.
+func (s Status) wishes(w io.Writer) {
+	_, _ = fmt.Fprintln(w, "\nWhile the node is Split:")
+	for _, role := range s.Roles {
+		row(w, "  "+role.Role, explainSplit(role.InSplit))
+	}
 }
 
 // head writes what there is to say of the node apart from its roles.

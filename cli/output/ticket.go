@@ -31,13 +31,15 @@ type Ticket struct {
 	// AutoApprove says that nodes which register with it are members without anybody looking at them.
 	AutoApprove bool   `json:"auto_approve"`
 	Note        string `json:"note"`
+	// Problem is what is wrong with its record, of which nothing but the ID is known then; empty: nothing.
+	Problem string `json:"problem"`
 }
 
 // NewTicket makes the document of a ticket.
 func NewTicket(t *clusterv1.Ticket) Ticket {
 	return Ticket{
 		ID: t.GetId(), Created: moment(t.GetCreated()), CreatedBy: t.GetCreatedBy(), Expires: moment(t.GetExpires()), Uses: t.GetUses(), Used: t.GetUsed(),
-		Roles: list(t.GetRoles()), Labels: dictionary(t.GetLabels()), AutoApprove: t.GetAutoApprove(), Note: t.GetNote(),
+		Roles: list(t.GetRoles()), Labels: dictionary(t.GetLabels()), AutoApprove: t.GetAutoApprove(), Note: t.GetNote(), Problem: t.GetProblem(),
 	}
 }
 
@@ -66,6 +68,10 @@ type TicketRevoked struct {
 func (t Tickets) table(w io.Writer, now time.Time) {
 	row(w, "TICKET", "ENDS IN", "USED", "ROLES", "LABELS", "APPROVES", "AGE", "MADE BY", "NOTE")
 	for _, ticket := range t.Tickets {
+		if ticket.Problem != "" {
+			row(w, ticket.ID, "", "", "", "", "", "", "", "nobody can register with it, revoke it: "+ticket.Problem)
+			continue
+		}
 		row(w, ticket.ID, ticket.left(now), fmt.Sprintf("%d of %d", ticket.Used, ticket.Uses), ticket.roles(), labels(ticket.Labels), yesNo(ticket.AutoApprove),
 			age(ticket.Created, now), ticket.CreatedBy, ticket.Note)
 	}

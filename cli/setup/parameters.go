@@ -53,6 +53,8 @@ type Node struct {
 	PeerListen string
 	// MetricsListen is host:port of the metrics over plain HTTP; empty: nowhere.
 	MetricsListen string
+	// DebugRoles lets roles be debugged: for development.
+	DebugRoles bool
 	// LogFile is the file of reeved's log; empty: its standard error.
 	LogFile string
 	// HostsFile is the file that the role hostsfile manages; empty: the node does not get that role.
@@ -90,6 +92,7 @@ func (n Node) Parameters() (*nodev1.Parameters, error) {
 		Seal:        n.Seal,
 		Plugins:     plugins,
 		Genesis:     genesis,
+		DebugRoles:  n.DebugRoles,
 	}
 	n.cluster(parameters)
 	if n.MetricsListen != "" {

@@ -181,11 +181,6 @@ func (p *Plan) listen() error {
 			return fault.New(fault.Usage, fmt.Sprintf("%s %q is not host:port", given.flag, given.listen), "Give one, such as 192.0.2.10:7443.")
 		}
 	}
-	if host, _, err := net.SplitHostPort(p.CuratorListen); err == nil {
-		if everywhere, err := netip.ParseAddr(host); err == nil && everywhere.IsUnspecified() {
-			return fault.New(fault.Usage, "--curator-listen "+p.CuratorListen+" is no address that others can be told", "Give one by which they reach this machine.")
-		}
-	}
 	return nil
 }
 

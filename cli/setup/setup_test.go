@@ -240,7 +240,6 @@ func TestRefusals(t *testing.T) {
 		"nowhere for the key": {func(root string, p *setup.Plan) { p.OwnerKeyFile = filepath.Join(root, "none", "key") }, fault.NotFound},
 		"no address":          {func(_ string, p *setup.Plan) { p.Address = "localhost" }, fault.Usage},
 		"every address":       {func(_ string, p *setup.Plan) { p.Address = "0.0.0.0" }, fault.Usage},
-		"curator everywhere":  {func(_ string, p *setup.Plan) { p.CuratorListen = "[::]:7443" }, fault.Usage},
 		"no port":             {func(_ string, p *setup.Plan) { p.MetricsListen = "127.0.0.1" }, fault.Usage},
 		"too long":            {func(root string, p *setup.Plan) { p.Run = filepath.Join(root, strings.Repeat("r", 48)) }, fault.Usage},
 		"a file in the way":   {func(root string, p *setup.Plan) { p.State = filepath.Join(root, "plugins", "curator") }, fault.Failed},

@@ -14,7 +14,7 @@ import (
 // A curator whose store is away is no reason to fail while another one works, for calls and for streams that read. What changes something is not made twice.
 func TestAnyCurator(t *testing.T) {
 	r := newRig(t)
-	if err := r.StartLameCurator(); err != nil {
+	if err := r.StartLameCurator(false); err != nil {
 		t.Fatal(err)
 	}
 	options := r.options()
@@ -65,6 +65,33 @@ func TestAnyCurator(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no call went to the curator whose store is away")
+	}
+}
+
+// A curator that says that it has not begun with a call is no reason to fail for any call: it is made again with another one.
+func TestUnbegunCallsAreMadeAgain(t *testing.T) {
+	r := newRig(t)
+	if err := r.StartLameCurator(true); err != nil {
+		t.Fatal(err)
+	}
+	options := r.options()
+	options.Dir, options.OwnerKeyFile = r.dir, r.ownerKey
+	cluster, err := target.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	management, err := cluster.Management(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); r.LameCalls() < 2; {
+		if _, err := management.SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: nodeA, Labels: map[string]string{"a": "b"}}); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the curator that works gets every call: they are not spread")
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
@@ -139,6 +140,9 @@ func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClie
 	return nodev1.NewNodeServiceClient(conn), nil
 }
 
+// ErrSilent says, by errors.Is, that a node has never told the cluster how it is: it may do so any moment.
+var ErrSilent = errors.New("the node has not told the cluster yet how it is")
+
 // nodeAddress asks the cluster where a node serves its own API.
 func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
 	management, err := t.Management(ctx)
@@ -150,6 +154,10 @@ func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
 	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
 	if err != nil {
 		return "", fault.FromRPC(err, "the address of node "+id+" cannot be had", "Run `reeve node list` to see the nodes.")
+	}
+	if response.GetNode().GetStatus() == nil {
+		return "", fault.Wrap(fault.Unreachable, ErrSilent, "node "+id+" has not said yet where it serves its own API",
+			"Wait until `reeve node list` shows it as healthy; one that was just approved needs a moment.")
 	}
 	address := response.GetNode().GetStatus().GetApiAddress()
 	if address == "" {
@@ -163,6 +171,8 @@ func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
 func (t *Target) dialNode(address, id string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.node(id))),
+		// Of a machine that is switched off nothing comes back: what else is asked for does not wait for it.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: probeTimeout}),
 		grpc.WithChainUnaryInterceptor(adviseUnary(t.nodeAdvice)),
 		grpc.WithChainStreamInterceptor(adviseStream(t.nodeAdvice), t.untilRenewal),
 		receiveLimit())

@@ -135,6 +135,18 @@ func (o Options) resolve() (way, error) {
 	return way{}, fault.New(fault.Usage, "no cluster is named, there is no "+DefaultDirectory+" and no current context, and no node runs on this machine", next)
 }
 
+// KeyFile returns the file with the caller's own key: the one that the options name, or the one with which the context that they mean was last logged in. Empty: none is known.
+func (o Options) KeyFile() (string, error) {
+	if o.OwnerKeyFile != "" {
+		return o.OwnerKeyFile, nil
+	}
+	w, err := o.resolve()
+	if err != nil || w.keyFile != "" || w.context == nil {
+		return w.keyFile, err
+	}
+	return w.context.KeyFile, nil
+}
+
 // checkOwner refuses a default directory that belongs to neither the caller nor root. Its owner may answer in place of the node there, and wherever somebody
 // else may make directories it would come before the cluster that the caller has chosen.
 func checkOwner(info fs.FileInfo) error {

@@ -43,6 +43,8 @@ type Target struct {
 	curators *grpc.ClientConn
 	trust    *trust
 	others   []*grpc.ClientConn
+	// forRoles is the session by which roles are called, of who has none; nil until it is needed.
+	forRoles *contexts.Session
 	// found are the addresses at which the curators were last looked for.
 	found []string
 	// known is where the cluster of a context is; nil for other ways.
@@ -291,9 +293,9 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 		receiveLimit(),
 	}
 	if t.known == nil {
-		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice)))
+		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), again))
 	} else {
-		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), t.known.learn))
+		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), t.known.learn, again))
 	}
 	t.found = addresses
 	conn, err := grpc.NewClient("curators:///", options...)

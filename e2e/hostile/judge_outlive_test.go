@@ -3,6 +3,7 @@ package hostile
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +47,9 @@ func (s *scene) outlive(t *testing.T, row Row) *Outcome {
 	l.outcome.Note = fmt.Sprintf("gone within %s", time.Since(l.began).Round(100*time.Millisecond))
 	// The node names the role until it has ended what the role left. As an ordinary user it cannot end all of it, and may name it for good.
 	eventually.Try(s.ctx, patience, 100*time.Millisecond, func() (bool, string) { return s.refresh(t).Role(row.Role).Role == "", "" })
-	// The chain of processes can hide from one look, between two of its links.
-	for range 10 {
-		for _, p := range append(l.children, s.strays(t, row, l.process)...) {
-			if now, err := procfs.Read(p.PID); err == nil && now.Start == p.Start && !now.Ended() {
-				l.outcome.escape("%s is left", now)
-				s.cluster.KillProcess(t, now)
-			}
-		}
+	for _, p := range s.remain(t, row, l) {
+		l.outcome.escape("%s is left", p)
+		s.cluster.KillProcess(t, p)
 	}
 	if l.kept != nil {
 		lastUse(row, l, ended)
@@ -125,6 +121,27 @@ func (s *scene) cling(t *testing.T, row Row) *leaving {
 		}
 	}
 	return l
+}
+
+// remain are the processes of a role that are left for good. Those that were killed with it may take a moment to end on a busy machine; a chain of processes, each of which
+// starts the next, is there whenever one looks.
+func (s *scene) remain(t *testing.T, row Row, l *leaving) (left []procfs.Process) {
+	t.Helper()
+	const looks = 5
+	none := 0
+	_, _ = eventually.Try(s.ctx, 5*time.Second, 100*time.Millisecond, func() (bool, string) {
+		left = nil
+		for _, p := range append(slices.Clone(l.children), s.strays(t, row, l.process)...) {
+			if now, err := procfs.Read(p.PID); err == nil && now.Start == p.Start && !now.Ended() {
+				left = append(left, now)
+			}
+		}
+		if none++; len(left) > 0 {
+			none = 0
+		}
+		return none == looks, ""
+	})
+	return left
 }
 
 // strays are processes of the role's user, or of its executable, that are no role's main process.

@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	"github.com/reeveproject/reeve/e2e/internal/unit"
 )
 
 // upTimeout only turns a hang into a failure.
@@ -44,13 +45,13 @@ func TestInstall(t *testing.T) {
 			t.Errorf("installed %s", name)
 		}
 	}
-	unit := filepath.Join(machine, "usr/lib/systemd/system/reeved.service")
-	started, err := settings(unit, "ExecStart")
+	service := filepath.Join(machine, "usr/lib/systemd/system/reeved.service")
+	started, err := unit.Settings(service, "ExecStart")
 	if err != nil || !slices.Equal(started, []string{"/usr/lib/reeve/reeved --parameters /etc/reeve/node.yaml"}) {
 		t.Errorf("the unit starts %q, error %v", started, err)
 	}
 
-	n := installedNode{machine: machine, unit: unit, run: filepath.Join(place, "r")}
+	n := installedNode{machine: machine, unit: service, run: filepath.Join(place, "r")}
 	n.setUp(t)
 	first := n.runOnce(t)
 	if again := n.runOnce(t); again != first || first == "" {

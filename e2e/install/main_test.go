@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/reeveproject/reeve/e2e/internal/unit"
 )
 
 func TestMain(m *testing.M) {
-	if unit := os.Getenv(confinedVariable); unit != "" {
-		fmt.Fprintln(os.Stderr, runConfined(unit, os.Args[1:]))
+	if service := os.Getenv(confinedVariable); service != "" {
+		fmt.Fprintln(os.Stderr, unit.Exec(service, os.Args[1:], nil))
 		os.Exit(125)
 	}
 	goleak.VerifyTestMain(m)
@@ -121,6 +123,7 @@ var installed = map[string]string{
 	"/usr/sbin/reeved":                                "../lib/reeve/reeved",
 	"/usr/lib/reeve/reeve":                            "0755",
 	"/usr/lib/reeve/reeved":                           "0755",
+	"/usr/lib/reeve/reeve-conformance":                "0755",
 	"/usr/lib/reeve/plugins/consensus":                "0755",
 	"/usr/lib/reeve/plugins/curator":                  "0755",
 	"/usr/lib/reeve/plugins/hostsfile":                "0755",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/e2e/internal/suite"
 )
 
@@ -145,15 +146,32 @@ func by(nodes []node, id string) node {
 // killNode kills every process of one node, as if its machine had lost its power.
 func killNode(t *testing.T, c *devcluster.Cluster, number int, id string) {
 	t.Helper()
-	parameters := filepath.Join(directoryOf(c, number), "reeved.yaml")
-	for killed := true; killed; {
-		killed = false
-		for _, process := range c.Processes(t) {
-			instance := process.Variable(devcluster.Instance)
-			if slices.Contains(process.Arguments, parameters) || strings.HasPrefix(instance, id+"/") {
-				c.KillProcess(t, process)
-				killed = true
-			}
+	for processes := processesOf(t, c, number, id); len(processes) > 0; processes = processesOf(t, c, number, id) {
+		for _, process := range processes {
+			c.KillProcess(t, process)
 		}
 	}
+}
+
+// processesOf are the processes of one node, the core first.
+func processesOf(t *testing.T, c *devcluster.Cluster, number int, id string) (found []procfs.Process) {
+	t.Helper()
+	parameters := filepath.Join(directoryOf(c, number), "reeved.yaml")
+	for _, process := range c.Processes(t) {
+		switch {
+		case slices.Contains(process.Arguments, parameters):
+			found = slices.Insert(found, 0, process)
+		case strings.HasPrefix(process.Variable(devcluster.Instance), id+"/"):
+			found = append(found, process)
+		}
+	}
+	return found
+}
+
+// instanceOf are the processes of the instance of a role of a node.
+func instanceOf(t *testing.T, c *devcluster.Cluster, id, role string) []procfs.Process {
+	t.Helper()
+	return slices.DeleteFunc(c.Processes(t), func(process procfs.Process) bool {
+		return !strings.HasPrefix(process.Variable(devcluster.Instance), id+"/"+role+"/")
+	})
 }

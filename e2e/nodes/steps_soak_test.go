@@ -6,46 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 )
-
-// machine sets a machine up that is to register with a ticket which approves it, and returns the file of its parameters.
-func machine(t *testing.T, c *devcluster.Cluster, number int) string {
-	t.Helper()
-	file := filepath.Join(c.Home, "ticket"+strconv.Itoa(number))
-	c.MustReeve(t, "ticket", "create", "--role", "hostsfile", "--auto-approve", "--output-file", file)
-	state := directoryOf(c, number)
-	parameters := filepath.Join(state, "reeved.yaml")
-	// The directory is where the command line looks for a node of a dev directory.
-	run := filepath.Join(c.Home, "r"+strconv.Itoa(number))
-	if result := c.StartAlone(t, "init", "--join", file, "--file", parameters, "--state", state, "--run", run, "--address", "127.0.0."+strconv.Itoa(number),
-		"--api-listen", "127.0.0."+strconv.Itoa(number)+":0", "--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, patience); result.Code != 0 {
-		t.Fatal(result)
-	}
-	if err := os.Symlink(run, filepath.Join(state, "run")); err != nil {
-		t.Fatal(err)
-	}
-	return parameters
-}
-
-// killedAt starts a core that ends itself at a step, and waits for that.
-func killedAt(t *testing.T, c *devcluster.Cluster, failpoints, parameters, step string) {
-	t.Helper()
-	core := c.StartNode(t, failpoints, parameters, "REEVE_FAILPOINT="+step+":1")
-	select {
-	case <-core.Done():
-	case <-time.After(patience):
-		t.Fatalf("the core has not come to the step %s; its log: %s", step, filepath.Join(filepath.Dir(parameters), "reeved.log"))
-	}
-	if result := core.Wait(t, time.Second); result.Code != -1 {
-		t.Fatalf("the core ended otherwise than at the step %s: %s", step, result)
-	}
-}
 
 // TestStepsOfNodesThatRegisterAndGo kills the core of a machine at every step that it keeps on its way into the cluster, and of others on their way out. Each goes on where
 // it was: one record, one registration; and what is removed stays removed.

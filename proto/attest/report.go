@@ -29,11 +29,13 @@ const (
 	Failed = "FAILED"
 )
 
+// MaxArguments is the largest number of words in Conformance.Reproduce.
+const MaxArguments = 64
+
 const (
-	// maxChecks and maxProfiles are how many there are, maxArguments of how many words the command is that reproduces the run.
-	maxChecks    = 512
-	maxProfiles  = 16
-	maxArguments = 64
+	// maxChecks and maxProfiles are how many there are.
+	maxChecks   = 512
+	maxProfiles = 16
 	// maxText is how long a text is, in bytes, and maxName how long the name of a profile or a version: the catalog's record holds them.
 	maxText = 1024
 	maxName = 64
@@ -149,9 +151,9 @@ func (r *Report) check() error {
 	if r.Started.IsZero() || r.Seconds < 0 || r.Machine.Processors < 0 {
 		return errors.New("it does not say when the run began and how long it took")
 	}
-	if len(r.Checks) == 0 || len(r.Checks) > maxChecks || len(r.Profiles) == 0 || len(r.Profiles) > maxProfiles || len(r.Reproduce) > maxArguments || len(r.Configurations) > limits.Roles {
+	if len(r.Checks) == 0 || len(r.Checks) > maxChecks || len(r.Profiles) == 0 || len(r.Profiles) > maxProfiles || len(r.Reproduce) > MaxArguments || len(r.Configurations) > limits.Roles {
 		return fmt.Errorf("it has %d checks, %d profiles, %d configurations and a command of %d words: at least one check and profile, at most %d, %d, %d and %d",
-			len(r.Checks), len(r.Profiles), len(r.Configurations), len(r.Reproduce), maxChecks, maxProfiles, limits.Roles, maxArguments)
+			len(r.Checks), len(r.Profiles), len(r.Configurations), len(r.Reproduce), maxChecks, maxProfiles, limits.Roles, MaxArguments)
 	}
 	for _, text := range r.texts() {
 		if len(text) > maxText || !limits.Line(text) {

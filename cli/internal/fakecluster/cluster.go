@@ -59,6 +59,8 @@ type Cluster struct {
 	nodes     []*clusterv1.Node
 	plugins   []*clusterv1.PluginRecord
 	policy    *clusterv1.ClusterPolicy
+	// reports are the signed reports of the conformance suite, by the digest of the executable.
+	reports map[string][]byte
 	// lame is the address of a curator whose store is away; empty: there is none. lameCalls counts its calls.
 	lame      string
 	lameCalls int
@@ -177,7 +179,11 @@ func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Serv
 }
 
 func (c *Cluster) serve(listener net.Listener, transport credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
-	server := grpc.NewServer(grpc.Creds(transport), grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream))
+	return c.serveBy(listener, register, grpc.Creds(transport), grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream))
+}
+
+func (c *Cluster) serveBy(listener net.Listener, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(options...)
 	register(server)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -12,8 +13,16 @@ import (
 	"github.com/reeveproject/reeve/proto/identity"
 )
 
-// StartLameCurator serves, besides the one that works, a curator whose store is away: it lets everybody in and answers nothing. Every node says where it is, before the other.
-func (c *Cluster) StartLameCurator() error {
+// StartLameCurator serves, besides the one that works, a curator whose store is away: it lets everybody in and answers nothing. If it is honest it says that it has begun with nothing
+// of what it is asked. Every node says where it is, before the other.
+func (c *Cluster) StartLameCurator(honest bool) error {
+	refused := status.New(codes.Unavailable, "the store has no leader")
+	if honest {
+		var err error
+		if refused, err = refused.WithDetails(new(errdetails.RetryInfo)); err != nil {
+			return err
+		}
+	}
 	certificate, err := c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
 	if err != nil {
 		return err
@@ -26,7 +35,7 @@ func (c *Cluster) StartLameCurator() error {
 		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert})),
 		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
 			c.Update(func() { c.lameCalls++ })
-			return status.Error(codes.Unavailable, "the store has no leader")
+			return refused.Err()
 		}))
 	c.Update(func() {
 		c.lame = listener.Addr().String()

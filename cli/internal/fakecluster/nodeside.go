@@ -37,6 +37,9 @@ type nodeSide struct {
 	local  *grpc.Server
 }
 
+// DebugSocket is where a process waits to be debugged.
+const DebugSocket = "/tmp/debug/plugin.sock"
+
 // firstLog is what every role has written before anything else.
 var firstLog = []string{"one", "two", "three \x1b[2J<&>"}
 
@@ -197,6 +200,23 @@ func (n *node) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStreami
 		return send()
 	}
 	return n.cluster.watch(stream.Context(), send)
+}
+
+// DebugRole is answered as on a node whose parameters do not allow it, but for the one socket that a process of this cluster listens on.
+func (n *node) DebugRole(ctx context.Context, request *nodev1.DebugRoleRequest) (*nodev1.DebugRoleResponse, error) {
+	if request.GetSocket() != DebugSocket {
+		return nil, status.Error(codes.FailedPrecondition, "this node does not allow debugging of roles")
+	}
+	restarted, err := n.RestartRole(ctx, &nodev1.RestartRoleRequest{Role: request.GetRole(), DryRun: true})
+	if err == nil && !request.GetDryRun() {
+		n.cluster.mu.Lock()
+		id := n.status().GetNodeId()
+		n.cluster.mu.Unlock()
+		err = n.cluster.Report(id, request.GetRole(), &clusterv1.InstanceStatus{
+			State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 4711, Debug: true, InstanceId: id + "/" + request.GetRole() + "/2000",
+		})
+	}
+	return &nodev1.DebugRoleResponse{Pid: 4711, InstanceId: restarted.GetInstanceId()}, err
 }
 
 func (n *node) RestartRole(_ context.Context, request *nodev1.RestartRoleRequest) (*nodev1.RestartRoleResponse, error) {

@@ -2,17 +2,20 @@ package fakecluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -81,6 +84,14 @@ func (m *management) AddPlugin(_ context.Context, request *clusterv1.AddPluginRe
 			install(record, version, record.GetGrants())
 		default:
 			record.Waiting = version
+		}
+		for _, envelope := range request.GetReports() {
+			if err := m.report(record, envelope); err != nil {
+				return nil, err
+			}
+		}
+		if m.cluster.policy.GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED && !proven(record, request.GetDigests()) {
+			return nil, status.Errorf(codes.FailedPrecondition, "plugin %s has no report of the conformance suite", record.GetName())
 		}
 		record.Generation++
 		return record, nil
@@ -184,6 +195,14 @@ func (m *management) SetPolicy(_ context.Context, request *clusterv1.SetPolicyRe
 			err = status.Error(codes.InvalidArgument, "recovery is always among the sources")
 			return
 		}
+		if request.GetPolicy().GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED {
+			for _, plugin := range m.cluster.plugins {
+				if !proven(plugin, plugin.GetDigests()) {
+					err = status.Errorf(codes.FailedPrecondition, "plugin %s has no report of the conformance suite", plugin.GetName())
+					return
+				}
+			}
+		}
 		policy = proto.CloneOf(request.GetPolicy())
 		policy.Generation = present + 1
 		if !request.GetDryRun() {
@@ -229,6 +248,10 @@ func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPlugi
 			role.Provides = append(role.Provides, value)
 		case "split":
 			role.InSplit = rolev1.SplitBehaviour(rolev1.SplitBehaviour_value["SPLIT_BEHAVIOUR_"+strings.ToUpper(value)])
+		case "stop":
+			if grace, err := time.ParseDuration(value); err == nil {
+				role.StopGrace = durationpb.New(grace)
+			}
 		case "cache":
 			role.StartsFromCache = true
 		case "schema":
@@ -250,5 +273,5 @@ func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPlugi
 			return status.Errorf(codes.InvalidArgument, "it says %q", field)
 		}
 	}
-	return stream.SendAndClose(&nodev1.ImportPluginResponse{Digest: fmt.Sprintf("sha256:%06d", len(data)), Platform: "linux/amd64", Manifest: manifest})
+	return stream.SendAndClose(&nodev1.ImportPluginResponse{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(data)), Platform: "linux/amd64", Manifest: manifest})
 }

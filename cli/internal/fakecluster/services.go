@@ -71,6 +71,9 @@ func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleReques
 	if strings.Contains(request.GetConfiguration(), "wrong") {
 		return nil, status.Error(codes.InvalidArgument, "/wrong: is not allowed")
 	}
+	if err := m.cluster.required(request.GetNodeId(), request.GetRole()); err != nil {
+		return nil, err
+	}
 	if request.GetDryRun() {
 		return m.wouldAdd(request)
 	}

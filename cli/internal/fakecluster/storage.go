@@ -81,7 +81,8 @@ func (c *Cluster) DamageRecovery() {
 // sources says what the sources do in the present state.
 func (c *Cluster) sources() {
 	storage := c.volume.storage
-	storage.Sources = nil
+	// What else there is stays.
+	storage.Sources = slices.DeleteFunc(storage.Sources, func(source *clusterv1.CukSource) bool { return source.GetName() == "recovery" })
 	if !storage.GetEncrypted() {
 		return
 	}
@@ -195,7 +196,11 @@ func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) 
 	c := n.cluster
 	c.mu.Lock()
 	kind := c.volume.storage.GetKind()
+	held := slices.ContainsFunc(c.volume.storage.GetSources(), func(source *clusterv1.CukSource) bool { return source.GetName() == "cluster" })
 	c.mu.Unlock()
+	if held && request.GetCuk() {
+		return nil, status.Error(codes.FailedPrecondition, "the cluster holds its half of the key, and the node cannot change it alone")
+	}
 	if request.GetDataKey() && kind != "luks" {
 		return nil, status.Errorf(codes.FailedPrecondition, "the data key of a volume of kind %s cannot be changed", kind)
 	}
@@ -229,14 +234,18 @@ func (n *node) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1
 	return &nodev1.ResealResponse{Pcrs: pcrs}, nil
 }
 
-// Opened is a volume that is open. The kind may be followed by "/" and the sealer.
+// Opened is a volume that is open. The kind may be followed by "/" and the sealer, and that by "/cluster" where the cluster holds its half of the key.
 func Opened(kind, problem string) *clusterv1.StorageStatus {
 	kind, sealer, _ := strings.Cut(kind, "/")
+	sealer, holder, _ := strings.Cut(sealer, "/")
 	if sealer == "" {
 		sealer = "file"
 	}
 	storage := &clusterv1.StorageStatus{
 		State: open, Kind: kind, Encrypted: kind != "plain", Location: "/var/lib/reeve/system/volume.img", Sealer: sealer, Problem: problem,
+	}
+	if holder != "" {
+		storage.Sources = append(storage.Sources, &clusterv1.CukSource{Name: holder, State: clusterv1.CukSourceState_CUK_SOURCE_STATE_USED})
 	}
 	if sealer == "file" {
 		storage.Weaknesses = append(storage.Weaknesses, "The node's secrets are protected by the permissions of a file only.")

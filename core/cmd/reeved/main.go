@@ -84,7 +84,7 @@ func command() *cobra.Command {
 		},
 	}
 	place.flags(root)
-	root.AddCommand(reap(), genesisCommand())
+	root.AddCommand(reap(), genesisCommand(), confineCommand())
 	return root
 }
 

@@ -102,7 +102,7 @@ func Do(ctx context.Context, store clientv3.KV, request Request) (Answer, error)
 	begun := time.Now()
 	for worker := range request.InFlight {
 		workers.Go(func() {
-			// One operation at least, however late the worker begins.
+			// Each does one at least: on a busy machine a short time may be over before the first has begun.
 			for from := time.Now(); ; {
 				if err := operation(rand.IntN(Keys)); err != nil {
 					failures <- err
@@ -110,10 +110,9 @@ func Do(ctx context.Context, store clientv3.KV, request Request) (Answer, error)
 				}
 				to := time.Now()
 				took[worker] = append(took[worker], float64(to.Sub(from)))
-				if to.Sub(begun) >= request.Duration {
+				if from = to; from.Sub(begun) >= request.Duration {
 					return
 				}
-				from = to
 			}
 		})
 	}

@@ -63,6 +63,15 @@ func (s *store) Get(_ context.Context, key string, _ ...clientv3.OpOption) (*cli
 	return response, s.fail
 }
 
+// TestShortest asks for less time than anything takes: as many operations are done as there are in flight.
+func TestShortest(t *testing.T) {
+	s := &store{content: make(map[string]string)}
+	answer, err := load.Do(t.Context(), s, load.Request{Operation: load.Put, InFlight: 8, Duration: 1})
+	if err != nil || answer.Operations != 8 {
+		t.Errorf("%+v: %v", answer, err)
+	}
+}
+
 func TestAsk(t *testing.T) {
 	s := &store{content: make(map[string]string)}
 	if err := load.Fill(t.Context(), s); err != nil {

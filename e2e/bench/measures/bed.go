@@ -43,8 +43,12 @@ type Bed struct {
 	// Work is on a disk, Run on a tmpfs and short: paths of sockets end at 107 bytes.
 	Work, Run string
 	// Quick has every measure do only what it takes to see that it works: its figures mean nothing.
-	Quick  bool
+	Quick bool
+	// Nodes is with how many simulated nodes a curator is measured, the fewest first; empty: 1,000 and 5,000.
+	Nodes  []int
 	places int
+	// kept says that something could not be stopped, whose files are kept.
+	kept bool
 }
 
 // count is how many times something is measured, after how many that are thrown away.
@@ -93,8 +97,11 @@ func makeOpen(parent string) (string, error) {
 	return directory, os.Chmod(directory, 0o711)
 }
 
-// Close removes everything.
+// Close removes everything, but what could not be stopped.
 func (b *Bed) Close() error {
+	if b.kept {
+		return fmt.Errorf("%s and %s are kept for what was not stopped", b.Work, b.Run)
+	}
 	var problems []error
 	for _, directory := range []string{b.Work, b.Run} {
 		if directory != "" {
@@ -150,7 +157,13 @@ func All(bed *Bed) []bench.Measure {
 		{Name: "unseal", What: "a TPM gives the volume's keys back, and the volume is opened", Run: bed.unseal},
 		{Name: "writes", What: "the store on an encrypted volume, beside a plain one", Run: bed.writes},
 		{Name: "role-add", What: "a role is added to a node", Run: bed.roleAdd},
+		{Name: "growth", What: "a cluster of three nodes comes into being", Run: bed.growth},
+		{Name: "remote-role", What: "a role is added to another node than the one that is asked", Run: bed.remote},
+		{Name: "failover", What: "the node dies whose member leads the store", Run: bed.failover},
+		{Name: "nodes", What: "one curator and many simulated nodes", Run: bed.many},
 		{Name: "idle", What: "a node that does nothing", Run: bed.idle},
+		{Name: "plugin", What: "a plugin as its author begins with it", Run: bed.plugin},
 		{Name: "death", What: "the death of a role is seen", Run: bed.death},
+		{Name: "conformance", What: "the conformance suite on a plugin", Run: bed.conformance},
 	}
 }

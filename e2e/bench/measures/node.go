@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -36,11 +37,18 @@ import (
 // patience is how long anything that is measured may take.
 const patience = time.Minute
 
-// node is a cluster of one node, which may run or not.
+// node is a cluster of one node, or one of a cluster of several, which may run or not.
 type node struct {
 	bed   *Bed
 	at    place
 	owner ed25519.PrivateKey
+	// address is where it listens: one of the loopback network. port is where its curator does; 0: any.
+	address string
+	port    int
+	// raft is the configuration of its role consensus; empty: the role's own.
+	raft string
+	// ticket is the file with that by which it registers; empty: it makes a cluster.
+	ticket string
 	// recovery is the owner's recovery key; nil: the volume is plain.
 	recovery *age.X25519Identity
 	core     *process
@@ -67,16 +75,21 @@ func (b *Bed) newNode(kind storage.VolumeKind) (*node, error) {
 			return nil, err
 		}
 	}
-	at, err := b.place()
+	_, owner, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	public, private, err := ed25519.GenerateKey(rand.Reader)
+	return (&node{bed: b, owner: owner, address: "127.0.0.1", recovery: recovery}).make()
+}
+
+// make makes the files of a node.
+func (n *node) make() (*node, error) {
+	at, err := n.bed.place()
 	if err != nil {
 		return nil, err
 	}
-	n := &node{bed: b, at: at, owner: private, recovery: recovery}
-	document, err := protojson.Marshal(n.parameters(public))
+	n.at = at
+	document, err := protojson.Marshal(n.parameters(n.owner.Public().(ed25519.PublicKey)))
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +116,19 @@ func (n *node) parameters(owner ed25519.PublicKey) *nodev1.Parameters {
 		Directories: &nodev1.Directories{
 			System: filepath.Join(n.at.work, "system"), Data: filepath.Join(n.at.work, "data"), Run: filepath.Join(n.at.run, "n"),
 		},
-		Network: &nodev1.Network{Addresses: []string{"127.0.0.1"}, ApiListen: "127.0.0.1:0"},
+		Network: &nodev1.Network{Addresses: []string{n.address}, ApiListen: n.address + ":0"},
 		Volume:  &nodev1.Volume{Kind: &nodev1.Volume_Plain{Plain: &nodev1.PlainVolume{}}},
 		Plugins: []*nodev1.BuiltinPlugin{plugin("consensus"), plugin("curator"), hostsfile},
-		Cluster: &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
-			OwnerPublicKey: owner,
-			Roles: []*nodev1.BootstrapRole{
-				{Role: "consensus"}, {Role: "curator", Configuration: `{"listen":"127.0.0.1:0"}`}, {Role: "hostsfile"},
-			},
-		}},
+	}
+	roles := []*nodev1.BootstrapRole{
+		{Role: "consensus", Configuration: n.raft}, {Role: "curator", Configuration: fmt.Sprintf(`{"listen":"%s:%d"}`, n.address, n.port)},
+	}
+	if n.ticket == "" {
+		parameters.Cluster = &nodev1.Parameters_Bootstrap{Bootstrap: &nodev1.Bootstrap{
+			OwnerPublicKey: owner, Roles: append(roles, &nodev1.BootstrapRole{Role: "hostsfile"}),
+		}}
+	} else {
+		parameters.Cluster = &nodev1.Parameters_Register{Register: &nodev1.Register{From: &nodev1.Register_TicketFile{TicketFile: n.ticket}, Roles: roles}}
 	}
 	if n.recovery != nil {
 		parameters.Volume.Kind = &nodev1.Volume_Fscrypt{Fscrypt: &nodev1.FscryptVolume{Image: &nodev1.LoopImage{SizeBytes: new(int64(imageSize))}}}
@@ -213,7 +230,11 @@ func (n *node) next(ctx context.Context, deadline time.Time) (*nodev1.WatchStatu
 
 // instanceOf returns the instance of a role in a status; nil if there is none.
 func instanceOf(s *nodev1.Status, name string) *clusterv1.InstanceStatus {
-	for _, instance := range s.GetNode().GetInstances() {
+	return instanceIn(s.GetNode(), name)
+}
+
+func instanceIn(s *clusterv1.NodeStatus, name string) *clusterv1.InstanceStatus {
+	for _, instance := range s.GetInstances() {
 		if instance.GetRole() == name {
 			return instance
 		}
@@ -265,6 +286,11 @@ func (n *node) close() error {
 	if n.recovery != nil {
 		unmountLeft(n.layout())
 	}
+	// A core that was killed, and not started again, has left those of its roles mounted.
+	spools, _ := filepath.Glob(filepath.Join(n.layout().Run, "instances", "*.err"))
+	for _, spool := range spools {
+		_ = unix.Unmount(spool, unix.MNT_DETACH)
+	}
 	return errors.Join(err, n.at.remove())
 }
 
@@ -285,33 +311,50 @@ func (b *Bed) runningNode(ctx context.Context, kind storage.VolumeKind) (*node, 
 
 // management connects to the cluster API, as the command line does for each command: by mutual TLS, with a certificate of the owner's key.
 func (n *node) management() (clusterv1.ManagementServiceClient, func(), error) {
+	if len(n.last.GetCluster().GetCurators()) == 0 {
+		return nil, nil, errors.New("the node knows no curator")
+	}
+	return n.managementAt(n.last.GetCluster().GetCurators()[0])
+}
+
+// managementAt connects to the cluster API at one curator.
+func (n *node) managementAt(curator string) (clusterv1.ManagementServiceClient, func(), error) {
+	credentials, err := n.asOwner()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+curator, grpc.WithTransportCredentials(credentials))
+	if err != nil {
+		return nil, nil, err
+	}
+	return clusterv1.NewManagementServiceClient(conn), func() { _ = conn.Close() }, nil
+}
+
+// asOwner is how the owner and a curator prove themselves to each other.
+func (n *node) asOwner() (credentials.TransportCredentials, error) {
 	access := n.last.GetCluster()
 	pool := x509.NewCertPool()
 	domain := ""
 	for _, der := range access.GetCaCertificates() {
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		pool.AddCert(certificate)
 		for _, uri := range certificate.URIs {
 			domain = uri.Host
 		}
 	}
-	if len(access.GetCurators()) == 0 || domain == "" {
-		return nil, nil, errors.New("the node does not know how to reach its cluster")
+	if domain == "" {
+		return nil, errors.New("the node does not know its cluster's CA")
 	}
 	certificate, err := identity.SelfSigned(n.owner, time.Now())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+access.GetCurators()[0], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+	return credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: identity.CuratorName(domain), Certificates: []tls.Certificate{certificate},
-	})))
-	if err != nil {
-		return nil, nil, err
-	}
-	return clusterv1.NewManagementServiceClient(conn), func() { _ = conn.Close() }, nil
+	}), nil
 }
 
 // addPlugin brings an executable to the node and into the catalog.
@@ -361,10 +404,7 @@ func (n *node) addRole(ctx context.Context, name string) error {
 		return err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	_, err = management.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: n.last.GetNodeId(), Role: name})
-	return err
+	return add(ctx, management, n.last.GetNodeId(), name)
 }
 
 // removeRole undoes addRole and waits until the instance is gone.

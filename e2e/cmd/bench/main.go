@@ -11,6 +11,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,10 +26,11 @@ func main() {
 	programs := flag.String("bin", "bin", "the directory of the executables")
 	work := flag.String("work", "/var/tmp", "the directory, on the disk to measure on, in which everything is made and removed again")
 	out := flag.String("out", "var/bench/results.json", "the report")
+	nodes := flag.String("nodes", "", "with how many simulated nodes a curator is measured, such as 1000,5000, which is the default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report, err := measure(ctx, *programs, *work, *run, os.Stderr)
+	report, err := measure(ctx, *programs, *work, *run, *nodes, os.Stderr)
 	if err == nil {
 		if err = report.Write(*out); err == nil {
 			err = report.Table(os.Stdout)
@@ -41,7 +45,7 @@ func main() {
 	}
 }
 
-func measure(ctx context.Context, programs, work, selection string, progress io.Writer) (report *bench.Report, err error) {
+func measure(ctx context.Context, programs, work, selection, nodes string, progress io.Writer) (report *bench.Report, err error) {
 	begun := time.Now()
 	say := func(format string, arguments ...any) {
 		_, _ = fmt.Fprintf(progress, "%4.0f s  %s\n", time.Since(begun).Seconds(), fmt.Sprintf(format, arguments...))
@@ -58,6 +62,9 @@ func measure(ctx context.Context, programs, work, selection string, progress io.
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
+	if bed.Nodes, err = numbers(nodes); err != nil {
+		return nil, err
+	}
 	// What was built is measured, whatever lies in the work tree by now.
 	version, err := bed.Programs.Version(ctx)
 	if err != nil {
@@ -75,4 +82,20 @@ func measure(ctx context.Context, programs, work, selection string, progress io.
 	return &bench.Report{
 		Version: bench.Version, Started: begun.UTC(), Seconds: time.Since(begun).Seconds(), Selection: selection, Machine: machine, Results: results,
 	}, nil
+}
+
+// numbers reads a list of numbers of nodes.
+func numbers(list string) (numbers []int, err error) {
+	for item := range strings.SplitSeq(list, ",") {
+		if item == "" {
+			continue
+		}
+		number, err := strconv.Atoi(item)
+		if err != nil || number < 1 {
+			return nil, fmt.Errorf("-nodes %s: %q is no number of nodes", list, item)
+		}
+		numbers = append(numbers, number)
+	}
+	slices.Sort(numbers)
+	return numbers, nil
 }

@@ -42,6 +42,8 @@ type Cluster struct {
 
 	user     *User
 	commands sync.WaitGroup
+	// patience is how long the command may take that stops the cluster at the end.
+	patience time.Duration
 
 	mu      sync.Mutex
 	nodeIDs map[string]bool
@@ -72,7 +74,8 @@ func New(t testing.TB, options Options) *Cluster {
 		}
 		c.Directory = filepath.Join(private, "d")
 	}
-	t.Cleanup(func() { c.end(t) })
+	c.patience = commandTimeout + time.Second
+	c.endWith(t)
 	return c
 }
 
@@ -152,22 +155,43 @@ func (c *Cluster) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(c.user.UID), Gid: uint32(c.user.GID)}
 }
 
-// end stops everything, and fails the test for what should not have been left.
-func (c *Cluster) end(t testing.TB) {
-	if t.Failed() {
-		c.showFailure(t)
-	}
-	if _, err := os.Stat(c.Path("reeved.yaml")); err == nil {
-		down := c.start(t, c.Programs.Reeve(), "dev", "down", "--dir", c.Directory)
-		if result := down.Wait(t, commandTimeout+time.Second); result.Code != 0 && !t.Failed() {
-			t.Error(result)
+// endWith stops everything when the test ends, and fails it for what should not have been left. Each step is a cleanup of its own, and so is made whatever becomes of the
+// ones before it: what one test leaves is in the way of all that follow. The last one that is registered here is the first.
+func (c *Cluster) endWith(t testing.TB) {
+	t.Cleanup(func() { c.removeFiles(t) })
+	t.Cleanup(func() { endBridge(t, c.bridge()) })
+	t.Cleanup(func() { endNamespaces(t, c.namespaces()) })
+	t.Cleanup(c.commands.Wait)
+	t.Cleanup(func() { c.endProcesses(t) })
+	t.Cleanup(func() { c.endNodes(t) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.showFailure(t)
 		}
+	})
+}
+
+// endNodes stops the nodes as their operator does.
+func (c *Cluster) endNodes(t testing.TB) {
+	if _, err := os.Stat(c.Path("reeved.yaml")); err != nil {
+		return
 	}
+	failed := t.Failed()
+	down := c.start(t, c.Programs.Reeve(), "dev", "down", "--dir", c.Directory)
+	if result := down.Wait(t, c.patience); result.Code != 0 && !failed {
+		t.Error(result)
+	}
+}
+
+// endProcesses kills what is left.
+func (c *Cluster) endProcesses(t testing.TB) {
 	for _, stray := range c.Processes(t) {
 		t.Errorf("left at the end: %s", stray)
-		c.kill(t, stray)
+		t.Cleanup(func() { c.kill(t, stray) })
 	}
-	c.commands.Wait()
+}
+
+func (c *Cluster) removeFiles(t testing.TB) {
 	// What a core that was killed had open.
 	Unmount(t, c.State())
 	// As root the run directory is not below home, and the dev directory need not be.

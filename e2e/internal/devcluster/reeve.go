@@ -170,6 +170,12 @@ func (c *Cluster) StartNode(t testing.TB, program, parameters string, environmen
 	return c.startCore(t, program, parameters, filepath.Join(filepath.Dir(parameters), "reeved.log"), environment)
 }
 
+// StartProgram starts a program as the cluster's user.
+func (c *Cluster) StartProgram(t testing.TB, program string, arguments ...string) *Running {
+	t.Helper()
+	return c.start(t, program, arguments...)
+}
+
 // Run runs a program as the cluster's user.
 func (c *Cluster) Run(t testing.TB, program string, arguments ...string) Result {
 	t.Helper()

@@ -24,12 +24,22 @@ type Status struct {
 		Curators []string `json:"curators"`
 	} `json:"cluster"`
 	Membership struct {
-		State  string `json:"state"`
-		Reason string `json:"reason"`
+		State  string    `json:"state"`
+		Reason string    `json:"reason"`
+		Since  time.Time `json:"since"`
 	} `json:"membership"`
+	// Store is the local member of the store; nil: none runs.
+	Store *Store `json:"store"`
 	Roles []Role `json:"roles"`
 	// Storage is the volume and what keeps its keys.
 	Storage Storage `json:"storage"`
+}
+
+// Store is what a node says of its member of the store.
+type Store struct {
+	MemberID string `json:"member_id"`
+	LeaderID string `json:"leader_id"`
+	Quorum   bool   `json:"quorum"`
 }
 
 // Role is a role on the node.
@@ -40,6 +50,8 @@ type Role struct {
 	PID        int    `json:"pid"`
 	Restarts   int    `json:"restarts"`
 	InstanceID string `json:"instance_id"`
+	// InSplit is what becomes of the role while the node is Split: "continue", "stop" or "told".
+	InSplit string `json:"in_split"`
 	// PluginVersion and Digest are those of the executable.
 	PluginVersion string            `json:"plugin_version"`
 	Digest        string            `json:"digest"`
@@ -47,6 +59,8 @@ type Role struct {
 	Values        map[string]string `json:"values"`
 	// LastFailure is nil if the role never failed.
 	LastFailure *Failure `json:"last_failure"`
+	// Debug says that its process was started by hand.
+	Debug bool `json:"debug"`
 }
 
 // Failure is how a role failed.

@@ -7,8 +7,11 @@ import (
 	"time"
 )
 
-// step is the shortest pause between two looks.
+// step is the pause between two looks that take no time.
 const step = 50 * time.Millisecond
+
+// share is how many times as long as a look the pause after it is at least: a look may start a process, and is not to starve what it looks at, or what other tests wait for.
+const share = 2
 
 // True waits until look returns true, and otherwise fails the test after timeout with what look last said.
 func True(t testing.TB, timeout time.Duration, what string, look func() (ok bool, seen string)) {
@@ -33,7 +36,7 @@ func Try(ctx context.Context, timeout, step time.Duration, look func() (ok bool,
 		select {
 		case <-ctx.Done():
 			return seen, false
-		case <-time.After(max(step, time.Since(began))):
+		case <-time.After(max(step, share*time.Since(began))):
 		}
 	}
 }

@@ -80,10 +80,13 @@ func write(workspace, module, source string) error {
 }
 
 // BuildExample builds the example lighthouse in a directory that holds copies of the example, the SDK and the protocol and of nothing else.
-// It returns the executable.
-func BuildExample(ctx context.Context, workspace, directory string) (string, error) {
+// It returns the executable. changes are texts in its sources, and what takes their places.
+func BuildExample(ctx context.Context, workspace, directory string, changes map[string]string) (string, error) {
 	copies, err := os.MkdirTemp(directory, "copies-")
 	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(copies, 0o755); err != nil {
 		return "", err
 	}
 	for _, part := range []string{"examples/lighthouse", "sdk", "proto"} {
@@ -92,6 +95,20 @@ func BuildExample(ctx context.Context, workspace, directory string) (string, err
 		}
 	}
 	module := filepath.Join(copies, "examples", "lighthouse")
+	source := filepath.Join(module, "main.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", err
+	}
+	for _, from := range slices.Sorted(maps.Keys(changes)) {
+		if !strings.Contains(string(text), from) {
+			return "", fmt.Errorf("%s has no %q", source, from)
+		}
+		text = []byte(strings.ReplaceAll(string(text), from, changes[from]))
+	}
+	if err := os.WriteFile(source, text, 0o644); err != nil {
+		return "", err
+	}
 	executable := filepath.Join(copies, "lighthouse")
 	return executable, outside(ctx, module, append(buildArguments(), "-o", executable, ".")...)
 }

@@ -81,7 +81,7 @@ func (p *TPM) Restart(t testing.TB) {
 		t.Fatal(err)
 	}
 	p.process, p.lifeline = process, lifeline
-	_ = p.dial(t).Close()
+	_ = dial(t, p.Socket()).Close()
 }
 
 // Replace puts a new TPM into the place of this one, at the same socket.
@@ -98,6 +98,12 @@ func (p *TPM) Replace(t testing.TB) {
 // Extend measures something into a register of the SHA-256 bank, as a machine does that boots something else.
 func (p *TPM) Extend(t testing.TB, pcr uint32) {
 	t.Helper()
+	Extend(t, p.Socket(), pcr)
+}
+
+// Extend is that of the TPM behind a socket: 32 bytes of zero are measured.
+func Extend(t testing.TB, socket string, pcr uint32) {
+	t.Helper()
 	const (
 		sessions  = 0x8002     // TPM_ST_SESSIONS
 		extend    = 0x00000182 // TPM_CC_PCR_Extend
@@ -113,7 +119,7 @@ func (p *TPM) Extend(t testing.TB, pcr uint32) {
 	body = append(body, make([]byte, 32)...)
 	command := order.AppendUint32(order.AppendUint16(nil, sessions), uint32(10+len(body)))
 	command = append(order.AppendUint32(command, extend), body...)
-	conn := p.dial(t)
+	conn := dial(t, socket)
 	defer conn.Close()
 	answer := make([]byte, 4096)
 	_, err := conn.Write(command)
@@ -127,12 +133,12 @@ func (p *TPM) Extend(t testing.TB, pcr uint32) {
 }
 
 // dial connects to the TPM as soon as it listens.
-func (p *TPM) dial(t testing.TB) net.Conn {
+func dial(t testing.TB, socket string) net.Conn {
 	t.Helper()
 	var conn net.Conn
 	eventually.True(t, patience, "swtpm listens", func() (bool, string) {
 		var err error
-		if conn, err = net.Dial("unix", p.Socket()); err == nil {
+		if conn, err = net.Dial("unix", socket); err == nil {
 			err = conn.SetDeadline(time.Now().Add(patience))
 		}
 		return err == nil, fmt.Sprint(err)

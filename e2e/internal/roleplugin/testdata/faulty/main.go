@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,6 +40,9 @@ func main() {
 			{Name: "orphan", Summary: "Requires what nobody provides", Requires: []string{"example.lens.v1"}, Run: idle},
 			{Name: "noisy", Summary: "Writes what nobody asked for", Run: noisy},
 			{Name: "stubborn", Summary: "Does not stop, and has a child that does not either", Run: stubborn},
+			{Name: "waiting", Summary: "Waits for its machine to have a lamp, which is a file of its data directory", Run: waiting},
+			{Name: "behind", Summary: "Requires the one that waits", Requires: []string{"waiting"}, Run: idle},
+			{Name: "tidy", Summary: "Takes long to put everything away", StopGrace: 2 * time.Minute, Run: tidy},
 			{Name: "fading", Summary: "Says that it has seen better days", Run: fading},
 		},
 	})
@@ -69,6 +73,33 @@ func stubborn(_ context.Context, host *role.Host) error {
 	host.SetValue("child", strconv.Itoa(child.Process.Pid))
 	host.Ready()
 	select {}
+}
+
+func waiting(ctx context.Context, host *role.Host) error {
+	lit := false
+	for first := true; ; first = false {
+		_, err := os.Stat(filepath.Join(host.DataDirectory(), "lamp"))
+		switch {
+		case err == nil && (first || !lit):
+			host.Ready()
+		case err != nil && (first || lit):
+			host.Blocked("the machine has no lamp")
+		}
+		lit = err == nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tidy takes longer to stop than a role may that does not say so.
+func tidy(ctx context.Context, host *role.Host) error {
+	host.Ready()
+	<-ctx.Done()
+	time.Sleep(15 * time.Second)
+	return os.WriteFile(filepath.Join(host.DataDirectory(), "tidied"), []byte(host.StopReason().String()), 0o600)
 }
 
 func fading(ctx context.Context, host *role.Host) error {

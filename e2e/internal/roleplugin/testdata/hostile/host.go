@@ -66,6 +66,13 @@ func ungranted(a *attempt, client hostv1.HostServiceClient) {
 	a.rpc("SetMachineID", func(ctx context.Context) error {
 		return drop(client.SetMachineID(ctx, &hostv1.SetMachineIDRequest{MachineId: "0123456789abcdef0123456789abcdef"}))
 	})
+	a.rpc("WatchOperators", func(ctx context.Context) error {
+		stream, err := client.WatchOperators(ctx, &hostv1.WatchOperatorsRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	})
 	if a.plugin.name == "grantee" {
 		a.rpc("OpenConsensus", func(ctx context.Context) error {
 			stream, err := client.OpenConsensus(ctx, &hostv1.OpenConsensusRequest{})

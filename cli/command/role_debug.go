@@ -1,0 +1,78 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reeveproject/reeve/cli/await"
+	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/target"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+func (c *commands) roleDebug() *cobra.Command {
+	var w waiting
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "debug NODE ROLE SOCKET",
+		Short: "Have a process that you started by hand be a node's instance of a role",
+		Long: `debug has a process that you started by hand, under a debugger say, take the place of a node's own instance of a role, until it ends. A plugin that is started with -debug
+prints the socket on which it waits for that. It must run on the node's machine and as the node's user; it is in no sandbox, and has what the catalog grants to the role. The
+node does not ask it whether it is well, so that it can stand still at a breakpoint, and its end is no failure: the node starts its own instance again.
+
+It is for development: the node's parameters must say debug_roles, as those of ` + "`reeve dev up`" + ` do, and the cluster's policy must ask neither for isolation nor for
+conformance. The role's status says "debug" meanwhile, and the node's events have who asked for it.
+
+` + nodeArgument,
+		Example: `  ./bin/lighthouse -debug
+  dlv exec ./bin/lighthouse -- -debug
+  reeve node role debug self lighthouse /tmp/reeve-debug-1234567890/plugin.sock`,
+		Args: arguments(3, 3),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
+				return c.debug(cmd.Context(), api, node, given[1], given[2], dryRun, w)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
+	w.flags(cmd, untilStarted, untilReady, notAtAll)
+	c.completeNodeRole(cmd)
+	return cmd
+}
+
+func (c *commands) debug(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, role, socket string, dryRun bool, w waiting) error {
+	socket, err := filepath.Abs(socket)
+	if err != nil {
+		return err
+	}
+	before, err := askStatus(ctx, api, node)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
+	defer cancel()
+	response, err := api.DebugRole(bounded, &nodev1.DebugRoleRequest{Role: role, Socket: socket, DryRun: dryRun})
+	if err != nil {
+		return fault.FromRPC(err, fmt.Sprintf("role %s of node %s cannot be debugged", role, node.ID), "Run `reeve node role debug --help` to see what that takes.")
+	}
+	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "debug", DryRun: dryRun, FormerInstance: response.GetInstanceId(), Required: []string{}}
+	if w.asked() && !dryRun {
+		document.Waited = true
+		condition := &await.Role{
+			Name: role, NodeID: node.ID, State: w.state(), Former: cmp.Or(response.GetInstanceId(), instanceID(before, role)), BlockedIsFinal: true,
+		}
+		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
+			return err
+		}
+		if document.Instance = instanceOf(condition); document.Instance == nil || !document.Instance.Debug {
+			return fault.New(fault.Failed, fmt.Sprintf("node %s went on with an instance of its own of role %s", node.ID, role),
+				"Run `reeve events "+node.ID+"` to see why it did not take the process; what the process itself wrote may say more.")
+		}
+	}
+	return c.print(document)
+}

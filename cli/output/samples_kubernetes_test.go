@@ -1,0 +1,22 @@
+package output_test
+
+import "github.com/reeveproject/reeve/cli/output"
+
+func sampleImageLoad() output.ImageLoad {
+	return output.ImageLoad{File: "app.tar", Nodes: []output.ImageLoadNode{
+		{NodeID: sampleNode, Result: output.ImagesLoaded, Images: []string{"docker.io/library/app:1", "docker.io/library/side\x1b[2Jcar:1"}, Bytes: 12 << 20},
+		{NodeID: otherNode, Result: output.ImagesFailed, Images: []string{}, Bytes: 4096, Reason: "the archive is damaged: unexpected EOF"},
+		{NodeID: "reeve-99", Result: output.ImagesSkipped, Images: []string{}, Reason: "the role is Blocked: there is no program nft"},
+	}}
+}
+
+func sampleKubernetesCheck() output.KubernetesCheck {
+	return output.KubernetesCheck{Nodes: []output.KubernetesCheckNode{
+		{NodeID: sampleNode, HasRole: true, State: "Blocked", Known: true, Reason: "there is no program nft", Missing: []output.MissingOfNode{
+			{What: "the program nft", Remedy: "Install nftables.\x1b"}, {What: "the controller memory of cgroups"},
+		}},
+		{NodeID: otherNode, HasRole: true, State: "Ready", Known: true, Missing: []output.MissingOfNode{}},
+		{NodeID: "reeve-98", HasRole: true, Missing: []output.MissingOfNode{}, Reason: "its heartbeat is not fresh"},
+		{NodeID: "reeve-99", Missing: []output.MissingOfNode{}, Reason: "it does not have the role"},
+	}}
+}

@@ -1,0 +1,274 @@
+package confine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/sandbox"
+	"github.com/reeveproject/reeve/proto/confine"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// Config is what Run needs.
+type Config struct {
+	// Log is told what is of no interest to whoever asked.
+	Log hclog.Logger
+	// Requests yields one confine.Request. Its end ends everything that was started.
+	Requests io.Reader
+	// Answers is where every confine.Answer is written.
+	Answers io.Writer
+	// Stdout and Stderr are those of the process. They are closed when it has them.
+	Stdout, Stderr *os.File
+	// Ranges is the file in which users are reserved (plugin.ReserveUsers).
+	Ranges string
+	// Defaults are the bounds of a role that is granted no others.
+	Defaults sandbox.Defaults
+}
+
+const (
+	// linger is how long the processes that the role left may take to end by themselves. On a busy machine the end of a process takes seconds.
+	linger = 10 * time.Second
+	// pause is the time between two looks at these processes. The kernel does not report the end of a process that is not a child.
+	pause = 5 * time.Millisecond
+	// buryEvery is the time between two calls of Child.Bury while a killed process does not end.
+	buryEvery = 2 * time.Second
+)
+
+// Run runs what it is asked to, and answers. It returns when the process and all that it has left behind have ended: by themselves, because the requests ended, or because ctx
+// did. The error is of whoever asked, or of the machine; what is wrong with the process is in the answers.
+func Run(ctx context.Context, c Config) error {
+	var request confine.Request
+	decoder := json.NewDecoder(c.Requests)
+	if err := decoder.Decode(&request); err != nil {
+		return fmt.Errorf("confine: the request: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		// Whoever asked has ended, or wants the end. The reading ends with the process.
+		_, _ = io.Copy(io.Discard, io.MultiReader(decoder.Buffered(), c.Requests))
+		cancel()
+	}()
+	// A process whose parent ends becomes a child of this one.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("confine: become the reaper: %w", err)
+	}
+	answers := json.NewEncoder(c.Answers)
+	child, started, err := start(ctx, c, &request)
+	_ = c.Stdout.Close()
+	_ = c.Stderr.Close()
+	if err != nil {
+		return answers.Encode(confine.Answer{Refused: &confine.Refused{Reason: err.Error(), Executable: errors.Is(err, sandbox.ErrExec)}})
+	}
+	err = answers.Encode(confine.Answer{Started: started})
+	if err != nil {
+		cancel() // nobody is there to hear of it
+	}
+	ended := await(ctx, child)
+	err = errors.Join(err, answers.Encode(confine.Answer{Ended: ended}))
+	return errors.Join(err, answers.Encode(confine.Answer{Left: &confine.Left{Processes: bury(ctx)}}))
+}
+
+// start starts the process in its sandbox.
+func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Child, *confine.Started, error) {
+	manifest, err := request.RoleManifest()
+	if err != nil {
+		return nil, nil, fmt.Errorf("the manifest: %w", err)
+	}
+	users, err := plugin.ReserveUsers(c.Ranges, filepath.Join(request.Own, "users.json"), request.Own, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	remit, err := plugin.RemitOf(manifest, &clusterv1.RoleGrants{Role: manifest.GetName(), Grants: manifest.GetGrants()}, users)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(give(remit, request.Private), open(remit, request.Passages)); err != nil {
+		return nil, nil, err
+	}
+	executable, done, err := stored(ctx, request)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
+	host, err := sandbox.Probe(c.Log, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy := plugin.PolicyOf(remit, c.Defaults, request.Private, request.Passages)
+	// It must not outlive this process, whatever it says of cores.
+	policy.EndsWithCore = true
+	child, err := host.Start(policy, sandbox.Command{
+		Executable: executable.File(), Name: request.Name, Env: request.Environment, Stdout: c.Stdout, Stderr: c.Stderr,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	started := &confine.Started{PID: child.Process.Pid, UID: remit.UID}
+	for _, missing := range host.Missing(policy) {
+		started.Missing = append(started.Missing, confine.Missing{Part: missing.GetName(), Reason: missing.GetReason()})
+	}
+	return child, started, nil
+}
+
+// stored is the executable, from a copy as a node keeps it: one that the role cannot read.
+func stored(ctx context.Context, request *confine.Request) (*plugin.Executable, func(), error) {
+	store, err := plugin.OpenStore(filepath.Join(request.Own, "executables"))
+	if err != nil {
+		return nil, nil, err
+	}
+	executable, err := store.Open(request.Digest)
+	var missing *plugin.MissingError
+	if errors.As(err, &missing) {
+		if err = add(ctx, store, request); err == nil {
+			executable, err = store.Open(request.Digest)
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return executable, func() { _, _ = executable.Close(), store.Close() }, nil
+}
+
+func add(ctx context.Context, store *plugin.Store, request *confine.Request) error {
+	file, err := os.Open(request.Executable)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	digest, err := store.Import(ctx, file)
+	if err == nil && digest != request.Digest {
+		err = fmt.Errorf("%s was changed meanwhile: its digest is %s, and was %s", request.Executable, digest, request.Digest)
+	}
+	return err
+}
+
+// give makes directories the role's own.
+func give(remit *plugin.Remit, directories []string) (err error) {
+	for _, directory := range directories {
+		err = errors.Join(err, os.Chown(directory, int(remit.UID), int(remit.GID)), os.Chmod(directory, 0o700))
+	}
+	return err
+}
+
+// open lets the role through to sockets, as a node does with those of its host.
+func open(remit *plugin.Remit, directories []string) error {
+	if remit.SharedUID {
+		return nil
+	}
+	for _, directory := range directories {
+		entries, err := os.ReadDir(directory)
+		if err == nil {
+			err = errors.Join(os.Chown(directory, -1, int(remit.GID)), os.Chmod(directory, 0o710))
+		}
+		for _, entry := range entries {
+			if path := filepath.Join(directory, entry.Name()); entry.Type() == os.ModeSocket {
+				err = errors.Join(err, os.Lchown(path, -1, int(remit.GID)), os.Chmod(path, 0o660))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits for the process, and kills it when ctx ends.
+func await(ctx context.Context, child *sandbox.Child) *confine.Ended {
+	ended := make(chan struct{})
+	var state *os.ProcessState
+	go func() {
+		defer close(ended)
+		state, _ = child.Process.Wait() // it is a child, which nobody else waits for
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		// bury kills the rest of its group, whose number may mean another group if the process has ended.
+		_ = child.Process.Kill()
+		for waiting := true; waiting; {
+			select {
+			case <-ended:
+				waiting = false
+			case <-time.After(buryEvery):
+				child.Bury()
+			}
+		}
+	}
+	if child.PIDFD != nil {
+		_ = child.PIDFD.Close()
+	}
+	child.Release()
+	if state == nil {
+		return &confine.Ended{Code: -1} // the wait failed
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return &confine.Ended{Code: -1, Signal: int(status.Signal())}
+	}
+	return &confine.Ended{Code: status.ExitStatus()}
+}
+
+// bury gives the processes that the role left time to end, kills those that still run, and returns their command lines.
+func bury(ctx context.Context) []string {
+	var found []string
+	killed := make(map[int]bool)
+	for deadline := time.Now().Add(linger); ; time.Sleep(pause) {
+		if reap() {
+			return found
+		}
+		if ctx.Err() == nil && time.Now().Before(deadline) {
+			continue
+		}
+		for _, pid := range descendants(os.Getpid()) {
+			// A process that was killed may be found once more before it has ended, and then without its command line.
+			if line := kill(pid); line != "" && !killed[pid] {
+				killed[pid] = true
+				if !slices.Contains(found, line) {
+					found = append(found, line)
+				}
+			}
+		}
+	}
+}
+
+// reap waits for every child that has ended, and reports whether no child is left. Only the kernel's answer is proof that no descendant is left: an orphan becomes a child of this
+// process before its parent can be waited for, while a list of /proc may miss a process that started during the listing.
+func reap() bool {
+	for {
+		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL, nil); {
+		case errors.Is(err, unix.ECHILD):
+			return true
+		case err != nil && !errors.Is(err, unix.EINTR), err == nil && pid == 0:
+			return false
+		}
+	}
+}
+
+// kill kills a process that still descends from this one, and returns its command line; empty: it has ended. The process is opened before the check, so that the signal cannot
+// reach another process that got the same number. (A kernel without pidfd_open leaves that possible.)
+func kill(pid int) string {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = process.Release() }()
+	if !descends(pid, os.Getpid()) {
+		return ""
+	}
+	line := commandLine(pid)
+	_ = process.Kill()
+	return line
+}

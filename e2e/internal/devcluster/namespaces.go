@@ -1,0 +1,179 @@
+package devcluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespacesDirectory is where the system keeps network namespaces by their names.
+const namespacesDirectory = "/run/netns"
+
+// Node is a node of the dev directory as `reeve dev status -o json` shows it.
+type Node struct {
+	Number    int    `json:"number"`
+	Directory string `json:"directory"`
+	PID       int    `json:"pid"`
+	// Namespace is the name of its network namespace; empty: it has none of its own.
+	Namespace string `json:"namespace"`
+	Address   string `json:"address"`
+	// Status is nil if the node does not run.
+	Status *Status `json:"status"`
+}
+
+// Nodes returns the nodes of the dev directory, by their numbers.
+func (c *Cluster) Nodes(t testing.TB) map[int]Node {
+	t.Helper()
+	result := c.MustReeve(t, "dev", "status", "-o", "json")
+	var document struct {
+		Nodes []Node `json:"nodes"`
+	}
+	if err := json.Unmarshal([]byte(result.Stdout), &document); err != nil {
+		t.Fatalf("%v: %s", err, result)
+	}
+	nodes := make(map[int]Node)
+	for _, node := range document.Nodes {
+		nodes[node.Number] = node
+	}
+	return nodes
+}
+
+func (c *Cluster) node(t testing.TB, number int) Node {
+	t.Helper()
+	node, ok := c.Nodes(t)[number]
+	if !ok {
+		t.Fatalf("there is no node %d in %s", number, c.Directory)
+	}
+	return node
+}
+
+// NodeDirectory is the directory of the node with a number, for `--dir`.
+func (c *Cluster) NodeDirectory(number int) string {
+	if number == 1 {
+		return c.Directory
+	}
+	return filepath.Join(c.State(), nodesDirectory, strconv.Itoa(number))
+}
+
+// Namespace is the name of the network namespace of a node, in a cluster that was made with --netns.
+func (c *Cluster) Namespace(t testing.TB, number int) string {
+	t.Helper()
+	name := c.node(t, number).Namespace
+	if name == "" {
+		t.Fatalf("node %d has no network namespace: the cluster was made without --netns", number)
+	}
+	return name
+}
+
+// Address is the address of a node.
+func (c *Cluster) Address(t testing.TB, number int) string {
+	t.Helper()
+	return c.node(t, number).Address
+}
+
+// RequireNamespaces skips the test where no network namespaces can be made, and says why.
+func RequireNamespaces(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces are made")
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, and the namespace with it.
+		runtime.LockOSThread()
+		done <- unix.Unshare(unix.CLONE_NEWNET)
+	}()
+	if err := <-done; errors.Is(err, unix.EPERM) {
+		t.Skip("needs CAP_SYS_ADMIN: network namespaces are made")
+	}
+}
+
+// InNamespace calls do on a thread that is in a network namespace: what it listens on and connects to, and the processes that it starts, are in it. Goroutines that it
+// starts are not.
+func InNamespace(name string, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		done <- enter(name, do)
+	}()
+	return <-done
+}
+
+func enter(name string, do func() error) error {
+	target, err := os.Open(filepath.Join(namespacesDirectory, name))
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace %s: %w", name, err)
+	}
+	return do()
+}
+
+// ExecIn runs a program of the machine in the network namespace of a node, and fails the test if it fails.
+func (c *Cluster) ExecIn(t testing.TB, number int, program string, arguments ...string) string {
+	t.Helper()
+	var output []byte
+	err := InNamespace(c.Namespace(t, number), func() (err error) {
+		output, err = exec.Command(program, arguments...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s %q as node %d: %v\n%s", program, arguments, number, err, output)
+	}
+	return string(output)
+}
+
+// short is in the names of what the nodes have of the machine's network.
+func (c *Cluster) short() string {
+	sum := sha256.Sum256([]byte(c.State()))
+	return hex.EncodeToString(sum[:])[:6]
+}
+
+// bridge is the name of the bridge of the nodes.
+func (c *Cluster) bridge() string { return "rv" + c.short() }
+
+// namespaces are the names of the network namespaces of the nodes that there are.
+func (c *Cluster) namespaces() (names []string) {
+	// Not asked for with `reeve dev status`: a node that does not answer is no reason to leave its namespace.
+	found, _ := filepath.Glob(filepath.Join(namespacesDirectory, "reeve-"+c.short()+"-*"))
+	for _, path := range found {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+// endBridge fails the test for a bridge that `reeve dev down` has left.
+func endBridge(t testing.TB, name string) {
+	if _, err := net.InterfaceByName(name); err != nil {
+		return
+	}
+	t.Errorf("left at the end: the bridge %s", name)
+	if output, err := exec.Command("ip", "link", "delete", name).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+// endNamespaces fails the test for network namespaces that `reeve dev down` has left.
+func endNamespaces(t testing.TB, names []string) {
+	for _, name := range names {
+		t.Errorf("left at the end: the network namespace %s", name)
+		_ = unix.Unmount(filepath.Join(namespacesDirectory, name), unix.MNT_DETACH)
+		if err := os.Remove(filepath.Join(namespacesDirectory, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}

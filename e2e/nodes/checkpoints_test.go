@@ -1,0 +1,476 @@
+package nodes_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
+)
+
+// notStopped are the steps at which nobody is stopped here, and why not.
+var notStopped = map[string]string{
+	"give-up":       "a learner is given up when it has said nothing for two minutes: the tests of the consensus role do that",
+	"sweep-tickets": "tickets that have expired are kept for some time, longer than a test takes: the tests of the curator's store do that",
+	"trim-audit":    "the audit log is trimmed when it holds thousands of entries: the tests of the curator's store do that",
+}
+
+// TestStepsOfConsensusAndCurator kills the roles consensus and curator before and after everything that they keep: while the store is made, while a node comes into it and leaves
+// it, while users come and go, while machines register, are approved, come in and are removed, and while the CA is rotated. Each is started again by its core, and what was under way
+// comes to its end. All the while the cluster takes writes.
+func TestStepsOfConsensusAndCurator(t *testing.T) {
+	programs, err := shared.Programs.WithFailpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := devcluster.Options{Programs: programs, Base: shared.Base}
+	if os.Geteuid() == 0 {
+		options.User = shared.Ordinary
+	}
+	c := devcluster.New(t, options)
+	s := &stepping{t: t, c: c, began: time.Now()}
+	defer s.explain()
+	s.firstStart()
+	s.grow()
+	s.members()
+	s.users()
+	s.machines()
+	s.rotation()
+	s.finish()
+}
+
+// explain shows what the cluster has of machines that come, if the test has failed: what it was asked for, and what it keeps.
+func (s *stepping) explain() {
+	if !s.t.Failed() {
+		return
+	}
+	for _, arguments := range [][]string{{"ticket", "list", "-o", "json"}, {"audit", "--limit", "60"}} {
+		s.t.Log(s.c.Reeve(s.t, arguments...))
+	}
+}
+
+// stepping is the test under way.
+type stepping struct {
+	t                  *testing.T
+	c                  *devcluster.Cluster
+	began              time.Time
+	consensus, curator *points
+	writes             *writes
+	first, fourth      string
+	tickets            int
+}
+
+// part says how long a part took.
+func (s *stepping) part(name string) func() {
+	began := time.Now()
+	s.t.Logf("%s begins after %s", name, time.Since(s.began).Round(time.Millisecond))
+	return func() { s.t.Logf("%s took %s", name, time.Since(began).Round(time.Millisecond)) }
+}
+
+// firstStart makes the cluster. Its core is ended when the volume is there and nothing runs yet, so that the points can be written down.
+func (s *stepping) firstStart() {
+	defer s.part("the first start")()
+	t, c := s.t, s.c
+	c.WriteParameters(t, func(parameters *nodev1.Parameters) {
+		failures := uint32(1000)
+		// At another address after each start, all of them could not be found any more by who has none of its own.
+		for _, role := range parameters.GetBootstrap().GetRoles() {
+			if role.GetRole() == "curator" {
+				role.Configuration = s.listen(1)
+			}
+		}
+		parameters.Supervision = &nodev1.Supervision{CrashBudget: &nodev1.CrashBudget{Failures: &failures}}
+	})
+	killedAt(t, c, c.Programs.Reeved(), c.Path("reeved.yaml"), "consume-parameters")
+	if err := os.Remove(c.Path("reeved.log")); err != nil { // it may be another user's
+		t.Fatal(err)
+	}
+	s.consensus, s.curator = startPoints(t, c, "consensus"), startPoints(t, c, "curator")
+	s.consensus.add([]int{1}, around(
+		"mark-forming", "write-peer-key", "write-peer-ca", "write-peer-certificate", "start-etcd", "make-root-role", "make-root", "grant-root", "enable-authorization",
+		"share-authority", "give-number", "make-role", "confine-role", "make-user", "confine-user", "mark-complete")...)
+	s.curator.add([]int{1}, around("create")...)
+	c.MustReeve(t, "dev", "up", "--detach", "--timeout", "2m")
+	s.first = idOf(t, c, 1)
+	s.none(s.consensus, s.curator)
+	s.consensus.keep(1, 2, 3)
+}
+
+// listen is the configuration of the curator of a node, which keeps its address.
+func (s *stepping) listen(number int) string {
+	return `{"listen":"` + freeAddress(s.t, "127.0.0."+strconv.Itoa(number)) + `"}`
+}
+
+// none fails the test if there are points that were not come to.
+func (s *stepping) none(all ...*points) {
+	s.t.Helper()
+	for _, points := range all {
+		if missing := points.missing(); len(missing) > 0 {
+			s.t.Fatalf("%s has not come to %v", points.role, missing)
+		}
+	}
+}
+
+// grow adds three nodes, of which the last is to have no member of the store.
+func (s *stepping) grow() {
+	defer s.part("three more nodes")()
+	t, c := s.t, s.c
+	s.curator.add([]int{1}, around("incarnate")...)
+	eventually.True(t, patience, "four nodes are up", func() (bool, string) {
+		result := c.Reeve(t, "dev", "up", "--nodes", "4", "--detach")
+		return result.Code == 0, result.String()
+	})
+	s.fourth = idOf(t, c, 4)
+	for _, number := range []int{2, 3} {
+		c.MustReeve(t, "node", "role", "add", idOf(t, c, number), "curator", "--config", configuration(t, c, s.listen(number)))
+	}
+	await(t, c, 1, patience, "three members of the store", s.three)
+	s.writes = startWrites(t, c, s.first)
+}
+
+// three reports whether the first three nodes are the members of the store, and well.
+func (s *stepping) three(nodes []node) bool {
+	voters := 0
+	for _, node := range nodes {
+		if node.Store == nil {
+			continue
+		}
+		if node.ID == s.fourth || node.Store.MemberID == "" || node.Store.Learner || node.Store.Step != "" {
+			return false
+		}
+		voters++
+	}
+	return voters == 3
+}
+
+// insist runs a command, again and again, until it is done: a curator that is killed does not answer, and nobody can tell whether it has done what it was asked.
+func (s *stepping) insist(what string, done func() (bool, string), arguments ...string) {
+	s.t.Helper()
+	var result devcluster.Result
+	eventually.True(s.t, 2*time.Minute, what, func() (bool, string) {
+		if ok, seen := done(); ok {
+			return true, seen
+		}
+		if len(arguments) > 0 {
+			result = s.c.Reeve(s.t, arguments...)
+		}
+		ok, seen := done()
+		return ok, result.String() + "\n" + seen
+	})
+}
+
+// nodes says of all nodes whether they are as they should be.
+func (s *stepping) nodes(as func([]node) bool) func() (bool, string) {
+	return func() (bool, string) {
+		nodes, seen := list(s.t, s.c, s.c.Directory)
+		return nodes != nil && as(nodes), seen
+	}
+}
+
+// members has the fourth node come into the store and leave it, until everybody was killed at every step of that.
+func (s *stepping) members() {
+	defer s.part("members that come and go")()
+	t, c := s.t, s.c
+	voters, all := []int{1, 2, 3}, []int{1, 2, 3, 4}
+	s.consensus.add(voters, around("announce", "issue-peer-certificate", "add-learner", "promote", "note-removal", "remove-member", "finish-removal", "note-absence", "tell")...)
+	s.consensus.add([]int{4}, around("mark-joining", "write-peer-key", "write-peer-ca", "write-peer-certificate", "begin-log", "start-etcd", "mark-complete", "move-member",
+		"mark-removed", "delete-member", "hand-over")...)
+	s.curator.add(all[:3], around("add-role", "remove-role", "role-left", "put-status", "beat", "note-issued", "other-change", "append-audit", "campaign")...)
+	for cycle := 1; len(s.consensus.missing()) > 0 || slices.ContainsFunc(s.curator.missing(), func(point string) bool { return strings.Contains(point, "role") }); cycle++ {
+		if cycle > 20 {
+			s.none(s.consensus, s.curator)
+		}
+		t.Logf("cycle %d: left are %v and %v", cycle, s.consensus.missing(), s.curator.missing())
+		s.join(freeAddress(t, "127.0.0.4"))
+		if slices.ContainsFunc(s.consensus.missing(), func(point string) bool { return strings.HasSuffix(point, "move-member") }) {
+			s.join(freeAddress(t, "127.0.0.4")) // at another address
+		}
+		if slices.ContainsFunc(s.consensus.missing(), func(point string) bool { return strings.HasSuffix(point, "hand-over") }) {
+			s.lead()
+		}
+		s.leave()
+	}
+	await(t, c, 1, patience, "three members of the store", s.three)
+}
+
+// join has the fourth node have a member of the store that votes, at an address.
+func (s *stepping) join(address string) {
+	s.t.Helper()
+	file := configuration(s.t, s.c, `{"peerListen":"`+address+`"}`)
+	given := false
+	s.insist("the fourth node has a member that votes", func() (bool, string) {
+		ok, seen := s.nodes(func(nodes []node) bool {
+			node := by(nodes, s.fourth)
+			return given && node.Store != nil && node.Store.MemberID != "" && !node.Store.Learner && node.Store.Step == "" && node.role("consensus").State == "Ready"
+		})()
+		given = true
+		return ok, seen
+	}, "node", "role", "add", s.fourth, "consensus", "--config", file, "--wait=false")
+}
+
+// leave takes the member of the fourth node out of the store.
+func (s *stepping) leave() {
+	s.t.Helper()
+	s.insist("the fourth node has no member", s.nodes(func(nodes []node) bool {
+		node := by(nodes, s.fourth)
+		return node.ID != "" && node.Store == nil && !node.has("consensus") && node.role("consensus").State == ""
+	}), "node", "role", "remove", s.fourth, "consensus", "--wait=false")
+}
+
+// lead has the member of the fourth node lead the store: whoever leads in its place is killed.
+func (s *stepping) lead() {
+	s.t.Helper()
+	t, c := s.t, s.c
+	eventually.True(t, patience, "the member of the fourth node leads", func() (bool, string) {
+		for number := 1; number <= 4; number++ {
+			result := c.StartAlone(t, "store", "status", "-o", "json", "--dir", directoryOf(c, number)).Wait(t, time.Minute)
+			store, err := storeOf(result)
+			if err != nil || store.MemberID == "" || store.MemberID != store.LeaderID {
+				continue
+			}
+			if number == 4 {
+				return true, ""
+			}
+			status, _ := at(t, c, number)
+			for _, process := range instanceOf(t, c, status.Node.ID, "consensus") { // none, if it has just ended at a point
+				s.consensus.kill(number, process)
+			}
+			return false, result.String()
+		}
+		return false, "nobody leads"
+	})
+}
+
+// storeOf reads what `reeve store status -o json` shows.
+func storeOf(result devcluster.Result) (store struct {
+	MemberID string `json:"member_id"`
+	LeaderID string `json:"leader_id"`
+}, err error) {
+	var document struct {
+		Store json.RawMessage `json:"store"`
+	}
+	if err = json.Unmarshal([]byte(result.Stdout), &document); err == nil {
+		err = json.Unmarshal(document.Store, &store)
+	}
+	return store, err
+}
+
+// users has a third party's ConsensusUser come and go.
+func (s *stepping) users() {
+	defer s.part("a user that goes")()
+	t, c := s.t, s.c
+	s.consensus.add([]int{1, 2, 3}, around("remove-user", "remove-role", "wipe-keys", "take-number-back")...)
+	for cycle := 1; len(s.consensus.missing()) > 0; cycle++ {
+		if cycle > 20 {
+			s.none(s.consensus)
+		}
+		t.Logf("cycle %d: left are %v", cycle, s.consensus.missing())
+		listed := func() (bool, string) {
+			result := c.Reeve(t, "plugin", "list")
+			return result.Code == 0 && strings.Contains(result.Stdout, "lighthouse"), result.String()
+		}
+		s.insist("the plugin is there", listed, "plugin", "add", "--approve", c.Programs.Lighthouse())
+		s.insist("its role is ready", s.nodes(func(nodes []node) bool { return by(nodes, s.first).role("lighthouse").State == "Ready" }),
+			"node", "role", "add", s.first, "lighthouse", "--wait=false")
+		eventually.True(t, patience, "it counts", func() (bool, string) {
+			status, seen := at(t, c, 1)
+			answer, err := http.Post(status.Role("lighthouse").URL(), "", nil)
+			if err != nil {
+				return false, err.Error() + " " + seen
+			}
+			defer answer.Body.Close()
+			return answer.StatusCode == http.StatusOK, answer.Status
+		})
+		s.insist("the plugin is gone", func() (bool, string) {
+			result := c.Reeve(t, "plugin", "list")
+			return result.Code == 0 && !strings.Contains(result.Stdout, "lighthouse"), result.String()
+		}, "plugin", "remove", "lighthouse", "--remove-roles", "--wipe", "--yes")
+		s.still(s.consensus)
+	}
+}
+
+// still waits until all points were come to, or none for some time.
+func (s *stepping) still(points *points) {
+	last, since := len(points.missing()), time.Now()
+	_, _ = eventually.Try(s.t.Context(), time.Minute, pointInterval, func() (bool, string) {
+		left := len(points.missing())
+		if left != last {
+			last, since = left, time.Now()
+		}
+		return left == 0 || time.Since(since) > 5*time.Second, ""
+	})
+}
+
+// machines has one machine come in, be copied, and go, and another one be refused.
+func (s *stepping) machines() {
+	defer s.part("machines that come and go")()
+	t, c := s.t, s.c
+	curators := []int{1, 2, 3}
+	s.curator.add(curators, around("register", "approve-node", "commit", "incarnate")...)
+	parameters, core := s.machine(5)
+	var id string
+	s.insist("the machine is known", s.nodes(func(nodes []node) bool {
+		n := slices.IndexFunc(nodes, func(node node) bool { return node.State == "New" })
+		if n >= 0 {
+			id = nodes[n].ID
+		}
+		return n >= 0
+	}))
+	s.insist("the machine is approved", s.nodes(func(nodes []node) bool { return by(nodes, id).State != "New" }), "node", "approve", id, "--yes")
+	home := s.nodes(func(nodes []node) bool {
+		node := by(nodes, id)
+		return node.State == "Up" && node.Healthy && node.Membership != nil && node.Membership.State == "Home" && node.Problem == ""
+	})
+	eventually.True(t, patience, "the machine is a node", home)
+
+	// An older copy of it is refused, and becomes the node when an operator says so.
+	stop := func() {
+		t.Helper()
+		core.Signal(t, 15)
+		if result := core.Wait(t, time.Minute); result.Code != 0 {
+			t.Fatal(result)
+		}
+	}
+	directory := directoryOf(c, 5)
+	stop()
+	for _, name := range []string{"system", "data"} {
+		s.run("/bin/cp", "-a", filepath.Join(directory, name), filepath.Join(directory, "older-"+name))
+	}
+	for range 2 {
+		core = startCore(t, c, parameters)
+		awaitStatus(t, c, 5, "the node is there again", func(status devcluster.Status) bool { return status.Membership.State == "Home" })
+		stop()
+	}
+	for _, name := range []string{"system", "data"} {
+		s.run("/bin/rm", "-r", filepath.Join(directory, name))
+		s.run("/bin/mv", filepath.Join(directory, "older-"+name), filepath.Join(directory, name))
+	}
+	s.curator.add(curators, around("note-refused")...)
+	core = startCore(t, c, parameters)
+	eventually.True(t, patience, "the copy is refused", s.nodes(func(nodes []node) bool { return by(nodes, id).Problem != "" && len(s.curator.missing()) == 0 }))
+	s.insist("the copy is the node", home, "node", "accept", id)
+
+	s.curator.add(curators, around("decommission-node", "node-decommissioned")...)
+	gone := func(id string) func() (bool, string) {
+		return s.nodes(func(nodes []node) bool { return by(nodes, id).State == "Decommissioned" })
+	}
+	s.insist("the node is decommissioned", gone(id), "node", "decommission", id, "--yes", "--wait=false")
+	disowned(t, c, 5)
+	stop()
+
+	// A machine that nobody wants.
+	_, core = s.machine(6)
+	s.insist("the other machine is known", s.nodes(func(nodes []node) bool {
+		n := slices.IndexFunc(nodes, func(node node) bool { return node.State == "New" })
+		if n >= 0 {
+			id = nodes[n].ID
+		}
+		return n >= 0
+	}))
+	s.curator.add(curators, around("delete-node")...)
+	s.insist("the other machine is deleted", gone(id), "node", "delete", id, "--yes")
+	eventually.True(t, patience, "the other machine has erased what it had", func() (bool, string) {
+		content, err := os.ReadFile(filepath.Join(directoryOf(c, 6), "reeved.log"))
+		return err == nil && strings.Contains(string(content), "all that it had of it is erased"), string(content)
+	})
+	core.Signal(t, 15)
+	core.Wait(t, time.Minute)
+
+	s.none(s.curator)
+}
+
+func (s *stepping) run(program string, arguments ...string) {
+	s.t.Helper()
+	if result := s.c.Run(s.t, program, arguments...); result.Code != 0 {
+		s.t.Fatal(result)
+	}
+}
+
+// ticket makes a ticket, and returns its file.
+func (s *stepping) ticket(arguments ...string) string {
+	s.t.Helper()
+	var file string
+	eventually.True(s.t, patience, "there is a ticket", func() (bool, string) {
+		s.tickets++
+		file = filepath.Join(s.c.Home, "ticket"+strconv.Itoa(s.tickets))
+		result := s.c.Reeve(s.t, append([]string{"ticket", "create", "--role", "hostsfile", "--output-file", file}, arguments...)...)
+		return result.Code == 0, result.String()
+	})
+	return file
+}
+
+// machine starts a core that registers with a ticket, and returns its parameters.
+func (s *stepping) machine(number int) (string, *devcluster.Running) {
+	s.t.Helper()
+	t, c := s.t, s.c
+	parameters := initialize(t, c, number, s.ticket())
+	return parameters, startCore(t, c, parameters)
+}
+
+// rotation rotates the CA of the cluster, and kills whoever does a step before and after it.
+func (s *stepping) rotation() {
+	defer s.part("the rotation of the CA")()
+	next := map[string]string{"prepare": "activate", "activate": "retire", "retire": "prepare"}
+	for _, step := range []string{"prepare", "activate", "retire"} {
+		s.curator.add([]int{1, 2, 3}, around("rotate-ca")...)
+		eventually.True(s.t, 2*time.Minute, step, func() (bool, string) {
+			result := s.c.Reeve(s.t, "cert", "rotate", step)
+			return result.Code == 0 || strings.Contains(result.Stderr, "the step that comes next is "+next[step]), result.String()
+		})
+		s.none(s.curator)
+	}
+}
+
+// finish looks at what has become of the cluster.
+func (s *stepping) finish() {
+	t, c := s.t, s.c
+	s.writes.end()
+	nodes := await(t, c, 2, patience, "the cluster is as it was", func(nodes []node) bool {
+		for _, node := range nodes {
+			if node.State != "Decommissioned" && (node.State != "Up" || !node.Healthy || node.Problem != "" || node.Membership.State != "Home" || node.role("hostsfile").State != "Ready") {
+				return false
+			}
+		}
+		return s.three(nodes)
+	})
+	seen := make(map[string]int)
+	for _, node := range nodes {
+		seen[node.ID]++
+		if seen[node.ID] > 1 {
+			t.Errorf("two records of node %s", node.ID)
+		}
+	}
+	if len(nodes) != 6 {
+		t.Errorf("six machines have registered, and there are %d records: %v", len(nodes), nodes)
+	}
+	if written, err := strconv.Atoi(by(nodes, s.first).Labels["written"]); err != nil || written < s.writes.acknowledged {
+		t.Errorf("write %d was acknowledged, and %d is there (%v)", s.writes.acknowledged, written, err)
+	}
+	ends := 0
+	for _, points := range []*points{s.consensus, s.curator} {
+		points.end()
+		content, err := os.ReadFile(points.steps(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, count := points.done()
+		ends += count
+		for _, step := range strings.Fields(string(content)) {
+			if notStopped[step] == "" && !slices.Contains(done, step) {
+				t.Errorf("%s was not killed before and after the step %s, which is one of its own", points.role, step)
+			}
+		}
+		t.Logf("%s was killed before and after %d steps, %d times in all", points.role, len(done), count)
+	}
+	t.Logf("%d kills; %d writes were tried and %d was the last that was acknowledged, the longest time between two was %s",
+		ends, s.writes.tried, s.writes.acknowledged, s.writes.longest.Round(time.Millisecond))
+	c.Down(t)
+}

@@ -1,0 +1,76 @@
+package nodes_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+)
+
+// TestFromColdByRecovery stops all nodes of a cluster whose volumes are all encrypted, and starts them at once: nobody has a key that the cluster keeps, since there is no
+// cluster yet. The owner's recovery key opens a majority, and the cluster that this makes opens the rest, as far as its policy allows it.
+func TestFromColdByRecovery(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a volume is mounted")
+	}
+	c := shared.Cluster(t)
+	c.MustReeve(t, "dev", "up", "--nodes", "3", "--volume", "fscrypt", "--detach")
+	nodes := await(t, c, 1, patience, "three nodes", allReady(3))
+	third := idOf(t, c, 3)
+	c.MustReeve(t, "node", "label", third, "written=before")
+	locked := func(reason string) func(devcluster.Status) bool {
+		return func(status devcluster.Status) bool {
+			return status.Storage.State == "Locked" && status.Storage.Source("recovery").State == "Waiting" && strings.Contains(status.Storage.Source("cluster").Reason, reason)
+		}
+	}
+	unlock := func(number int) {
+		directory := directoryOf(c, number)
+		if result := c.StartAlone(t, "node", "unlock", "--dir", directory, "--recovery-key", filepath.Join(directory, "recovery.key")).Wait(t, time.Minute); result.Code != 0 {
+			t.Fatal(result)
+		}
+	}
+	// fromCold stops everything, starts the cores, which nobody gives a key, and opens two of the three volumes.
+	fromCold := func() (stop func()) {
+		c.MustReeve(t, "dev", "down")
+		var cores []*devcluster.Running
+		for number := 1; number <= 3; number++ {
+			cores = append(cores, startCore(t, c, filepath.Join(directoryOf(c, number), "reeved.yaml")))
+		}
+		for number := 1; number <= 3; number++ {
+			awaitStatus(t, c, number, "the volume waits for a key", locked(""))
+		}
+		unlock(1)
+		unlock(2)
+		return func() {
+			for _, core := range cores {
+				core.Signal(t, 15)
+			}
+			for _, core := range cores {
+				<-core.Done()
+			}
+		}
+	}
+
+	stop := fromCold()
+	after := await(t, c, 1, patience, "the cluster is whole again", allReady(3))
+	awaitStatus(t, c, 3, "the third volume was opened by the cluster's half of its key", func(status devcluster.Status) bool {
+		return status.Storage.Source("cluster").State == "Used" && status.Membership.State == "Home"
+	})
+	if label := by(after, third).Labels["written"]; label != "before" {
+		t.Errorf("the label that was acknowledged before is %q: %v", label, after)
+	}
+	if len(after) != len(nodes) {
+		t.Errorf("there were %d nodes, and are %d", len(nodes), len(after))
+	}
+	c.MustReeve(t, "policy", "set", "cuk-sources=recovery")
+	stop()
+
+	stop = fromCold()
+	awaitStatus(t, c, 3, "the policy forbids the cluster's way", locked("policy"))
+	unlock(3)
+	await(t, c, 1, patience, "the cluster is whole once more", allReady(3))
+	stop()
+}

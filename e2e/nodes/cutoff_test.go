@@ -1,0 +1,481 @@
+package nodes_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// cutWithin is how soon after its removal was acknowledged nothing takes a node's certificates any more.
+const cutWithin = 5 * time.Second
+
+// cutOff removes a node that does nothing by itself any more, since all of its processes are stopped, while somebody who has its disk goes on in its name: what is closed the others have
+// closed. Within cutWithin, none of them has a connection with it, and none takes another one by any of its certificates.
+func cutOff(t *testing.T, c *couriers) {
+	const removed = 3
+	id := c.id(removed)
+	own := steal(t, c.Cluster, removed)
+	own.stealRoles(t, c.Cluster, removed)
+	if own.nodeID != id {
+		t.Fatalf("the disk is that of %s, not of %s", own.nodeID, id)
+	}
+	frozen := freeze(t, c.Cluster, removed, id)
+	ends := endsWith(t, c.Cluster, frozen)
+	for _, want := range []string{"consensus", "courier"} {
+		if !slices.ContainsFunc(ends, func(e end) bool { return strings.Contains(e.owner, "/"+want+"/") }) {
+			t.Fatalf("no %s has a connection with the node that is to be removed: %v", want, ends)
+		}
+	}
+
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var tries []attempt
+	for _, number := range c.others(removed) {
+		now, _ := at(t, c.Cluster, number)
+		tries = append(tries, own.attempts(t, number, now, peerAddress(t, c, number, now))...)
+	}
+	ended := make(chan figure, 2*len(tries)+len(ends))
+	for _, try := range tries {
+		wait, err := try.open(ctx)
+		if err != nil {
+			t.Fatalf("%s, before the node is removed: %v", try.what, err)
+		}
+		workers.Go(func() {
+			why := wait()
+			ended <- figure{what: try.what + ", open", at: time.Now(), why: why}
+		})
+	}
+	core := own.refusedByCores(t, ctx, c, removed)
+
+	asked := time.Now()
+	c.MustReeve(t, "node", "delete", id, "--force", "--yes")
+	acknowledged := time.Now()
+	for _, try := range tries {
+		workers.Go(func() {
+			var why error
+			for why == nil && ctx.Err() == nil {
+				why = try.refused(ctx)
+			}
+			ended <- figure{what: try.what + ", new", at: time.Now(), why: why}
+		})
+	}
+	workers.Go(func() {
+		for left := ends; len(left) > 0 && ctx.Err() == nil; {
+			now, err := procfs.Connections()
+			at := time.Now()
+			left = slices.DeleteFunc(slices.Clone(left), func(e end) bool {
+				if err == nil && e.among(now) {
+					return false
+				}
+				ended <- figure{what: fmt.Sprintf("%s, the connection of %s with %s", e.owner, e.Local, e.Remote), at: at, why: err}
+				return true
+			})
+		}
+	})
+	var figures []figure
+	for range cap(ended) {
+		select {
+		case f := <-ended:
+			figures = append(figures, f)
+		case <-time.After(time.Minute):
+			t.Fatalf("a minute after the last of these nothing more has ended: %v", figures)
+		}
+	}
+	core()
+	t.Logf("the removal was acknowledged %s after it was asked for; since then have ended (a time below zero is before that):", acknowledged.Sub(asked).Round(time.Millisecond))
+	for _, f := range figures {
+		after := f.at.Sub(acknowledged)
+		t.Logf("%8.3f s  %s: %v", after.Seconds(), f.what, f.why)
+		if after > cutWithin {
+			t.Errorf("%s: %s after the removal was acknowledged, more than %s", f.what, after.Round(time.Millisecond), cutWithin)
+		}
+	}
+	// It stays so.
+	for _, try := range tries {
+		if try.refused(ctx) == nil {
+			t.Errorf("%s: let in again", try.what)
+		}
+	}
+	for _, number := range c.others(removed) {
+		awaitStatus(t, c.Cluster, number, "the others go on", func(status devcluster.Status) bool {
+			return status.Up("consensus", "curator", "courier") && c.connected(status, 3-number)
+		})
+	}
+	thaw(t, frozen)
+	disowned(t, c.Cluster, removed)
+}
+
+// figure is when something has ended, and why as far as the other side was told.
+type figure struct {
+	what string
+	at   time.Time
+	why  error
+}
+
+// attempt is a way in by something that was stolen.
+type attempt struct {
+	what string
+	// open opens it, and returns what waits until the other side has ended it.
+	open func(context.Context) (wait func() error, err error)
+	// refused opens another one, and says how that is refused; nil: it is not.
+	refused func(context.Context) error
+}
+
+// attempts are the ways in at one node.
+func (own *thief) attempts(t *testing.T, number int, at devcluster.Status, peers string) []attempt {
+	t.Helper()
+	address := func(role, endpoint string) string {
+		for _, e := range at.Role(role).Endpoints {
+			if e.Name == endpoint {
+				return e.Address
+			}
+		}
+		t.Fatalf("node %d: the role %s does not serve %s: %s", number, role, endpoint, at)
+		return ""
+	}
+	name := func(what string) string { return fmt.Sprintf("%s of node %d", what, number) }
+	curator := address("curator", "reeve.cluster.v1")
+	return []attempt{
+		own.watching(t, name("curator, the watch by the SVID"), curator, own.node),
+		own.watching(t, name("curator, the watch by the node key"), curator, selfSigned(t, own.nodeKey)),
+		own.enrolling(t, name("curator, the calls of a machine that enrols"), curator),
+		connecting(name("store, the peer certificate"), peers, own.member, "http/1.1"),
+		connecting(name("Listen, the SVID of a role"), address("courier", "post"), own.role, answeredProtocol),
+	}
+}
+
+// peerAddress is where the member of the store of a node listens for the other members: it shows that to them only.
+func peerAddress(t *testing.T, c *couriers, number int, now devcluster.Status) string {
+	t.Helper()
+	all, err := procfs.Listeners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string]bool)
+	for _, e := range now.Role("consensus").Endpoints {
+		shown[e.Address] = true
+	}
+	for _, process := range instanceOf(t, c.Cluster, c.id(number), "consensus") {
+		of, err := process.Of(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, listener := range of {
+			if address := listener.Local.String(); !shown[address] {
+				return address
+			}
+		}
+	}
+	t.Fatalf("the member of the store of node %d listens for no other: %s", number, now)
+	return ""
+}
+
+// watching is the watch of a node at a curator.
+func (own *thief) watching(t *testing.T, what, address string, certificate tls.Certificate) attempt {
+	kept := curatorAt(t, address, "", certificate)
+	t.Cleanup(func() { _ = kept.Close() })
+	open := func(ctx context.Context, conn *grpc.ClientConn) (func() error, error) {
+		stream, err := clusterv1.NewNodeServiceClient(conn).Watch(own.asNode(ctx), &clusterv1.WatchRequest{})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := stream.Recv(); err != nil {
+			return nil, err
+		}
+		return func() error {
+			return toldAndClosed(ctx, conn, func() error { _, err := stream.Recv(); return err })
+		}, nil
+	}
+	return attempt{
+		what: what,
+		open: func(ctx context.Context) (func() error, error) {
+			return open(ctx, kept)
+		},
+		refused: func(ctx context.Context) error {
+			// By the connection that is open already, and by a new one.
+			if _, err := clusterv1.NewNodeServiceClient(kept).Heartbeat(own.asNode(ctx), &clusterv1.HeartbeatRequest{}); !removedError(err) {
+				return nil
+			}
+			conn := curatorAt(t, address, "", certificate)
+			defer func() { _ = conn.Close() }()
+			again, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if _, err := open(again, conn); removedError(err) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// enrolling is the calls by which a machine comes in or has its volume opened, with the node's own keys.
+func (own *thief) enrolling(t *testing.T, what, address string) attempt {
+	kept := curatorAt(t, address, "", selfSigned(t, own.nodeKey))
+	locked := curatorAt(t, address, "", selfSigned(t, own.joinKey))
+	t.Cleanup(func() { _, _ = kept.Close(), locked.Close() })
+	return attempt{
+		what: what,
+		open: func(ctx context.Context) (func() error, error) {
+			stream, err := clusterv1.NewEnrolmentServiceClient(kept).Await(ctx, &clusterv1.AwaitRequest{})
+			if err != nil {
+				return nil, err
+			}
+			if _, err := stream.Recv(); err != nil {
+				return nil, err
+			}
+			return func() error {
+				return toldAndClosed(ctx, kept, func() error { _, err := stream.Recv(); return err })
+			}, nil
+		},
+		refused: func(ctx context.Context) error {
+			api, volume := clusterv1.NewEnrolmentServiceClient(kept), clusterv1.NewEnrolmentServiceClient(locked)
+			_, register := api.Register(ctx, &clusterv1.RegisterRequest{})
+			_, commit := api.Commit(ctx, &clusterv1.CommitRequest{Incarnation: own.incarnation})
+			_, join := volume.Join(ctx, &clusterv1.JoinRequest{Incarnation: own.incarnation})
+			for _, err := range []error{register, commit, join} {
+				if !removedError(err) {
+					return nil
+				}
+			}
+			return commit
+		},
+	}
+}
+
+// toldAndClosed waits until a stream has ended, and then until the connection that it was on is closed, which takes another moment. It returns how the stream ended.
+func toldAndClosed(ctx context.Context, conn *grpc.ClientConn, receive func() error) error {
+	var ended error
+	for ended == nil {
+		ended = receive()
+	}
+	if !conn.WaitForStateChange(ctx, connectivity.Ready) {
+		return fmt.Errorf("the connection is open still, on which was said: %w", ended)
+	}
+	return ended
+}
+
+// removedError says whether a call was refused by the tombstone.
+func removedError(err error) bool {
+	if status.Code(err) != codes.PermissionDenied {
+		return false
+	}
+	return slices.ContainsFunc(status.Convert(err).Details(), func(detail any) bool {
+		_, ok := detail.(*clusterv1.NodeRemoved)
+		return ok
+	})
+}
+
+// answeredProtocol is what two instances speak that were written with the SDK (decision 0035): the listener says by one byte whether it lets the other in.
+const answeredProtocol = "reeve.role.v1"
+
+// connecting is a connection by mutual TLS.
+func connecting(what, address string, certificate tls.Certificate, protocol string) attempt {
+	open := func(ctx context.Context) (net.Conn, error) {
+		dialer := &tls.Dialer{Config: careless(certificate, protocol)}
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		// That the certificate is refused the client of TLS 1.3 hears after the handshake.
+		if protocol == answeredProtocol {
+			answer := make([]byte, 1)
+			if _, err = io.ReadFull(conn, answer); err == nil && answer[0] != 1 {
+				err = fmt.Errorf("it answers %d", answer[0])
+			}
+		} else {
+			err = heard(conn)
+		}
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	}
+	return attempt{
+		what: what,
+		open: func(ctx context.Context) (func() error, error) {
+			conn, err := open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			return func() error {
+				defer stop()
+				defer func() { _ = conn.Close() }()
+				_, err := conn.Read(make([]byte, 1))
+				return err
+			}, nil
+		},
+		refused: func(ctx context.Context) error {
+			conn, err := open(ctx)
+			if err != nil {
+				return err
+			}
+			_ = conn.Close()
+			return nil
+		},
+	}
+}
+
+// heard asks something of an HTTP server on a connection that stays open, and says whether it answers.
+func heard(conn net.Conn) error {
+	if _, err := io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: member\r\n\r\n"); err != nil {
+		return err
+	}
+	const begin = "HTTP/1.1 "
+	answer := make([]byte, 4<<10)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(string(answer[:n]), begin) {
+		return fmt.Errorf("it answers %q", answer[:n])
+	}
+	return nil
+}
+
+// refusedByCores shows the node's certificates to the APIs of the other nodes, which take none of a node's at any time, and returns what does so again.
+func (own *thief) refusedByCores(t *testing.T, ctx context.Context, c *couriers, removed int) (again func()) {
+	t.Helper()
+	var addresses []string
+	for _, number := range c.others(removed) {
+		status, _ := at(t, c.Cluster, number)
+		addresses = append(addresses, status.Node.APIAddress)
+	}
+	again = func() {
+		for _, address := range addresses {
+			for what, certificate := range map[string]tls.Certificate{"node SVID": own.node, "node key": selfSigned(t, own.nodeKey), "SVID of a role": own.role, "peer certificate": own.member} {
+				conn, err := (&tls.Dialer{Config: careless(certificate, "h2")}).DialContext(ctx, "tcp", address)
+				if err != nil {
+					continue
+				}
+				_, err = conn.Read(make([]byte, 1))
+				var alert *net.OpError
+				if !errors.As(err, &alert) || alert.Op != "remote error" {
+					t.Errorf("the node API at %s does not refuse the %s: %v", address, what, err)
+				}
+				_ = conn.Close()
+			}
+		}
+	}
+	again()
+	return again
+}
+
+// freeze stops every process of a node without ending it, and returns them.
+func freeze(t *testing.T, c *devcluster.Cluster, number int, id string) []procfs.Process {
+	t.Helper()
+	frozen := processesOf(t, c, number, id)
+	t.Cleanup(func() { thaw(t, frozen) })
+	send(t, frozen, unix.SIGSTOP)
+	return frozen
+}
+
+// thaw has them go on.
+func thaw(t *testing.T, frozen []procfs.Process) {
+	t.Helper()
+	send(t, frozen, unix.SIGCONT)
+}
+
+// send sends a signal to processes. Those that have ended meanwhile are left out.
+func send(t *testing.T, processes []procfs.Process, signal unix.Signal) {
+	t.Helper()
+	for _, process := range processes {
+		handle, err := procfs.Hold(process)
+		if err != nil {
+			continue
+		}
+		if err := errors.Join(handle.Signal(signal), handle.Close()); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Error(err)
+		}
+	}
+}
+
+// end is an end of a connection at somebody who is not frozen, with one who is.
+type end struct {
+	procfs.Connection
+	owner string
+}
+
+// among says whether it is one of those that are established.
+func (e end) among(established []procfs.Connection) bool {
+	return slices.ContainsFunc(established, func(c procfs.Connection) bool { return c.Local == e.Local && c.Remote == e.Remote })
+}
+
+// endsWith are the others' ends of the connections that frozen processes have.
+func endsWith(t *testing.T, c *devcluster.Cluster, frozen []procfs.Process) (ends []end) {
+	t.Helper()
+	all, err := procfs.Connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reversed := make(map[string]bool)
+	key := func(c procfs.Connection) string { return c.Local.String() + " " + c.Remote.String() }
+	stopped := make(map[int]bool)
+	for _, process := range frozen {
+		stopped[process.PID] = true
+		of, err := process.Of(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, connection := range of {
+			reversed[key(connection.Reversed())] = true
+		}
+	}
+	for _, process := range c.Processes(t) {
+		if stopped[process.PID] {
+			continue
+		}
+		of, err := process.Of(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner := process.Variable(devcluster.Instance)
+		if owner == "" {
+			owner = fmt.Sprintf("core (process %d)", process.PID)
+		}
+		for _, connection := range of {
+			if reversed[key(connection)] {
+				ends = append(ends, end{Connection: connection, owner: owner})
+			}
+		}
+	}
+	return ends
+}
+
+// losesTheStore takes the member of the store from a node with a role that uses the store: it is Blocked, says why, and runs again when there is a member again.
+func losesTheStore(t *testing.T, c *couriers) {
+	const number = 2
+	id := c.id(number)
+	c.MustReeve(t, "node", "role", "add", id, "archivist")
+	c.MustReeve(t, "node", "role", "remove", id, "curator")
+	c.MustReeve(t, "node", "role", "remove", id, "consensus")
+	awaitStatus(t, c.Cluster, number, "the role that uses the store is Blocked, and the others run on", func(status devcluster.Status) bool {
+		archivist := status.Role("archivist")
+		return archivist.State == "Blocked" && archivist.PID == 0 && strings.Contains(archivist.Reason, "ConsensusUser archivist") && strings.Contains(archivist.Reason, "reeve.consensus.v1") &&
+			status.Role("consensus").State == "" && status.Up("courier", "hostsfile")
+	})
+	await(t, c.Cluster, 1, patience, "the cluster's list says so", func(nodes []node) bool { return by(nodes, id).role("archivist").State == "Blocked" })
+	c.MustReeve(t, "node", "role", "add", id, "consensus", "--config", configuration(t, c.Cluster, `{"peerListen":"`+freeAddress(t, "127.0.0.2")+`"}`))
+	awaitStatus(t, c.Cluster, number, "the role runs again", func(status devcluster.Status) bool { return status.Up("archivist", "consensus", "courier") })
+}

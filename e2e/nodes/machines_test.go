@@ -1,0 +1,64 @@
+package nodes_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+)
+
+// machine sets a machine up that is to register with a ticket which approves it, and returns the file of its parameters.
+func machine(t *testing.T, c *devcluster.Cluster, number int) string {
+	t.Helper()
+	file := filepath.Join(c.Home, "ticket"+strconv.Itoa(number))
+	c.MustReeve(t, "ticket", "create", "--role", "hostsfile", "--auto-approve", "--output-file", file)
+	return initialize(t, c, number, file)
+}
+
+// initialize writes the parameters of a machine that is to register with the ticket of a file.
+func initialize(t *testing.T, c *devcluster.Cluster, number int, file string) string {
+	t.Helper()
+	state := directoryOf(c, number)
+	parameters := filepath.Join(state, "reeved.yaml")
+	// The directory is where the command line looks for a node of a dev directory.
+	run := filepath.Join(c.Home, "r"+strconv.Itoa(number))
+	if result := c.StartAlone(t, "init", "--join", file, "--file", parameters, "--state", state, "--run", run, "--address", "127.0.0."+strconv.Itoa(number),
+		"--api-listen", "127.0.0."+strconv.Itoa(number)+":0", "--role", "hostsfile", "--hosts-file", filepath.Join(state, "hosts")).Wait(t, patience); result.Code != 0 {
+		t.Fatal(result)
+	}
+	if err := os.Symlink(run, filepath.Join(state, "run")); err != nil {
+		t.Fatal(err)
+	}
+	return parameters
+}
+
+// killedAt starts a core that ends itself at a step, and waits for that.
+func killedAt(t *testing.T, c *devcluster.Cluster, failpoints, parameters, step string) {
+	t.Helper()
+	core := c.StartNode(t, failpoints, parameters, "REEVE_FAILPOINT="+step+":1")
+	select {
+	case <-core.Done():
+	case <-time.After(patience):
+		t.Fatalf("the core has not come to the step %s; its log: %s", step, filepath.Join(filepath.Dir(parameters), "reeved.log"))
+	}
+	if result := core.Wait(t, time.Second); result.Code != -1 {
+		t.Fatalf("the core ended otherwise than at the step %s: %s", step, result)
+	}
+}
+
+// freeAddress is an address of a host that nobody listens on.
+func freeAddress(t *testing.T, host string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
+}

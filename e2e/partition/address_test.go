@@ -1,0 +1,178 @@
+package partition_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+)
+
+// higher is an address of the same subnet that no node has.
+func higher(t *testing.T, address string) string {
+	t.Helper()
+	parsed, err := netip.ParseAddr(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes := parsed.As4()
+	bytes[3] += 100
+	return netip.AddrFrom4(bytes).String()
+}
+
+// move gives a node another address, in place of the one that it has.
+func move(t *testing.T, c *devcluster.Cluster, number int) (from, to string) {
+	t.Helper()
+	from = c.Address(t, number)
+	to = higher(t, from)
+	c.ExecIn(t, number, "ip", "address", "delete", from+"/24", "dev", "eth0")
+	c.ExecIn(t, number, "ip", "address", "add", to+"/24", "dev", "eth0")
+	return from, to
+}
+
+// followed waits until all know a node at its new address: the cluster's directory, the members of the store, the hosts files of all nodes, and where the node says that it
+// is reached.
+func followed(t *testing.T, c *devcluster.Cluster, number int, from, to string) {
+	t.Helper()
+	allHome(t, c)
+	id := statuses(t, c)[number].Node.ID
+	asked := others(number)[0]
+	awaitRecords(t, c, asked, "the cluster has the new address", func(nodes map[string]record) bool {
+		return nodes[id].Healthy && slices.Equal(nodes[id].Addresses, []string{to})
+	})
+	for _, other := range all {
+		hosts := filepath.Join(c.NodeDirectory(other), "hosts")
+		eventually.True(t, soon, "the hosts file of every node has the new address, and not the former one", func() (bool, string) {
+			content, err := os.ReadFile(hosts)
+			return err == nil && strings.Contains(string(content), to+"\t"+id) && !strings.Contains(string(content), from+"\t"), string(content)
+		})
+	}
+	await(t, c, "every node knows where the cluster API is served", func(seen map[int]devcluster.Status) bool {
+		for _, status := range seen {
+			if !slices.Contains(status.Cluster.Curators, to+":7443") || slices.Contains(status.Cluster.Curators, from+":7443") {
+				return false
+			}
+		}
+		return seen[number].Node.APIAddress == to+":7444"
+	})
+	peers(t, c, asked, to)
+}
+
+// peers waits until another member of the store is connected with the one that has moved.
+func peers(t *testing.T, c *devcluster.Cluster, asked int, to string) {
+	t.Helper()
+	eventually.True(t, soon, "the other members of the store are connected with the one that has moved", func() (bool, string) {
+		connections := c.ExecIn(t, asked, "ss", "-tnH", "state", "established")
+		return strings.Contains(connections, to+":7445"), connections
+	})
+}
+
+// withoutThird takes away the node that is neither of two, so that these are the quorum, and brings it back.
+func withoutThird(t *testing.T, c *devcluster.Cluster, moved, asked int) {
+	t.Helper()
+	third := slices.DeleteFunc(others(moved), func(number int) bool { return number == asked })[0]
+	c.MustReeve(t, "dev", "down", "--node", strconv.Itoa(third))
+	writes(t, c, asked, statuses(t, c)[moved].Node.ID, "without")
+	c.MustReeve(t, "dev", "up", "--detach")
+	allHome(t, c)
+}
+
+// TestAddressChanges gives nodes other addresses, while they run and while they are off, one after the other. All follow, and the cluster goes on. All of them at once is
+// too much: then they say whom they do not find where, and with the addresses that they had they are a cluster again.
+func TestAddressChanges(t *testing.T) {
+	t.Parallel()
+	c := three(t)
+
+	// The member of the store that leads, while it runs.
+	leading := leader(t, c)
+	from, to := move(t, c, leading)
+	writes(t, c, others(leading)[0], statuses(t, c)[leading].Node.ID, "moved")
+	followed(t, c, leading, from, to)
+	withoutThird(t, c, leading, others(leading)[0])
+
+	// Another one, whose core is not there at that time.
+	other := others(leading)[0]
+	core := c.Nodes(t)[other].PID
+	c.Kill(t, core)
+	from, to = move(t, c, other)
+	c.MustReeve(t, "dev", "up", "--detach")
+	followed(t, c, other, from, to)
+
+	// Off and on again, they have the addresses that they were made with.
+	restarted := c.Namespace(t, other)
+	c.Down(t)
+	if _, err := os.Stat(filepath.Join("/run/netns", restarted)); err == nil {
+		t.Errorf("dev down has left the network namespace %s", restarted)
+	}
+}
+
+// TestAllAddressesAtOnce starts all nodes with other addresses than they had when they were stopped.
+func TestAllAddressesAtOnce(t *testing.T) {
+	t.Parallel()
+	c := three(t)
+	addresses := make(map[int]string)
+	for _, number := range all {
+		addresses[number] = c.Address(t, number)
+	}
+	c.Down(t)
+
+	// All of them at once, with the same addresses: that is a power cut.
+	c.MustReeve(t, "dev", "up", "--detach")
+	allHome(t, c)
+	for number, address := range addresses {
+		if now := c.Address(t, number); now != address {
+			t.Errorf("node %d had the address %s, and has %s", number, address, now)
+		}
+	}
+	c.Down(t)
+
+	file := filepath.Join(c.State(), "network.json")
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var network struct {
+		Version int          `json:"version"`
+		Subnet  netip.Prefix `json:"subnet"`
+	}
+	if err := json.Unmarshal(kept, &network); err != nil {
+		t.Fatal(err)
+	}
+	bytes := network.Subnet.Addr().As4()
+	bytes[2] ^= 0x80
+	network.Subnet = netip.PrefixFrom(netip.AddrFrom4(bytes), 24)
+	moved, err := json.Marshal(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, moved, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if result := c.Reeve(t, "dev", "up", "--detach", "--timeout", "3s"); result.Code == 0 {
+		t.Fatalf("nodes that cannot know of each other are up: %s", result)
+	}
+	await(t, c, "every node says which members of the store it does not find, and where it looks for them", func(seen map[int]devcluster.Status) bool {
+		for number, status := range seen {
+			reason := status.Role("consensus").Reason
+			for _, other := range others(number) {
+				if status.Membership.State != "Split" || !strings.Contains(reason, seen[other].Node.ID+" at "+addresses[other]+":7445") || !strings.Contains(reason, "the addresses that they had") {
+					return false
+				}
+			}
+		}
+		return len(seen) == len(all)
+	})
+
+	c.Down(t)
+	if err := os.WriteFile(file, kept, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.MustReeve(t, "dev", "up", "--detach")
+	allHome(t, c)
+}

@@ -1,0 +1,65 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// bench is the test that roletest's host is made for: the suite's run. What a host calls of a test is here, all else is missing.
+type bench struct {
+	testing.TB
+
+	mu       sync.Mutex
+	cleanups []func()
+	problems []error
+}
+
+// hostError is what Fatal says. It is thrown, as the caller of Fatal does not return.
+type hostError struct{ text string }
+
+func (e hostError) Error() string { return "the suite's own host: " + e.text }
+
+// Helper implements testing.TB.
+func (b *bench) Helper() {}
+
+// Fatal implements testing.TB.
+func (b *bench) Fatal(arguments ...any) { panic(hostError{fmt.Sprint(arguments...)}) }
+
+// Fatalf implements testing.TB.
+func (b *bench) Fatalf(format string, arguments ...any) {
+	panic(hostError{fmt.Sprintf(format, arguments...)})
+}
+
+// Error implements testing.TB.
+func (b *bench) Error(arguments ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, hostError{fmt.Sprint(arguments...)})
+}
+
+// Errorf implements testing.TB.
+func (b *bench) Errorf(format string, arguments ...any) { b.Error(fmt.Sprintf(format, arguments...)) }
+
+// Cleanup implements testing.TB.
+func (b *bench) Cleanup(function func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cleanups = append(b.cleanups, function)
+}
+
+// end runs what Cleanup was given, the last first.
+func (b *bench) end() error {
+	b.mu.Lock()
+	cleanups := b.cleanups
+	b.cleanups = nil
+	b.mu.Unlock()
+	for _, cleanup := range slices.Backward(cleanups) {
+		cleanup()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return errors.Join(b.problems...)
+}

@@ -1,0 +1,59 @@
+package conformance
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// descendants are the processes, other than the plugin's own, that are of its group or have its mark in their environment: a child has it unless it was
+// given another environment, and is then found by the group unless it has left that too.
+func (p *process) descendants() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	// A process without a sandbox is in the session of the suite, a confined one leads its own. `reeved confine` ends what a confined process has left, and the number of the
+	// group may be another's then.
+	session, byGroup := p.pid(), p.alive()
+	if p.confined == nil {
+		session, byGroup = sessionOf(os.Getpid()), true
+	}
+	var found []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == p.pid() || pid == os.Getpid() {
+			continue
+		}
+		environment, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ")) // that of a zombie is empty, that of somebody else's not readable
+		if bytes.Contains(append([]byte{0}, environment...), append([]byte{0}, p.mark+"\x00"...)) || byGroup && ofGroup(pid, p.pid(), session) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// ofGroup reports whether a process lives and is of a group in a session. A group lies in one session: in another one the number is that of a stranger's group.
+func ofGroup(pid, group, session int) bool {
+	if of, err := syscall.Getpgid(pid); err != nil || of != group || sessionOf(pid) != session {
+		return false
+	}
+	// It may be dead, and wait for somebody to hear of it.
+	fields := statFields(pid)
+	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
+}
+
+// sessionOf is the session of a process; -1: it has ended.
+func sessionOf(pid int) int {
+	fields := statFields(pid)
+	if len(fields) < 4 {
+		return -1
+	}
+	session, err := strconv.Atoi(fields[3])
+	if err != nil {
+		return -1
+	}
+	return session
+}
