@@ -94,7 +94,8 @@ SOAK_FLAGS := -tags=soak -race -count=$(SOAK) -vet=off -p=2 -timeout=0
 SEED ?= 1
 # The packages of a tier. What lies below these directories of e2e tests the tests themselves.
 # The modules whose tests take longest come first.
-ALL_PACKAGES := go list $(patsubst %,./%/...,$(filter plugins/%,$(MODULES)) $(filter-out plugins/%,$(MODULES)))
+LONGEST := sdk/conformance $(filter plugins/%,$(MODULES))
+ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 SYSTEM_PACKAGES := go list ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|nodes|partition|tutorial|vm)(/|$$)|$$)'
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)'
