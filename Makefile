@@ -74,9 +74,9 @@ beacon: ## build examples/beacon into bin/examples/, if Node.js 20 or later and 
 		echo "$(BIN)/examples/beacon was not built: it takes Node.js 20.12 or later, and this is $$(node --version)"; \
 	else $(MAKE) --no-print-directory $(BIN)/examples/beacon; fi
 
-# What npm cannot fetch is no fault of what is built here.
+# What npm cannot fetch is no fault of what is built here, and a registry that does not answer holds the build up for three minutes at most.
 $(BIN)/examples/beacon: $(BEACON_SOURCES)
-	@if ! (cd $(BEACON) && npm ci --silent --prefer-offline); then echo "$@ was not built: npm ci failed"; \
+	@if ! (cd $(BEACON) && timeout --foreground 180 npm ci --silent --prefer-offline); then echo "$@ was not built: npm ci failed"; \
 	else cd $(BEACON) && npm run --silent build -- $(abspath $@); fi
 
 .PHONY: run
