@@ -1,6 +1,7 @@
 package redact_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
@@ -268,11 +269,7 @@ func FuzzText(f *testing.F) {
 	f.Add("password={\"", "secret: 'a", `{"password":{"a":1},"b":["--token","x"]}`)
 	f.Add("--password ", "-u a:b", `{"token":12345}`)
 	f.Add("\\n", "token: ", `{"secret":"\\\"","a":[1,true]}`)
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte("seed"), ed25519.SeedSize/4)))
 	if err != nil {
 		f.Fatal(err)
 	}

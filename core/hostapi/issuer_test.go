@@ -1,6 +1,7 @@
 package hostapi_test
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -123,9 +124,20 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
+// seedKey is the same key each time, for seeds of fuzz targets.
+func seedKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// csrOf is a request for a certificate. Without randomness, a signature is the same each time.
 func csrOf(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	csr, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

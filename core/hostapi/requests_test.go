@@ -62,7 +62,7 @@ func FuzzRequests(f *testing.F) {
 	for n, message := range []proto.Message{
 		&hostv1.ReadFileRequest{Path: path("file")}, &hostv1.ReplaceFileRequest{Path: path("file"), Content: []byte("x")},
 		&hostv1.SetMachineIDRequest{MachineId: machineID}, &hostv1.SetHostnameRequest{Name: "x"},
-		&hostv1.IssueSVIDRequest{CertificateRequest: csrOf(f, newKey(f))},
+		&hostv1.IssueSVIDRequest{CertificateRequest: csrOf(f, seedKey(f))},
 		&hostv1.ReadFileRequest{Path: path("victim")}, &hostv1.ReplaceFileRequest{Path: path("../victim"), ExpectedDigest: digestOf("victim")},
 	} {
 		seed, err := proto.Marshal(message)

@@ -36,11 +36,11 @@ func testKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// signed is a certificate of a key, by itself.
+// signed is a certificate of a key, by itself. Without randomness, a signature is the same each time.
 func signed(t testing.TB, key *ecdsa.PrivateKey, template *x509.Certificate) []byte {
 	t.Helper()
 	template.SerialNumber = big.NewInt(1)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	der, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +269,16 @@ func FuzzPeerOf(f *testing.F) {
 
 // Whatever the core answers, it is refused, or a certificate of the key for the ID.
 func FuzzIssued(f *testing.F) {
-	key, now := testKey(f), time.Now()
+	// The same in every process that fuzzes, and at every time.
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		f.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	good := signed(f, key, &x509.Certificate{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * 365 * time.Hour), URIs: uris(f, testID)})
+	if _, err := checkSVID([][]byte{good}, key, testID, now); err != nil {
+		f.Fatal(err)
+	}
 	f.Add(good, good)
 	f.Add(good[:len(good)/2], []byte{})
 	f.Fuzz(func(t *testing.T, leaf, more []byte) {

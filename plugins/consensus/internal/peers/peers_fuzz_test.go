@@ -47,21 +47,6 @@ func FuzzParseState(f *testing.F) {
 }
 
 func FuzzNameOf(f *testing.F) {
-	authority, err := peers.NewAuthority("cluster-a")
-	if err != nil {
-		f.Fatal(err)
-	}
-	key, err := peers.Files{Directory: f.TempDir()}.Key()
-	if err != nil {
-		f.Fatal(err)
-	}
-	want := peers.Name{Cluster: "cluster-a", Node: "reeve-1", Member: 0xab}
-	leaf, err := authority.Issue(key.Public(), want)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(leaf)
-	f.Add(authority.Certificate())
 	f.Fuzz(func(t *testing.T, der []byte) {
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {
