@@ -25,7 +25,7 @@ var notStopped = map[string]string{
 
 // TestStepsOfConsensusAndCurator kills the roles consensus and curator before and after everything that they keep: while the store is made, while a node comes into it and leaves
 // it, while users come and go, while machines register, are approved, come in and are removed, and while the CA is rotated. Each is started again by its core, and what was under way
-// comes to its end. All the while the cluster takes writes.
+// comes to its end. After each part the cluster takes writes still.
 func TestStepsOfConsensusAndCurator(t *testing.T) {
 	programs, err := shared.Programs.WithFailpoints(t.Context())
 	if err != nil {
@@ -40,10 +40,10 @@ func TestStepsOfConsensusAndCurator(t *testing.T) {
 	defer s.explain()
 	s.firstStart()
 	s.grow()
-	s.members()
-	s.users()
-	s.machines()
-	s.rotation()
+	for _, part := range []func(){s.members, s.users, s.machines, s.rotation} {
+		part()
+		s.writes.through(t)
+	}
 	s.finish()
 }
 
@@ -451,8 +451,9 @@ func (s *stepping) finish() {
 	if len(nodes) != 6 {
 		t.Errorf("six machines have registered, and there are %d records: %v", len(nodes), nodes)
 	}
-	if written, err := strconv.Atoi(by(nodes, s.first).Labels["written"]); err != nil || written < s.writes.acknowledged {
-		t.Errorf("write %d was acknowledged, and %d is there (%v)", s.writes.acknowledged, written, err)
+	acknowledged := s.writes.acknowledged.Load()
+	if written, err := strconv.ParseInt(by(nodes, s.first).Labels["written"], 10, 64); err != nil || written < acknowledged {
+		t.Errorf("write %d was acknowledged, and %d is there (%v)", acknowledged, written, err)
 	}
 	ends := 0
 	for _, points := range []*points{s.consensus, s.curator} {
@@ -471,6 +472,6 @@ func (s *stepping) finish() {
 		t.Logf("%s was killed before and after %d steps, %d times in all", points.role, len(done), count)
 	}
 	t.Logf("%d kills; %d writes were tried and %d was the last that was acknowledged, the longest time between two was %s",
-		ends, s.writes.tried, s.writes.acknowledged, s.writes.longest.Round(time.Millisecond))
+		ends, s.writes.tried.Load(), acknowledged, s.writes.longest.Round(time.Millisecond))
 	c.Down(t)
 }

@@ -21,14 +21,16 @@ import (
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// cutWithin is how soon after its removal was acknowledged nothing takes a node's certificates any more.
+// cutWithin is how soon after its removal was acknowledged nothing takes a node's certificates any more. Only soak holds that, since a machine may have more to do than it
+// can; that all of it ends is held everywhere.
 const cutWithin = 5 * time.Second
 
 // cutOff removes a node that does nothing by itself any more, since all of its processes are stopped, while somebody who has its disk goes on in its name: what is closed the others have
-// closed. Within cutWithin, none of them has a connection with it, and none takes another one by any of its certificates.
+// closed. After cutWithin, none of them has a connection with it, and none takes another one by any of its certificates.
 func cutOff(t *testing.T, c *couriers) {
 	const removed = 3
 	id := c.id(removed)
@@ -47,7 +49,7 @@ func cutOff(t *testing.T, c *couriers) {
 
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var tries []attempt
 	for _, number := range c.others(removed) {
@@ -97,16 +99,19 @@ func cutOff(t *testing.T, c *couriers) {
 		select {
 		case f := <-ended:
 			figures = append(figures, f)
-		case <-time.After(time.Minute):
-			t.Fatalf("a minute after the last of these nothing more has ended: %v", figures)
+		case <-time.After(patience):
+			t.Fatalf("%s after the last of these nothing more has ended: %v", patience, figures)
 		}
 	}
 	core()
+	if ctx.Err() != nil {
+		t.Errorf("%s after the removal of a node its certificates are taken still: %v", patience, figures)
+	}
 	t.Logf("the removal was acknowledged %s after it was asked for; since then have ended (a time below zero is before that):", acknowledged.Sub(asked).Round(time.Millisecond))
 	for _, f := range figures {
 		after := f.at.Sub(acknowledged)
 		t.Logf("%8.3f s  %s: %v", after.Seconds(), f.what, f.why)
-		if after > cutWithin {
+		if soak.Enabled && after > cutWithin {
 			t.Errorf("%s: %s after the removal was acknowledged, more than %s", f.what, after.Round(time.Millisecond), cutWithin)
 		}
 	}

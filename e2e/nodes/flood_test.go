@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -23,8 +24,11 @@ const (
 	floodCalls, floodAtOnce, perConnection = 6000, 32, 20
 	// floodMemory is by how much the curator's memory may grow meanwhile.
 	floodMemory = 96 << 20
-	// floodUnheard is for how long a node may not be heard meanwhile: not at all on a machine with something to spare. Here the strangers are on the same one.
-	floodUnheard = 15 * time.Second
+	// floodServed is how many times the owner is served meanwhile, with every node heard, before the strangers give up.
+	floodServed = 3
+	// floodUnheard is for how long a node may not be heard meanwhile, and floodSlow how long a change by the owner may take. Here the strangers are on the same machine, so
+	// only soak holds that.
+	floodUnheard, floodSlow = 15 * time.Second, 30 * time.Second
 )
 
 // flood has strangers register by the thousand, from one address and from many, without tickets and with one that is long spent. The cluster is managed and its nodes are
@@ -67,16 +71,22 @@ func (c *besieged) flood(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	done := make(chan struct{})
+	done, enough := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for batch := range floodCalls / perConnection {
+		for batch, going := 0, true; ctx.Err() == nil && (going || batch < floodCalls/perConnection); batch++ {
 			numbers <- batch
+			select {
+			case <-enough:
+				going = false
+			default:
+			}
 		}
 		close(numbers)
 		strangers.Wait()
 	}()
 	var served []time.Duration
+	heard := 0
 	unheard, longest, seenUnheard := make(map[string]time.Time), time.Duration(0), ""
 	defer func() {
 		cancel()
@@ -92,6 +102,11 @@ func (c *besieged) flood(t *testing.T) {
 		c.MustReeve(t, "node", "label", c.second, fmt.Sprintf("flood=%d", len(served)))
 		nodes, seen := list(t, c.Cluster, c.Directory)
 		served = append(served, time.Since(asked))
+		if by(nodes, c.first).Healthy && by(nodes, c.second).Healthy {
+			if heard++; heard == floodServed {
+				close(enough)
+			}
+		}
 		for _, id := range []string{c.first, c.second} {
 			if by(nodes, id).Healthy {
 				delete(unheard, id)
@@ -104,24 +119,29 @@ func (c *besieged) flood(t *testing.T) {
 		most = max(most, memory(t, c.pid))
 	}
 	took := time.Since(began)
+	total := 0
+	for _, n := range answers {
+		total += n
+	}
 	slices.Sort(served)
 	t.Logf("%d registrations by strangers in %s (%.0f/s), answered %v; meanwhile %d changes by the owner, each with a list of the nodes, in %s (median), %s (the slowest); "+
-		"a node was not heard for %s at most; the curator had %d MiB before and %d MiB at most", floodCalls, took.Round(time.Millisecond), floodCalls/took.Seconds(), answers, len(served),
+		"a node was not heard for %s at most; the curator had %d MiB before and %d MiB at most", total, took.Round(time.Millisecond), float64(total)/took.Seconds(), answers, len(served),
 		served[len(served)/2].Round(time.Millisecond), served[len(served)-1].Round(time.Millisecond), longest.Round(time.Millisecond), before>>20, most>>20)
-	if longest > floodUnheard {
-		t.Errorf("a node is not heard during the flood for %s: %s", longest, seenUnheard)
+	if heard < floodServed {
+		t.Errorf("the flood went on for %s, and the owner saw every node heard in %d of %d lists, want %d: %s", took, heard, len(served), floodServed, seenUnheard)
+	}
+	if slow := served[len(served)-1]; soak.Enabled && (longest > floodUnheard || slow > floodSlow) {
+		t.Errorf("a node is not heard during the flood for %s, and a change by the owner took %s: %s", longest, slow, seenUnheard)
 	}
 	if answers[codes.OK] != 0 {
 		t.Errorf("%d strangers were let in", answers[codes.OK])
 	}
-	total := 0
 	for code, n := range answers {
-		total += n
 		if !slices.Contains([]codes.Code{codes.Unauthenticated, codes.ResourceExhausted, codes.Unavailable}, code) {
 			t.Errorf("%d strangers are answered %s", n, code)
 		}
 	}
-	if total != floodCalls || answers[codes.Unauthenticated] == 0 || answers[codes.ResourceExhausted] == 0 {
+	if total < floodCalls || answers[codes.Unauthenticated] == 0 || answers[codes.ResourceExhausted] == 0 {
 		t.Errorf("the flood was none: %v", answers)
 	}
 	if most-before > floodMemory {
@@ -132,14 +152,11 @@ func (c *besieged) flood(t *testing.T) {
 	eventually.True(t, patience, "the audit log counts all of them", func() (bool, string) {
 		now, kept := c.audited(t)
 		entries = now - entriesBefore
-		return kept-keptBefore >= floodCalls, fmt.Sprintf("%d calls in %d entries", kept-keptBefore, entries)
+		return kept-keptBefore >= total, fmt.Sprintf("%d calls in %d entries", kept-keptBefore, entries)
 	})
 	t.Logf("they are %d entries of the audit log", entries)
-	if entries > floodCalls/10 {
+	if entries > total/10 {
 		t.Errorf("the flood has made %d entries of the audit log", entries)
-	}
-	if slow := served[len(served)-1]; slow > 30*time.Second {
-		t.Errorf("a change by the owner took %s", slow)
 	}
 	if now, seen := at(t, c.Cluster, 1); now.PIDs()["curator"] != c.pid {
 		t.Errorf("the curator is another process: %s", seen)

@@ -1,10 +1,13 @@
 package nodes_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,15 +53,28 @@ func killedAt(t *testing.T, c *devcluster.Cluster, failpoints, parameters, step 
 	}
 }
 
-// freeAddress is an address of a host that nobody listens on.
+// lastPort is the last port that was given by freeAddress. Where tests have no network of their own, other runs begin elsewhere.
+var lastPort = func() *atomic.Int64 {
+	port := new(atomic.Int64)
+	port.Store(20_000 + int64(os.Getpid())%10_000)
+	return port
+}()
+
+// freeAddress is an address of a host that nobody listens on, each time another one. The kernel gives no such port to who asks for any.
 func freeAddress(t *testing.T, host string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
+	for {
+		address := net.JoinHostPort(host, strconv.FormatInt(lastPort.Add(1), 10))
+		listener, err := net.Listen("tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err == nil {
+			err = listener.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return address
 	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return listener.Addr().String()
 }

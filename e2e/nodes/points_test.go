@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
+	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
 
 const (
@@ -298,15 +300,15 @@ func tryCommand(ctx context.Context, t *testing.T, c *devcluster.Cluster, argume
 	return running.Wait(t, time.Second)
 }
 
-// writes makes one management write after another through all nodes in turn, until it is told to stop, and fails the test if none is acknowledged for long.
+// writes makes one management write after another through all nodes in turn, until it is told to stop.
 type writes struct {
-	acknowledged, tried int
+	acknowledged, tried atomic.Int64
 	longest             time.Duration
 	stop                context.CancelFunc
 	working             sync.WaitGroup
 }
 
-// withoutWrite is how long it may take until a write is acknowledged while one role after another ends: much longer than an election.
+// withoutWrite is how long it may take in soak until a write is acknowledged while one role after another ends: much longer than an election.
 const withoutWrite = 45 * time.Second
 
 func startWrites(t *testing.T, c *devcluster.Cluster, id string) *writes {
@@ -315,14 +317,15 @@ func startWrites(t *testing.T, c *devcluster.Cluster, id string) *writes {
 	w.working.Go(func() {
 		last := time.Now()
 		for ctx.Err() == nil {
-			w.tried++
-			result := tryCommand(ctx, t, c, "node", "label", id, fmt.Sprintf("written=%d", w.tried), "--dir", directoryOf(c, 1+w.tried%3))
+			number := w.tried.Add(1)
+			result := tryCommand(ctx, t, c, "node", "label", id, fmt.Sprintf("written=%d", number), "--dir", directoryOf(c, 1+int(number%3)))
 			gap := time.Since(last)
 			w.longest = max(w.longest, gap)
 			switch {
 			case result.Code == 0:
-				w.acknowledged, last = w.tried, time.Now()
-			case gap > withoutWrite && ctx.Err() == nil:
+				w.acknowledged.Store(number)
+				last = time.Now()
+			case soak.Enabled && gap > withoutWrite && ctx.Err() == nil:
 				t.Errorf("no write was acknowledged for %s: %s", gap, result)
 				return
 			}
@@ -334,6 +337,16 @@ func startWrites(t *testing.T, c *devcluster.Cluster, id string) *writes {
 	})
 	t.Cleanup(w.end)
 	return w
+}
+
+// through waits until a write is acknowledged that was tried later than now: the cluster takes them still.
+func (w *writes) through(t *testing.T) {
+	t.Helper()
+	before := w.tried.Load()
+	eventually.True(t, patience, "a write is acknowledged", func() (bool, string) {
+		now := w.acknowledged.Load()
+		return now > before, fmt.Sprintf("%d is the last that was acknowledged, and %d were tried before", now, before)
+	})
 }
 
 func (w *writes) end() {
