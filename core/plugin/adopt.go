@@ -120,7 +120,7 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 		}
 	}()
 	undo = append(undo, s.process.leave)
-	if s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID)); err != nil {
+	if s.conn, err = s.launcher.dial(ctx, s.socket, listenerOf(s.process, remit.UID)); err != nil {
 		return nil, nil, err
 	}
 	undo = append(undo, func() { _ = s.conn.Close() })

@@ -18,12 +18,8 @@ import (
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
-const (
-	// dialTimeout is how long the plugin connection may take: the socket listens before the handshake line is printed.
-	dialTimeout = 5 * time.Second
-	// maxMessage bounds what a role may answer to the role protocol's own calls, in bytes. A manifest with large schemas is far below it.
-	maxMessage = 2 << 20
-)
+// maxMessage bounds what a role may answer to the role protocol's own calls, in bytes. A manifest with large schemas is far below it.
+const maxMessage = 2 << 20
 
 // maxHeaders bounds the headers of an answer, in bytes: an error with the problems of a configuration is the longest.
 const maxHeaders = 256 << 10
@@ -54,8 +50,8 @@ func bounded() grpc.CallOption { return grpc.MaxCallRecvMsgSize(maxMessage) }
 
 // dial connects to an instance's socket, and returns when it is connected. Whenever it connects, again too, the kernel's word on who listens
 // must satisfy check, since the path is in a directory of the role's.
-func dial(ctx context.Context, socket string, check func(peercred.Peer) error) (*grpc.ClientConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func (l *Launcher) dial(ctx context.Context, socket string, check func(peercred.Peer) error) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.patience.Connect)
 	defer cancel()
 	var refused atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:///plugin",
@@ -80,7 +76,7 @@ func dial(ctx context.Context, socket string, check func(peercred.Peer) error) (
 		// A role that restarts its listener is found again at once; a dead one costs nothing, for the connection is closed with it.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: dialTimeout,
+			MinConnectTimeout: l.patience.Connect,
 		}),
 		grpc.WithIdleTimeout(0), // an idle connection that closes would be dialled and checked again for nothing
 		// For the services of capabilities; the role protocol's own calls are bounded by bounded.

@@ -82,9 +82,9 @@ func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged
 		return nil, err
 	}
 	defer held.leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, fmt.Errorf("it did not answer Describe within %s: if a debugger has stopped it, let it continue and try again", describeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience.Describe, fmt.Errorf("it did not answer Describe within %s: if a debugger has stopped it, let it continue and try again", l.patience.Describe))
 	defer cancel()
-	conn, err := dial(ctx, socket, listenerOf(held, uint32(os.Geteuid())))
+	conn, err := l.dial(ctx, socket, listenerOf(held, uint32(os.Geteuid())))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (l *Launcher) openDebugged(ctx context.Context, remit *Remit, d *Debugged) 
 	if err := l.writeRecord(remit.Name, recordOf(remit, remit.digest, s.process.Process, s.socket, s.launched, nil)); err != nil {
 		return nil, nil, err
 	}
-	if s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID)); err != nil {
+	if s.conn, err = l.dial(ctx, s.socket, listenerOf(s.process, remit.UID)); err != nil {
 		return nil, nil, err
 	}
 	return s, nil, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,16 +12,13 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// describeTimeout bounds each of the two times that a plugin is asked: a plugin that is not built for it is found out by then.
-const describeTimeout = 10 * time.Second
-
 // Describe asks the stored executable with a digest for its manifest, checks it, and ends the process. It asks twice, in two processes: a manifest is what
 // people decide on, and has to be the same for everybody. The process runs in the strictest sandbox, as a user that is no role's, with a runtime
 // directory, the machine's libraries and nothing else. One plugin is asked at a time.
 //
 // A *MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin (ErrUnsteady: it answers differently
 // when it is asked again); a *VersionError that plugin and core have no common protocol version; a *ManifestError what is wrong with the manifest. It takes
-// 20 s at most.
+// twice Patience.Describe at most.
 func (l *Launcher) Describe(ctx context.Context, digest string) (*rolev1.Manifest, error) {
 	l.describing.Lock()
 	defer l.describing.Unlock()
@@ -81,7 +77,7 @@ func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifes
 }
 
 func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, fmt.Errorf("did not answer within %s", describeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience.Describe, fmt.Errorf("did not answer within %s", l.patience.Describe))
 	defer cancel()
 	s, lines, err := l.open(ctx, remit, executable, digest, nil)
 	if err != nil {

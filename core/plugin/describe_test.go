@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
@@ -67,7 +68,8 @@ func TestDescribeWhatIsNoPlugin(t *testing.T) {
 			t.Parallel()
 			node := node
 			if name == "silent" || name == "deaf" {
-				node = newNode(t) // they take long, and plugins are asked one at a time
+				node = newNode(t) // plugins are asked one at a time
+				node.patience(t, plugin.Patience{Describe: time.Second})
 			}
 			if name == "linked" {
 				test.content = linked(t)
@@ -175,6 +177,7 @@ func TestLaunchWaitsForTheHandshake(t *testing.T) {
 	node := newNode(t)
 	variant := everything
 	variant.Before = "silent"
+	node.patience(t, plugin.Patience{Handshake: time.Second})
 	s := spec(node.add(t, variant), variant, plugintest.Configuration{})
 	remit, err := node.launcher.Prepare(t.Context(), s)
 	if err != nil {

@@ -146,11 +146,9 @@ func TestForkAndExit(t *testing.T) {
 
 // Errors may be as large as answers.
 func TestPluginsThatRefuseAtLength(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long, and is the same for every user")
-	}
 	t.Parallel()
 	node := newNode(t)
+	node.patience(t, plugin.Patience{Silence: time.Millisecond})
 	variant := raw(map[string]string{"Describe": plugintest.HugeRefusal, "Start": plugintest.HugeRefusal})
 	_, err := node.launcher.Describe(t.Context(), node.add(t, variant))
 	var not *plugin.NotAPluginError
@@ -184,7 +182,7 @@ func TestSocketPathIsTooLong(t *testing.T) {
 	if err := os.Mkdir(run, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	launcher, err := node.launcherIn(run)
+	launcher, err := node.launcherIn(run, plugin.Patience{})
 	if err != nil {
 		t.Fatal(err)
 	}

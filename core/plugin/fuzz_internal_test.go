@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -107,7 +108,7 @@ func FuzzHandshakeLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string, aborted bool) {
 		r := &roleRunner{ctx: context.Background(), first: line, process: &process{state: ended.ProcessState}}
 		r.aborted.Store(aborted)
-		err := r.explain(cause, handshakeTimeout)
+		err := r.explain(cause, time.Second, time.Second)
 		var version *VersionError
 		if err == nil || !errors.As(err, &version) && !errors.Is(err, ErrHandshake) && !errors.Is(err, ErrExited) && !errors.Is(err, ErrHandshakeTimeout) {
 			t.Fatalf("%q: error %v", line, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,8 +13,6 @@ import (
 )
 
 const (
-	// startTimeout is how long a role may take to look at its configuration. Its work begins after it has answered.
-	startTimeout = 15 * time.Second
 	// What a role may say about its configuration.
 	maxConfigurationProblems = 100
 	maxProblem               = 1 << 10
@@ -110,7 +107,7 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 	// There is no timeout: a breakpoint may delay the answer.
 	if spec.Debug == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, startTimeout)
+		ctx, cancel = context.WithTimeout(ctx, s.launcher.patience.Start)
 		defer cancel()
 	}
 	_, err := rolev1.NewRoleServiceClient(s.conn).Start(ctx, &rolev1.StartRequest{
@@ -138,7 +135,7 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 			return cause
 		}
-		return fmt.Errorf("does not answer Start within %s", startTimeout)
+		return fmt.Errorf("does not answer Start within %s", s.launcher.patience.Start)
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %s", errNotTaken, clean(cut(err.Error(), maxProblem)))
 	}

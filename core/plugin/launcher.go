@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,41 @@ type Config struct {
 	Groups *cgroup.Tree
 	// Defaults are the bounds of a role that was granted no others. The zero value bounds nothing.
 	Defaults sandbox.Defaults
+	// Patience is how long plugins may take, where it is not what DefaultPatience says.
+	Patience Patience
+}
+
+// Patience is how long a plugin may take for each of its parts of a launch, before it counts as one that hangs. All of it takes milliseconds, and seconds on a
+// machine that boots or has too much to do.
+type Patience struct {
+	// Handshake is for the handshake line, and Connect for the connection with the socket that it names, which listens by then.
+	Handshake, Connect time.Duration
+	// Describe is for one look at the manifest, from the start of the process on: a plugin that is not built for it is found out by then.
+	Describe time.Duration
+	// Start is for the role's look at its configuration. Its work begins after it has answered.
+	Start time.Duration
+	// Word is for the first status after a role was asked for it, which every role has at hand. It is as long as a role may take to answer anything else
+	// (roles.DefaultLivenessTimeout).
+	Word time.Duration
+	// Silence is for how long the status stream of a live process may be broken before the role counts as failed. It breaks when the role closes it, which no role
+	// has reason to.
+	Silence time.Duration
+}
+
+// DefaultPatience is that of a node.
+func DefaultPatience() Patience {
+	return Patience{
+		Handshake: 30 * time.Second, Connect: 15 * time.Second, Describe: 30 * time.Second, Start: 15 * time.Second, Word: 20 * time.Second, Silence: 5 * time.Second,
+	}
+}
+
+// orDefault has what is not set be as it is by default.
+func (p Patience) orDefault() Patience {
+	d := DefaultPatience()
+	return Patience{
+		Handshake: cmp.Or(p.Handshake, d.Handshake), Connect: cmp.Or(p.Connect, d.Connect), Describe: cmp.Or(p.Describe, d.Describe),
+		Start: cmp.Or(p.Start, d.Start), Word: cmp.Or(p.Word, d.Word), Silence: cmp.Or(p.Silence, d.Silence),
+	}
 }
 
 // Launcher makes instances. It may be used by several goroutines at once.
@@ -69,6 +105,7 @@ type Launcher struct {
 	sandbox         *sandbox.Host
 	groups          *cgroup.Tree
 	defaults        sandbox.Defaults
+	patience        Patience
 	watches         watches
 }
 
@@ -104,7 +141,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 	l := &Launcher{
 		log: c.Log, store: c.Store, users: c.Users,
 		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
-		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults,
+		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults, patience: c.Patience.orDefault(),
 	}
 	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
 	passage := os.FileMode(0o711)

@@ -110,11 +110,20 @@ func openNode(dir string) (*testNode, error) {
 	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data, nil); err != nil {
 		return nil, err
 	}
-	node.launcher, err = node.launcherIn(filepath.Join(dir, "run"))
+	node.launcher, err = node.launcherIn(filepath.Join(dir, "run"), plugin.Patience{})
 	return node, err
 }
 
-func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
+// patience has plugins that hang be found out sooner. A test that sets it expects nothing else of the plugin in time.
+func (n *testNode) patience(t *testing.T, patience plugin.Patience) {
+	t.Helper()
+	var err error
+	if n.launcher, err = n.launcherIn(filepath.Join(n.dir, "run"), patience); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *testNode) launcherIn(run string, patience plugin.Patience) (*plugin.Launcher, error) {
 	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Trace, Output: nowhere{}})
 	log.RegisterSink(n.log)
 	var err error
@@ -125,7 +134,7 @@ func (n *testNode) launcherIn(run string) (*plugin.Launcher, error) {
 		Log: log, Store: n.store, Users: n.users,
 		RunDir: run, DataDir: filepath.Join(n.dir, "data"),
 		NodeID: "reeve-" + filepath.Base(n.dir), CoreStart: time.Now(),
-		Groups: n.groups, Defaults: sandbox.Defaults{MemoryBytes: 1 << 30, Processes: 128, OpenFiles: 1024, CPUWeight: 100},
+		Groups: n.groups, Defaults: sandbox.Defaults{MemoryBytes: 1 << 30, Processes: 128, OpenFiles: 1024, CPUWeight: 100}, Patience: patience,
 	})
 }
 

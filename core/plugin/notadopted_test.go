@@ -10,8 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/reeveproject/reeve/core/inorder"
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
 
@@ -67,7 +69,11 @@ func TestNotAdopted(t *testing.T) {
 			kill()
 			path, r := node.record(t, "one.1")
 			of.spoil(t, node, path, r)
-			adopted := node.next(t).adopt(t)
+			next := node.next(t)
+			if name == "no listener" {
+				next.patience(t, plugin.Patience{Connect: 5 * time.Second})
+			}
+			adopted := next.adopt(t)
 			if adopted["one"] != nil || adopted["two"] == nil {
 				t.Errorf("adopted %v", adopted)
 			}

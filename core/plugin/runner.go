@@ -21,8 +21,6 @@ import (
 )
 
 const (
-	// handshakeTimeout is how long a process has to print its handshake line. It takes milliseconds; a machine that boots is slow.
-	handshakeTimeout = 10 * time.Second
 	// handshakeLine is the most that a handshake line may have, in bytes: a path and some numbers.
 	handshakeLine = 4 << 10
 	// environmentDirectory is go-plugin's variable for the directory of the plugin's socket.
@@ -57,7 +55,7 @@ var _ runner.Runner = (*roleRunner)(nil)
 
 // handshake launches a command as go-plugin's client would and returns the process, its standard output and the path of its socket. On an error the
 // process has ended and p is nil, unless it never ran.
-func handshake(ctx context.Context, log hclog.Logger, c command, outputs *outputs, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
+func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c command, outputs *outputs, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
 	r := &roleRunner{
 		ctx: ctx, log: log, command: c, socketDir: socketDir, outputs: outputs, outputPath: outputPath, over: make(chan struct{}),
 	}
@@ -66,7 +64,7 @@ func handshake(ctx context.Context, log hclog.Logger, c command, outputs *output
 		Plugins:          goplugin.PluginSet{role.PluginName: &goplugin.NetRPCUnsupportedPlugin{}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		SkipHostEnv:      true,
-		StartTimeout:     handshakeTimeout,
+		StartTimeout:     timeout,
 		Logger:           hclog.NewNullLogger(),
 		RunnerFunc:       r.prepare,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: tempDir},
@@ -89,14 +87,14 @@ func handshake(ctx context.Context, log hclog.Logger, c command, outputs *output
 		_ = r.Kill(context.Background())
 		<-r.process.life.Done()
 		client.Kill() // waits for go-plugin's goroutines; after a success they end by themselves, since Wait has returned
-		err = r.explain(err, time.Since(began))
+		err = r.explain(err, time.Since(began), timeout)
 	}
 	r.output.close()
 	return nil, nil, "", err
 }
 
 // explain finds out what go-plugin's error was about, which it does not say in a form to decide on.
-func (r *roleRunner) explain(err error, took time.Duration) error {
+func (r *roleRunner) explain(err error, took, timeout time.Duration) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
 	}
@@ -106,8 +104,8 @@ func (r *roleRunner) explain(err error, took time.Duration) error {
 		killed = status.Signaled() && status.Signal() == syscall.SIGKILL
 	}
 	switch {
-	case r.first == "" && r.aborted.Load() && killed && took >= handshakeTimeout:
-		return fmt.Errorf("%w (%s)", ErrHandshakeTimeout, handshakeTimeout)
+	case r.first == "" && r.aborted.Load() && killed && took >= timeout:
+		return fmt.Errorf("%w (%s)", ErrHandshakeTimeout, timeout)
 	case r.first == "" && r.aborted.Load() && killed:
 		return fmt.Errorf("%w: it closed its standard output", ErrHandshake)
 	case r.first == "" || !strings.HasSuffix(r.first, "\n") && !killed:

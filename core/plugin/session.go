@@ -53,7 +53,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 		s.log.finish()
 		return nil, nil, err
 	}
-	s.process, s.output, s.socket, err = handshake(ctx, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
+	s.process, s.output, s.socket, err = handshake(ctx, l.patience.Handshake, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
 		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: stderr,
 		// go-plugin's own variables come to these, and nothing else.
 		Env: append([]string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"}, environment...),
@@ -67,7 +67,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 	err = l.writeRecord(remit.Name, recordOf(remit, digest, s.process.Process, s.socket, s.launched, spec))
 	if err == nil {
 		err = s.whileAlive(ctx, func(ctx context.Context) (err error) {
-			s.conn, err = dial(ctx, s.socket, listenerOf(s.process, remit.UID))
+			s.conn, err = l.dial(ctx, s.socket, listenerOf(s.process, remit.UID))
 			return err
 		})
 	}

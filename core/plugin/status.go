@@ -17,13 +17,7 @@ import (
 )
 
 const (
-	// silence is how long the status stream of a live process may be broken before the role counts as failed. It breaks when the role
-	// closes it, which no role has reason to.
-	silence = 5 * time.Second
-	// firstWord is how long a role may take to state its status at all after it was asked, which every role has at hand. It is as long as a role may
-	// take to answer anything else (roles.DefaultLivenessTimeout).
-	firstWord = 20 * time.Second
-	// standstill replaces firstWord for a debugged process, which may stop at a breakpoint for days.
+	// standstill replaces Patience.Word for a debugged process, which may stop at a breakpoint for days.
 	standstill = 365 * 24 * time.Hour
 	// watchPause is how long the core waits before it asks for the stream again.
 	watchPause = 100 * time.Millisecond
@@ -66,7 +60,7 @@ func (i *Instance) follow(ctx, life context.Context, client rolev1.RoleServiceCl
 		if last, _ := stated.Get(); ctx.Err() != nil || life.Err() != nil || last.GetState() == rolev1.RoleState_ROLE_STATE_FAILED {
 			return
 		}
-		if time.Since(broken) > silence {
+		if time.Since(broken) > i.session.launcher.patience.Silence {
 			stated.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED,
 				fmt.Sprintf("it does not state its status any more (%s)", clean(cut(err.Error(), limits.Reason)))))
 			return
@@ -108,7 +102,7 @@ func (i *Instance) publish(ctx context.Context, stated *event.Value[*rolev1.Watc
 func (i *Instance) receive(ctx context.Context, client rolev1.RoleServiceClient, budget *rate.Limiter, stated *event.Value[*rolev1.WatchResponse]) (heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := firstWord
+	patience := i.session.launcher.patience.Word
 	if i.session.remit.Debugged {
 		patience = standstill
 	}

@@ -44,7 +44,7 @@ func (s *floodStream) Recv() (*rolev1.WatchResponse, error) {
 }
 
 func bareInstance() *Instance {
-	i := &Instance{session: &session{remit: &Remit{InstanceID: "n/r/1", Role: "r"}}, generation: 1}
+	i := &Instance{session: &session{launcher: &Launcher{patience: DefaultPatience()}, remit: &Remit{InstanceID: "n/r/1", Role: "r"}}, generation: 1}
 	i.status = event.New(i.statusWith(rolev1.RoleState_ROLE_STATE_STARTING, ""))
 	return i
 }
