@@ -216,6 +216,7 @@ func TestRunThatEndsEarlyHasFailed(t *testing.T) {
 }
 
 func TestRunThatEndsEarlyUnwatched(t *testing.T) {
+	t.Parallel() // the process waits until the core could have heard of it
 	host, process := roletest.NewHost(t), launch(t, "probe")
 	if _, err := process.Service().Start(t.Context(), process.Request(host, "probe", `{"do": "return"}`)); err != nil {
 		t.Fatal(err)

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// deliverTime is how long a failed role's process waits for the core to hear of it. A core that follows hears within milliseconds; one
-	// that is away will find the process gone.
-	deliverTime = 2 * time.Second
+	// deliverTime is how long a failed role's process waits for the core to hear of it. A core that follows hears within milliseconds, and within seconds on a
+	// machine that has too much to do; one that is away will find the process gone.
+	deliverTime = 10 * time.Second
 )
 
 // server is reeve.role.v1's RoleService for one process.
