@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // descendants are the processes, other than the plugin's own, that are of its group or have its mark in their environment: a child has it unless it was
@@ -27,12 +28,33 @@ func (p *process) descendants() []int {
 		if err != nil || pid == p.pid() || pid == os.Getpid() {
 			continue
 		}
-		environment, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ")) // that of a zombie is empty, that of somebody else's not readable
-		if bytes.Contains(append([]byte{0}, environment...), append([]byte{0}, p.mark+"\x00"...)) || byGroup && ofGroup(pid, p.pid(), session) {
+		if bytes.Contains(append([]byte{0}, environmentOf(pid)...), append([]byte{0}, p.mark+"\x00"...)) || byGroup && ofGroup(pid, p.pid(), session) {
 			found = append(found, pid)
 		}
 	}
 	return found
+}
+
+// environmentOf is the environment of a process: empty if it is a zombie or somebody else's. In the middle of execve a process shows no environment yet, and on a busy machine it may
+// stay there for long enough to be overlooked: a child that had left the group of its parent was. It is read again then.
+func environmentOf(pid int) []byte {
+	const envEnd = 48 // the last address of the environment; 0: the kernel has not put it there yet
+	at := filepath.Join("/proc", strconv.Itoa(pid))
+	for deadline := time.Now().Add(lingerTime); ; time.Sleep(time.Millisecond) {
+		environment, err := os.ReadFile(filepath.Join(at, "environ"))
+		if err != nil || len(environment) > 0 || time.Now().After(deadline) {
+			return environment
+		}
+		fields := statFields(pid)
+		if len(fields) <= envEnd || fields[envEnd] != "0" {
+			environment, _ = os.ReadFile(filepath.Join(at, "environ")) // it may have come since
+			return environment
+		}
+		// A process without an executable is a zombie, or the kernel's own.
+		if _, err := os.Readlink(filepath.Join(at, "exe")); err != nil {
+			return nil
+		}
+	}
 }
 
 // ofGroup reports whether a process lives and is of a group in a session. A group lies in one session: in another one the number is that of a stranger's group.
