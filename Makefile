@@ -43,16 +43,37 @@ PLUGINS := consensus curator hostsfile
 MAKE_GENESIS = $(HOST_REEVED) genesis --output $(BIN)/plugins/genesis.json --manifests-of $(HOST_PLUGINS) $(PLUGINS:%=$(BIN)/plugins/%)
 EXAMPLES := lighthouse
 
+# What is built of Kubernetes takes minutes to compile, for each set of flags anew: it is built with these only, never with the race detector, and
+# neither vetted nor checked by staticcheck, which both look into all of Kubernetes. It is little: everything else of the plugin is in other packages.
+OF_KUBERNETES := ./plugins/kubernetes ./plugins/kubernetes/internal/components ./plugins/kubernetes/cmd/upstream
+KUBERNETES_VERSION := $(shell sed -n 's,^\tk8s.io/kubernetes ,,p' plugins/kubernetes/go.mod)
+KUBERNETES_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES_VERSION)
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 32
 
 # go build looks by itself at what has changed, and links only that.
 .PHONY: build
-build: programs ## build everything into bin/
+build: programs kubernetes ## build everything into bin/
+
+.PHONY: kubernetes
+kubernetes: ## build the plugin kubernetes into bin/plugins; the first time takes minutes
+	@mkdir -p $(BIN)/plugins
+	$(GO_BUILD) -ldflags '$(KUBERNETES_LDFLAGS)' -o $(BIN)/plugins/ ./plugins/kubernetes
+
+# What a worker of Kubernetes runs besides the plugin: see plugins/kubernetes/cmd/parts, which has the versions. Nothing is built that is up to date.
+PARTS := $(BIN)/kubernetes
+.PHONY: deps-kubernetes
+deps-kubernetes: ## build containerd, runc, CNI plugins and CoreDNS into bin/kubernetes; the first time takes minutes
+	@architecture=$$(go env GOARCH) && work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+		CGO_ENABLED=0 GOARCH=$$(go env GOHOSTARCH) go build -trimpath -buildvcs=false -o "$$work/parts" ./plugins/kubernetes/cmd/parts && \
+		"$$work/parts" build --output $(PARTS) --architecture $$architecture && \
+		$(GO_BUILD) -ldflags '-s -w' -o "$$work/hello" ./plugins/kubernetes/cmd/hello && \
+		"$$work/parts" image --reference reeve.internal/hello:1 --architecture $$architecture --output $(PARTS)/hello.tar "$$work/hello"
 
 .PHONY: programs
-programs:
+programs: ## build everything but the plugin kubernetes
 	@mkdir -p $(BIN)/plugins $(BIN)/examples
 	$(GO_BUILD) -ldflags '-X main.version=$(VERSION) $(GO_LDFLAGS)' -o $(BIN)/ ./core/cmd/reeved ./cli/cmd/reeve ./sdk/conformance/cmd/reeve-conformance
 	$(GO_BUILD) -ldflags '$(GO_LDFLAGS)' -o $(BIN)/plugins/ $(PLUGINS:%=./plugins/%)
@@ -96,9 +117,9 @@ SEED ?= 1
 # The modules whose tests take longest come first.
 LONGEST := sdk/conformance $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
-SYSTEM_PACKAGES := go list ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
-UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|nodes|partition|tutorial|vm)(/|$$)|$$)'
-SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)'
+SYSTEM_PACKAGES := go list ./e2e/kubernetes ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
+SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 
 # Runs a tier: its name, flags of gotestsum, what prints its packages, flags of go test. What became of it is for testall to judge. As root every test program
 # runs in network, mount and PID namespaces of its own. A program with the race detector sleeps for a second when it ends, unless GORACE says otherwise.
@@ -128,7 +149,7 @@ run-unit: test-programs $(GOTESTSUM)
 
 # A failed test is run once more, alone, after all others: if it passes then, it is flaky.
 .PHONY: run-system
-run-system: build test-programs $(GOTESTSUM)
+run-system: build test-programs ahead $(GOTESTSUM)
 	$(call run-tier,system,--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-abort-on-data-race,$(SYSTEM_PACKAGES),$(SYSTEM_FLAGS))
 
 .PHONY: test-programs
@@ -137,6 +158,11 @@ test-programs: ## build what tests need beside the programs
 	@$(GO_BUILD) -o bin/test/ ./e2e/cmd/isolate
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
+
+# What the tests of Kubernetes need, compiled as e2e/internal/build would. A machine that lacks what the parts need (libseccomp) is for those tests to report.
+.PHONY: ahead
+ahead: kubernetes
+	@$(MAKE) --no-print-directory deps-kubernetes || { [ "$$(id -u)" != 0 ] && echo "the parts of a worker of Kubernetes were not built"; }
 
 # The acceptance test of the gate: two copies of it at the same time, beside a node on the default ports and a busy loop on each processor.
 .PHONY: test-twice
@@ -150,7 +176,7 @@ check-modules: ## build every module outside the workspace, and compare the vers
 # The tests of soak are all of `make test` and those with the build tag soak. Its e2e/vm gets a kernel from Debian's mirror, and so is not cut off from the network.
 .PHONY: soak
 soak: SEED := $(if $(filter command line environment,$(origin SEED)),$(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
-soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every test SOAK times (1), for hours, with a new seed
+soak: build test-programs ahead $(GOTESTSUM) $(NFPM) ## run every variant of every test SOAK times (1), for hours, with a new seed
 	$(call run-tier,soak,,$(SOAK_PACKAGES),$(SOAK_FLAGS))
 	@$(MAKE) --no-print-directory vm-test || touch var/test/soak.failed
 	@$(MAKE) --no-print-directory fuzz || touch var/test/soak.failed
@@ -163,13 +189,16 @@ soak: build test-programs $(GOTESTSUM) $(NFPM) ## run every variant of every tes
 vm-test: ## run the tests on real machines, which qemu emulates: LUKS2, a TPM, wrong clocks
 	go test -tags=soak -race -count=1 -timeout=40m -v ./e2e/vm/...
 
+# With other flags than those of GO_BUILD everything that the packages need would be compiled a second time.
+AS_BUILT := CGO_ENABLED=0
+LINTED = $(shell go list $(MODULES:%=./%/...) | grep -vxF "$$(go list $(OF_KUBERNETES))")
 # staticcheck sees the files of soak too. What only they use would be unused without them.
 .PHONY: lint
 lint: $(STATICCHECK) ## check format, vet, staticcheck (and golangci-lint, if it is installed)
 	@files=$$(gofmt -l $(MODULES)); if [ -n "$$files" ]; then echo "gofmt -w is needed for:"; echo "$$files"; exit 1; fi
-	go vet $(MODULES:%=./%/...)
-	go vet -tags=soak $(MODULES:%=./%/...)
-	$(STATICCHECK) -tags=soak $(MODULES:%=./%/...)
+	$(AS_BUILT) go vet $(LINTED)
+	$(AS_BUILT) go vet -tags=soak $(LINTED)
+	$(AS_BUILT) $(STATICCHECK) -tags=soak $(LINTED)
 	@if command -v golangci-lint >/dev/null; then for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
 	else echo "golangci-lint is not installed: the imports between the rooms were not checked by it"; fi
 
@@ -187,7 +216,7 @@ reference: ## generate the reference in docs: the protocols, the SDK, the comman
 # Every one is tested, and then it fails if one does not conform.
 .PHONY: conformance
 conformance: build ## run the conformance suite on the built-in plugins and the examples, and print what it says
-	@failed=; for plugin in $(PLUGINS:%=$(BIN)/plugins/%) $(EXAMPLES:%=$(BIN)/examples/%) $$(ls $(BIN)/examples/beacon 2>/dev/null); do \
+	@failed=; for plugin in $(PLUGINS:%=$(BIN)/plugins/%) $(BIN)/plugins/kubernetes $(EXAMPLES:%=$(BIN)/examples/%) $$(ls $(BIN)/examples/beacon 2>/dev/null); do \
 		echo "$$plugin"; $(BIN)/reeve plugin test --quiet $$plugin || failed="$$failed $$plugin"; echo; done; \
 		if [ -n "$$failed" ]; then echo "these do not conform:$$failed"; exit 1; fi
 
@@ -219,6 +248,12 @@ HISTORIES ?= 200
 histories: ## make HISTORIES histories (200) under faults and check that they are linearizable
 	@if [ "$$(id -u)" = 0 ] && command -v nft >/dev/null && unshare -n true 2>/dev/null; then test=TestHistoriesInNamespaces; else test=TestHistories; fi; \
 		REEVE_HISTORIES=$(HISTORIES) go test -race -count=1 -timeout=0 -v -run "^$$test\$$" ./e2e/histories
+
+# Which of the tests that Kubernetes has of itself, by a regular expression for their names.
+UPSTREAM ?= \[Conformance\]
+.PHONY: upstream
+upstream: ## run upstream's tests of Kubernetes (UPSTREAM=names) on two nodes, as root, and write down which pass
+	REEVE_UPSTREAM='$(UPSTREAM)' go test -tags=soak -count=1 -timeout=0 -v -run '^TestUpstream$$' ./e2e/kubernetes
 
 # How long each fuzz target runs. What one finds is kept in testdata/fuzz of its package, as a seed of every later test.
 FUZZTIME ?= 10s
@@ -264,6 +299,15 @@ install: ## install what `make build` has built below PREFIX (/usr/local) and DE
 	chmod 0644 $(addprefix $(DESTDIR),$(UNITDIR)/reeved.service $(BASHDIR)/reeve $(ZSHDIR)/_reeve $(FISHDIR)/reeve.fish)
 	install -m 0644 README.md LICENSE $(DESTDIR)$(DOCDIR)/
 	install -m 0644 packaging/systemd/privileged.conf $(DESTDIR)$(DOCDIR)/examples/
+
+# Where workers look for them first.
+PARTSDIR := $(LIBDIR)/kubernetes
+.PHONY: install-kubernetes-parts
+install-kubernetes-parts: ## install what `make deps-kubernetes` has built below PREFIX (/usr/local) and DESTDIR
+	@test -e $(PARTS)/parts.json || { echo "there is no $(PARTS)/parts.json: run make deps-kubernetes first" >&2; exit 1; }
+	install -d $(DESTDIR)$(PARTSDIR)
+	install -m 0755 $(filter-out %.tar %.json,$(wildcard $(PARTS)/*)) $(DESTDIR)$(PARTSDIR)/
+	install -m 0644 $(wildcard $(PARTS)/*.tar $(PARTS)/*.json) $(DESTDIR)$(PARTSDIR)/
 
 # What nodes of this machine hold may be the only copy of a cluster.
 .PHONY: uninstall

@@ -33,10 +33,8 @@ const (
 )
 
 func (c *commands) kubernetes() *cobra.Command {
-	cmd := group("kubernetes", "Kubernetes, as the roles of the plugin kubernetes run it",
+	return group("kubernetes", "Kubernetes, as the roles of the plugin kubernetes run it",
 		c.kubernetesKubeconfig(), c.kubernetesImage(), c.kubernetesCheck(), c.kubernetesPKI(), c.kubernetesCredential())
-	cmd.Hidden = true // until that plugin is built with the others
-	return cmd
 }
 
 func (c *commands) kubernetesKubeconfig() *cobra.Command {
@@ -125,7 +123,7 @@ func kubeconfig(ctx context.Context, cluster *target.Target, name, server string
 		Contexts   []named `json:"contexts"`
 	}{
 		APIVersion: "v1", Kind: "Config", Current: name,
-		Clusters: []named{{Name: name, Cluster: map[string]any{"server": server, "certificate-authority-data": base64.StdEncoding.EncodeToString(authority.Bytes())}}},
+		Clusters: []named{{Name: name, Cluster: map[string]any{"server": server, "tls-server-name": "kubernetes", "certificate-authority-data": base64.StdEncoding.EncodeToString(authority.Bytes())}}},
 		Users: []named{{Name: name, User: map[string]any{"exec": map[string]any{
 			"apiVersion": execVersion, "command": filepath.Clean(program), "args": append([]string{"kubernetes", "credential"}, way...),
 			"interactiveMode": "Never", "provideClusterInfo": false,

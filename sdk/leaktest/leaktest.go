@@ -1,6 +1,7 @@
 package leaktest
 
 import (
+	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -27,4 +28,16 @@ func (p patient) Run() int {
 	for end := time.Now().Add(p.patience); time.Now().Before(end) && goleak.Find() != nil; {
 	}
 	return 0
+}
+
+// VerifyNone is goleak.VerifyNone with ten seconds for the goroutines to end.
+func VerifyNone(t testing.TB, options ...goleak.Option) {
+	t.Helper()
+	err := goleak.Find(options...)
+	// Find itself pauses between its looks.
+	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); err = goleak.Find(options...) {
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }

@@ -164,6 +164,9 @@ func All(bed *Bed) []bench.Measure {
 		{Name: "idle", What: "a node that does nothing", Run: bed.idle},
 		{Name: "plugin", What: "a plugin as its author begins with it", Run: bed.plugin},
 		{Name: "death", What: "the death of a role is seen", Run: bed.death},
+		{Name: "control-plane", What: "a control plane of Kubernetes, beside an API server by hand", Run: bed.controlPlane},
+		{Name: "api-writes", What: "writes to the API server of Kubernetes, whose store is confined", Run: bed.apiWrites},
+		{Name: "pods", What: "a fresh node runs a pod", Run: bed.pods},
 		{Name: "conformance", What: "the conformance suite on a plugin", Run: bed.conformance},
 	}
 }

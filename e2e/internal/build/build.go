@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // module is what the import paths of all of ours begin with.
@@ -29,6 +30,19 @@ type Programs struct {
 	Workspace string
 	// Directory is where the programs are.
 	Directory string
+
+	kubernetes, hello once
+}
+
+// once builds something for the first test that needs it. A file that runs cannot be written, and tests run side by side.
+type once struct {
+	sync.Once
+	err error
+}
+
+func (o *once) build(build func() error) error {
+	o.Do(func() { o.err = build() })
+	return o.err
 }
 
 // group is what is built into one directory.
@@ -47,7 +61,7 @@ func (p *Programs) groups() []group {
 }
 
 // ForTests puts every program that tests run into a directory: a copy of those that are built, or new ones. It is a copy since roles of every user must
-// be able to pass through the directory.
+// be able to pass through the directory. The plugin kubernetes is not among them: Kubernetes puts it there for the few tests that need it.
 func ForTests(ctx context.Context, workspace, directory string) (*Programs, error) {
 	built := os.Getenv(Variable)
 	if built == "" {
@@ -147,6 +161,118 @@ func (p *Programs) makeGenesis(ctx context.Context) error {
 	command := exec.CommandContext(ctx, p.Reeved(), "genesis", "--output", p.Genesis(), p.Plugin("consensus"), p.Plugin("curator"), p.Plugin("hostsfile"))
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("make the genesis catalog: %w: %s", err, output)
+	}
+	return nil
+}
+
+// Kubernetes builds the plugin kubernetes, which nothing else needs, and returns it. All of Kubernetes is compiled for it with the flags of `make build`; where that was done, it is linked only.
+func (p *Programs) Kubernetes(ctx context.Context) (string, error) {
+	return p.Plugin("kubernetes"), p.kubernetes.build(func() error { return p.buildKubernetes(ctx) })
+}
+
+func (p *Programs) buildKubernetes(ctx context.Context) error {
+	if built := os.Getenv(Variable); built != "" {
+		return copyFile(filepath.Join(built, "plugins", "kubernetes"), p.Plugin("kubernetes"))
+	}
+	if err := os.MkdirAll(p.Plugins(), 0o755); err != nil {
+		return err
+	}
+	arguments := append([]string{"build"}, Flags...)
+	arguments = append(arguments, "-ldflags=-s -w", "-o", p.Plugins()+"/", module+"plugins/kubernetes")
+	return Go(ctx, p.Workspace, []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}, arguments...)
+}
+
+// KubernetesParts builds containerd, runc, the CNI plugins and CoreDNS, and returns the directory that they are in: that of `make deps-kubernetes`, so that they are built once for all packages and
+// later runs. A package that comes while another one builds them waits for it.
+func (p *Programs) KubernetesParts(ctx context.Context) (directory string, err error) {
+	directory = filepath.Join(p.Workspace, "bin", "kubernetes")
+	return directory, p.parts(ctx, "build", "--output", directory)
+}
+
+// KubernetesPause writes the archive of the pause image that is in the plugin.
+func (p *Programs) KubernetesPause(ctx context.Context, archive string) error {
+	return p.parts(ctx, "pause", "--output", archive)
+}
+
+// KubernetesImage writes the archive of an image that runs a static program.
+func (p *Programs) KubernetesImage(ctx context.Context, reference, program, archive string) error {
+	return p.parts(ctx, "image", "--reference", reference, "--output", archive, program)
+}
+
+// KubernetesHello makes the image of the program to try a cluster with, reeve.internal/hello:1, and returns its archive.
+func (p *Programs) KubernetesHello(ctx context.Context) (archive string, err error) {
+	into := filepath.Join(p.Directory, "kubernetes")
+	archive = filepath.Join(into, "hello.tar")
+	return archive, p.hello.build(func() error {
+		if err := p.build(ctx, append(slices.Clone(Flags), "-ldflags=-s -w"), []group{{into, []string{"plugins/kubernetes/cmd/hello"}}}); err != nil {
+			return err
+		}
+		return p.KubernetesImage(ctx, "reeve.internal/hello:1", filepath.Join(into, "hello"), archive)
+	})
+}
+
+// KubernetesUpstream builds the part of the tests that Kubernetes has of itself, cmd/upstream, and makes the images that they use, as far as these can be made without a registry: of upstream's program
+// agnhost, of the pause image of the plugin, and of a static busybox. It returns the program and the archives.
+func (p *Programs) KubernetesUpstream(ctx context.Context, busybox string) (program string, archives []string, err error) {
+	into := filepath.Join(p.Directory, "kubernetes")
+	// With other flags all of Kubernetes would be compiled once more.
+	flags := append(slices.Clone(Flags), "-ldflags=-s -w")
+	if err := p.build(ctx, flags, []group{{into, []string{"plugins/kubernetes/cmd/upstream"}}}); err != nil {
+		return "", nil, err
+	}
+	workspace := []string{"GOWORK=" + filepath.Join(p.Workspace, "go.work")}
+	const repository = "k8s.io/kubernetes/test/"
+	if err := Go(ctx, p.Workspace, workspace, append(append([]string{"build"}, flags...), "-o", into+"/", repository+"images/agnhost")...); err != nil {
+		return "", nil, err
+	}
+	program = filepath.Join(into, "upstream")
+	said, err := exec.CommandContext(ctx, program, "--images").Output()
+	if err != nil {
+		return "", nil, fmt.Errorf("%s --images: %w", program, err)
+	}
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
+	if err != nil {
+		return "", nil, fmt.Errorf("%s --list: %w", busybox, err)
+	}
+	links := []string{"/agnhost-2=/agnhost"}
+	for applet := range strings.FieldsSeq(string(applets)) {
+		if applet != "busybox" {
+			links = append(links, "/bin/"+applet+"=/bin/busybox")
+		}
+	}
+	shell := []string{"--user", "", "--file", "/bin/busybox=" + busybox, "--link", strings.Join(links[1:], ",")}
+	for reference := range strings.FieldsSeq(string(said)) {
+		name := reference[strings.LastIndex(reference, "/")+1:]
+		name, _, _ = strings.Cut(name, ":")
+		archive := filepath.Join(into, "upstream-"+name+".tar")
+		switch name {
+		case "agnhost":
+			err = p.parts(ctx, append(append([]string{"image", "--reference", reference, "--output", archive, "--command", "pause", "--link", links[0]}, shell...), filepath.Join(into, "agnhost"))...)
+		case "busybox":
+			err = p.parts(ctx, append([]string{"image", "--reference", reference, "--output", archive, "--command", "sh"}, shell...)...)
+		case "pause":
+			err = p.parts(ctx, "pause", "--reference", reference, "--output", archive)
+		default:
+			continue
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		archives = append(archives, archive)
+	}
+	return program, archives, nil
+}
+
+// parts runs the program that makes what a worker of Kubernetes needs.
+func (p *Programs) parts(ctx context.Context, arguments ...string) error {
+	into := filepath.Join(p.Directory, "kubernetes")
+	if err := p.build(ctx, Flags, []group{{into, []string{"plugins/kubernetes/cmd/parts"}}}); err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, filepath.Join(into, "parts"), arguments...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("parts %s: %w\n%s", strings.Join(arguments, " "), err, output)
 	}
 	return nil
 }

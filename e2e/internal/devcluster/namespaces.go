@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -123,18 +124,20 @@ func enter(name string, do func() error) error {
 	return do()
 }
 
-// ExecIn runs a program of the machine in the network namespace of a node, and fails the test if it fails.
+// ExecIn runs a program of the machine in the network namespace of a node, returns its standard output, and fails the test if it fails.
 func (c *Cluster) ExecIn(t testing.TB, number int, program string, arguments ...string) string {
 	t.Helper()
-	var output []byte
-	err := InNamespace(c.Namespace(t, number), func() (err error) {
-		output, err = exec.Command(program, arguments...).CombinedOutput()
-		return err
+	var output, said strings.Builder
+	err := InNamespace(c.Namespace(t, number), func() error {
+		command := exec.Command(program, arguments...)
+		// ip warns there of namespaces that other tests have just removed.
+		command.Stdout, command.Stderr = &output, &said
+		return command.Run()
 	})
 	if err != nil {
-		t.Fatalf("%s %q as node %d: %v\n%s", program, arguments, number, err, output)
+		t.Fatalf("%s %q as node %d: %v\n%s%s", program, arguments, number, err, &output, &said)
 	}
-	return string(output)
+	return output.String()
 }
 
 // short is in the names of what the nodes have of the machine's network.

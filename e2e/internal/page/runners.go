@@ -28,6 +28,7 @@ func Runners() []Runner {
 		{"docs/how-to/prove-a-plugin.md", "e2e", "TestProveAPlugin"},
 		{"docs/how-to/replace-a-dead-node.md", "e2e/howto", "TestReplaceADeadNode"},
 		{"docs/how-to/rotate-the-ca.md", "e2e/howto", "TestRotateTheCA"},
+		{"docs/how-to/run-kubernetes.md", "e2e/kubernetes", "TestRunKubernetes"},
 		{"docs/how-to/unlock-a-node.md", "e2e/howto", "TestUnlockANode"},
 		{"docs/how-to/use-a-tpm.md", "e2e/howto", "TestUseATPM"},
 		{"examples/beacon/README.md", "e2e", "TestBeacon"},
