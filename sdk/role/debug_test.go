@@ -82,7 +82,7 @@ func TestDebug(t *testing.T) {
 // startByHand starts the role as a node does, and returns when it is Ready.
 func startByHand(t *testing.T, socket string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(peercred.Credentials(nil)))
 	if err != nil {

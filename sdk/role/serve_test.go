@@ -318,7 +318,7 @@ func TestBlocked(t *testing.T) {
 			if test.state == rolev1.RoleState_ROLE_STATE_BLOCKED {
 				process.AwaitBlocked()
 			}
-			if err := process.Stop(10 * time.Second); err != nil {
+			if err := process.Stop(time.Minute); err != nil {
 				t.Error(err)
 			}
 			process.AwaitStopped()

@@ -16,6 +16,9 @@ import (
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
+// patience only bounds a test that fails.
+const patience = 5 * time.Minute
+
 // The test's binary is the plugin that the tests launch, if this environment variable is set.
 const asPlugin = "REEVE_TEST_PLUGIN"
 
@@ -140,7 +143,7 @@ func TestContinuesInSplit(t *testing.T) {
 		t.Errorf("the membership is %v", now)
 	}
 	// It goes on watering: on the connection that it had.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	client := store.Client(t, "evergreen")
 	found, err := client.Get(ctx, "watered")
@@ -173,7 +176,7 @@ func TestCoreRestarts(t *testing.T) {
 			t.Error("it is another process")
 		}
 	}
-	if err := process.Stop(10 * time.Second); err != nil {
+	if err := process.Stop(patience); err != nil {
 		t.Error(err)
 	}
 	process.AwaitStopped()
@@ -191,7 +194,7 @@ func TestDirectoryWhileCoreRestarts(t *testing.T) {
 	}
 	process.AwaitReady()
 	running := func(now *hostv1.Directory) bool { return len(now.GetNodes()[0].GetRoles()) == 1 }
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	directory := cluster.Host(1).Instance(t, "watcher").Directory()
 	if _, err := directory.Wait(ctx, running); err != nil {
