@@ -256,7 +256,7 @@ func (p *points) back(number int, ended time.Time) {
 	if !waits {
 		return
 	}
-	if _, ok := eventually.Try(p.ctx, time.Minute, pointInterval, func() (bool, string) { return p.begun(number).After(ended), "" }); !ok && p.ctx.Err() == nil {
+	if _, ok := eventually.Try(p.ctx, patience, pointInterval, func() (bool, string) { return p.begun(number).After(ended), "" }); !ok && p.ctx.Err() == nil {
 		result := p.command(p.ctx, "status", "-o", "json", "--dir", directoryOf(p.c, number))
 		p.t.Errorf("%s is not back on node %d: %s", p.role, number, result)
 		return
