@@ -117,7 +117,8 @@ SEED ?= 1
 # The modules whose tests take longest come first.
 LONGEST := sdk/conformance $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
-SYSTEM_PACKAGES := go list ./e2e/kubernetes ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
+# Those that take longest come first.
+SYSTEM_PACKAGES := go list ./e2e/kubernetes ./e2e/nodes ./e2e ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
 UNIT_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e(/(histories|hostile|howto|install|kubernetes|nodes|partition|tutorial|vm)(/|$$)|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 SOAK_PACKAGES := $(ALL_PACKAGES) | grep -Ev '/e2e/vm(/|$$)' | grep -vxF "$$(go list $(OF_KUBERNETES))"
 
