@@ -28,7 +28,7 @@ const maxHeaders = 256 << 10
 func connect(ctx context.Context, socket string) (net.Conn, error) {
 	fd, err := unix.Open(socket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%w: %s is a link", ErrPeer, socket)
+		return nil, fmt.Errorf("%w: %s is a link", ErrPeer, clean(socket))
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: socket, Err: err}
@@ -40,7 +40,7 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, &os.PathError{Op: "stat", Path: socket, Err: err}
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("%w: %s is not a socket", ErrPeer, socket)
+		return nil, fmt.Errorf("%w: %s is not a socket", ErrPeer, clean(socket))
 	}
 	return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 }
@@ -93,7 +93,7 @@ func (l *Launcher) dial(ctx context.Context, socket string, check func(peercred.
 		if !conn.WaitForStateChange(ctx, state) {
 			_ = conn.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("its socket %s does not answer", socket)
+				return nil, fmt.Errorf("its socket %s does not answer", clean(socket))
 			}
 			return nil, context.Cause(ctx)
 		}

@@ -5,8 +5,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
 // A role may put a link where its socket was: the core does not even knock at the other door.
@@ -31,5 +35,14 @@ func TestConnectFollowsNoLink(t *testing.T) {
 	}
 	if conn, err := connect(t.Context(), file); !errors.Is(err, ErrPeer) {
 		t.Errorf("a file: %v, %v", conn, err)
+	}
+}
+
+// TestPathOfASocketIsCleaned: a role says where its socket is, and people read of it in their terminals.
+func TestPathOfASocketIsCleaned(t *testing.T) {
+	l := &Launcher{patience: Patience{Connect: time.Millisecond}}
+	_, err := l.dial(t.Context(), filepath.Join(t.TempDir(), "s\x1b[2J"), func(peercred.Peer) error { return nil })
+	if err == nil || !strings.HasSuffix(err.Error(), `/s\x1b[2J does not answer`) {
+		t.Errorf("the error is %q", err)
 	}
 }
