@@ -145,7 +145,7 @@ test-system: run-system ## run the tests of the whole system with the built prog
 	$(JUDGE) system
 
 .PHONY: run-unit
-run-unit: test-programs $(GOTESTSUM)
+run-unit: test-programs test-parts $(GOTESTSUM)
 	$(call run-tier,unit,,$(UNIT_PACKAGES),$(UNIT_FLAGS))
 
 # A failed test is run once more, alone, after all others: if it passes then, it is flaky.
@@ -160,9 +160,13 @@ test-programs: ## build what tests need beside the programs
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/ ./core/cmd/reeved
 	@$(GO_BUILD) -tags failpoints -o bin/failpoints/plugins/ ./plugins/consensus ./plugins/curator
 
-# What the tests of Kubernetes need, compiled as e2e/internal/build would. A machine that lacks what the parts need (libseccomp) is for those tests to report.
+# What the tests of Kubernetes need, compiled as e2e/internal/build would.
 .PHONY: ahead
-ahead: kubernetes
+ahead: kubernetes test-parts
+
+# A machine that lacks what the parts need (libseccomp) is for the tests that run them to report.
+.PHONY: test-parts
+test-parts:
 	@$(MAKE) --no-print-directory deps-kubernetes || { [ "$$(id -u)" != 0 ] && echo "the parts of a worker of Kubernetes were not built"; }
 
 # The acceptance test of the gate: two copies of it at the same time, beside a node on the default ports and a busy loop on each processor.
