@@ -91,15 +91,23 @@ func Check(calls []Call, nodes map[string]NodeState, within time.Duration, pictu
 }
 
 // operations is calls as the checker takes them: those that say something. One whose outcome is not known ends after all others; what only reads, and was not answered, says
-// nothing, and what was refused and has an effect all the same is seen by others.
+// nothing, and what was refused and has an effect all the same is seen by others. For calls about tickets evidence narrows that.
 func operations(calls []Call) (operations []porcupine.Operation) {
 	var clients []string
+	evidence := evidenceOf(calls)
 	for _, call := range calls {
 		operation := porcupine.Operation{Input: call.Input, Call: int64(call.Began), Return: int64(call.Ended), Output: call.Output}
 		switch {
 		case call.Outcome == Answered:
 		case call.Outcome == Unknown && call.Write():
 			operation.Output, operation.Return = nil, math.MaxInt64
+			if input, ok := call.Input.(TicketInput); ok {
+				from, to, seen := evidence.during(call, input)
+				if !seen {
+					continue
+				}
+				operation.Call, operation.Return = int64(min(from, to)), int64(to)
+			}
 		default:
 			continue
 		}

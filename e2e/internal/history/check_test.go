@@ -150,10 +150,10 @@ func TestPending(t *testing.T) {
 func TestNoVerdictIsNoSuccess(t *testing.T) {
 	s := new(script)
 	for i := range 40 {
-		s.unknown("a", history.Tickets, 1, 2, create(strings.Repeat("x", i+1)))
+		s.unknown("a", nodeA, 1, 2, set(strings.Repeat("x", i+1)))
 	}
-	s.tickets("b", 3, 4, list, listed("none"))
-	if findings := history.Check(s.calls, nil, 10*time.Millisecond, ""); history.Worst(findings) != history.Undecided {
+	s.node("b", 3, 4, get, 41, "none", true)
+	if findings := history.Check(s.calls, map[string]history.NodeState{nodeA: state(1, "", true)}, 10*time.Millisecond, ""); history.Worst(findings) != history.Undecided {
 		t.Errorf("%v", findings)
 	}
 	if findings := history.Check(new(script).node("a", 1, 2, get, 1, "", true).calls, nil, time.Minute, ""); history.Worst(findings) != history.Invalid {
