@@ -29,12 +29,12 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	var changed <-chan struct{}
 	if request.GetFollow() {
 		// Before the log is looked at, so that no change is missed.
-		signal, leave, err := s.logs.watch(path)
+		watch, err := s.logs.Name(path)
 		if err != nil {
 			s.config.Log.Warn("the log that a client follows is looked at once a second, since the kernel does not tell of its changes", "role", role, "error", err)
 		} else {
-			defer leave()
-			changed = signal
+			defer watch.Stop()
+			changed = watch.Changed
 		}
 	}
 	ctx, cancel := s.untilStop(stream.Context())

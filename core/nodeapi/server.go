@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/reeveproject/reeve/core/events"
+	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -110,7 +111,7 @@ type Server struct {
 	doors   []door
 	callers *callers
 	audit   *audit
-	logs    logWatcher
+	logs    filewatch.Watcher
 	running *running
 	// stopping ends when the server begins to stop, for the calls that would otherwise never end.
 	stopping context.Context
@@ -225,6 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for range running {
 		<-ended
 	}
+	s.logs.Wait()
 	return failure
 }
 

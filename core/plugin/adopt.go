@@ -143,7 +143,7 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 		offset.close()
 		return nil, nil, err
 	}
-	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.watches); err != nil {
+	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.files); err != nil {
 		return nil, nil, err
 	}
 	return s, first, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/core/sandbox"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -106,7 +107,7 @@ type Launcher struct {
 	groups          *cgroup.Tree
 	defaults        sandbox.Defaults
 	patience        Patience
-	watches         watches
+	files           filewatch.Watcher
 }
 
 // Spec is one role to run.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/reeveproject/reeve/core/filewatch"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 	// write nothing but the ends of lines.
 	copyPiece = 1 << 20
 	linePiece = 64 << 10
-	// pollLog is how often a spool is looked at where the kernel has no more inotify instances to give.
+	// pollLog is how often a spool is looked at where the kernel has no inotify instance or watch to give.
 	pollLog = time.Second
 )
 
@@ -37,8 +39,7 @@ type follower struct {
 	log    hclog.Logger
 	spool  *spool
 	role   *roleLog
-	events *watch // nil if there is none
-	idle   *watches
+	events *filewatch.Watch // nil if there is none
 	stop   chan struct{}
 	done   chan struct{}
 	offset *logOffset // of run's goroutine; nil: nobody needs it
@@ -57,7 +58,7 @@ type follower struct {
 
 // follow reads a spool from where the core before came to. How far it has come it keeps in offset, which may be nil, and which it closes in the end, like
 // the spool.
-func follow(log hclog.Logger, spool *spool, path string, from progress, offset *logOffset, idle *watches) (*follower, error) {
+func follow(log hclog.Logger, spool *spool, path string, from progress, offset *logOffset, files *filewatch.Watcher) (*follower, error) {
 	role, err := openRoleLog(log, path)
 	if err != nil {
 		offset.close()
@@ -71,11 +72,10 @@ func follow(log hclog.Logger, spool *spool, path string, from progress, offset *
 	role.spare = max(0, from.copied-from.forwarded)
 	offset.set(from)
 	f := &follower{
-		log: log, spool: spool, role: role, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, idle: idle, share: share{began: time.Now()},
+		log: log, spool: spool, role: role, stop: make(chan struct{}), done: make(chan struct{}), offset: offset, share: share{began: time.Now()},
 		reader: bufio.NewReaderSize(nil, maxLine),
 	}
-	f.events, err = idle.watch(spool.path)
-	if err != nil {
+	if f.events, err = files.File(spool.path); err != nil {
 		log.Warn("what the role writes is read once a second, since the kernel does not tell of its changes", "file", spool.path, "error", err)
 	}
 	go f.run()
@@ -85,15 +85,12 @@ func follow(log hclog.Logger, spool *spool, path string, from progress, offset *
 // finish forwards what is in the file now, and returns when that is done. Nobody may write any more.
 func (f *follower) finish() {
 	close(f.stop)
-	if f.events != nil {
-		_ = f.events.SetReadDeadline(time.Unix(1, 0))
-	}
 	<-f.done
 	f.offset.close()
 	_ = f.role.close()
 	_ = f.spool.close()
 	if f.events != nil {
-		f.idle.end(f.events)
+		f.events.Stop()
 	}
 }
 
@@ -287,13 +284,15 @@ func (f *follower) waitForMore() {
 	if f.events == nil {
 		return
 	}
-	_ = f.events.SetReadDeadline(f.share.until())
-	// finish sets a deadline of its own after it has closed stop, which is not to be overwritten.
+	var account <-chan time.Time
+	if until := f.share.until(); !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		account = timer.C
+	}
 	select {
 	case <-f.stop:
-		return
-	default:
+	case <-f.events.Changed:
+	case <-account:
 	}
-	var events [4096]byte
-	_, _ = f.events.Read(events[:]) // which ends with an error when finish is called
 }

@@ -113,7 +113,7 @@ func (f *followed) follow(t *testing.T, spool *spool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.follower, err = follow(log, spool, f.path, from, offset, nil); err != nil {
+	if f.follower, err = follow(log, spool, f.path, from, offset, &f.launcher.files); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -152,7 +152,7 @@ func (s *session) followStderr() (write *os.File, err error) {
 		offset.close()
 		return nil, err
 	}
-	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.watches); err != nil {
+	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.files); err != nil {
 		return nil, errors.Join(err, write.Close())
 	}
 	return write, nil

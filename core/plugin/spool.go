@@ -193,10 +193,22 @@ func (l *Launcher) drainSpool(name string) error {
 		return errors.Join(err, spool.close())
 	}
 	role := name[:dot]
-	log, err := follow(l.roleLog(role, l.instanceID(role, name[dot+1:])), spool, l.logPath(role), from, offset, nil)
+	log, err := follow(l.roleLog(role, l.instanceID(role, name[dot+1:])), spool, l.logPath(role), from, offset, &l.files)
 	if err != nil {
 		return err
 	}
 	log.finish()
 	return nil
+}
+
+// control calls a function with the descriptor of a file, which stays nonblocking.
+func control(file *os.File, call func(fd int) (int, error)) (result int, err error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if controlErr := raw.Control(func(fd uintptr) { result, err = call(int(fd)) }); controlErr != nil {
+		return 0, controlErr
+	}
+	return result, err
 }

@@ -1,0 +1,169 @@
+package filewatch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pause is how long changes are gathered before those who watch are woken again: whoever writes without an end must not keep the process busy with being told of it.
+const pause = 10 * time.Millisecond
+
+// Watcher tells of changes of files. It has one inotify instance and one goroutine while somebody watches, and neither while nobody does. The zero Watcher is ready for use, by
+// several goroutines at once.
+type Watcher struct {
+	mu       sync.Mutex
+	instance *instance // nil while nobody watches
+	running  sync.WaitGroup
+}
+
+// instance is the kernel's end. Its goroutine closes it.
+type instance struct {
+	fd      int
+	file    *os.File
+	stop    chan struct{}
+	watches map[int32]map[*Watch]bool // by the kernel's number
+}
+
+// Watch is one who watches a file.
+type Watch struct {
+	// Changed receives when the file may have changed since it was last received from. It is never closed.
+	Changed <-chan struct{}
+
+	of       *Watcher
+	instance *instance
+	number   int32
+	name     string // in the directory that is watched; empty: the file itself is watched
+	signal   chan struct{}
+}
+
+// File watches what is written to a file that is there, under whatever name it will have. The error is the kernel's, which may have no more instances or watches to give.
+func (w *Watcher) File(path string) (*Watch, error) {
+	return w.add(path, "", unix.IN_MODIFY)
+}
+
+// Name watches what is written to the file that has this path, and which file that is. The directory must be there.
+func (w *Watcher) Name(path string) (*Watch, error) {
+	return w.add(filepath.Dir(path), filepath.Base(path), unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+}
+
+func (w *Watcher) add(path, name string, changes uint32) (*Watch, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in := w.instance
+	if in == nil {
+		var err error
+		if in, err = newInstance(); err != nil {
+			return nil, err
+		}
+	}
+	number, err := unix.InotifyAddWatch(in.fd, path, changes)
+	if err != nil {
+		if w.instance == nil {
+			_ = in.file.Close()
+		}
+		return nil, fmt.Errorf("filewatch: %s cannot be watched (fs.inotify.max_user_watches?): %w", path, err)
+	}
+	if w.instance == nil {
+		w.instance = in
+		w.running.Go(func() { w.run(in) })
+	}
+	signal := make(chan struct{}, 1)
+	watch := &Watch{Changed: signal, of: w, instance: in, number: int32(number), name: name, signal: signal}
+	// A file or directory has the same number each time.
+	if in.watches[watch.number] == nil {
+		in.watches[watch.number] = make(map[*Watch]bool)
+	}
+	in.watches[watch.number][watch] = true
+	return watch, nil
+}
+
+func newInstance() (*instance, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("filewatch: no inotify instance (fs.inotify.max_user_instances?): %w", err)
+	}
+	return &instance{fd: fd, file: os.NewFile(uintptr(fd), "inotify"), stop: make(chan struct{}), watches: make(map[int32]map[*Watch]bool)}, nil
+}
+
+// Stop ends the watch. It does not wait for the kernel, which takes 10 ms to close an instance. It may be called more than once.
+func (o *Watch) Stop() {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	in := o.instance
+	if !in.watches[o.number][o] {
+		return
+	}
+	delete(in.watches[o.number], o)
+	if len(in.watches[o.number]) > 0 {
+		return
+	}
+	delete(in.watches, o.number)
+	if len(in.watches) > 0 {
+		// It fails for a file that is gone, whose watch is gone with it.
+		_, _ = unix.InotifyRmWatch(in.fd, uint32(o.number))
+		return
+	}
+	o.of.instance = nil
+	close(in.stop)
+	_ = in.file.SetReadDeadline(time.Unix(1, 0))
+}
+
+// Wait returns when nobody watches any more and the goroutine has ended.
+func (w *Watcher) Wait() { w.running.Wait() }
+
+// run wakes those whose files changed until the last of them stops.
+func (w *Watcher) run(in *instance) {
+	defer func() { _ = in.file.Close() }()
+	changes := make([]byte, 16<<10)
+	for {
+		n, err := in.file.Read(changes)
+		w.wake(in, changes[:n], err != nil)
+		select {
+		case <-in.stop:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wake signals to those whose files are among the changes. all says that nobody knows what changed.
+func (w *Watcher) wake(in *instance, changes []byte, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(changes) >= unix.SizeofInotifyEvent {
+		number := int32(binary.NativeEndian.Uint32(changes))
+		mask := binary.NativeEndian.Uint32(changes[4:])
+		end := min(uint64(len(changes)), unix.SizeofInotifyEvent+uint64(binary.NativeEndian.Uint32(changes[12:])))
+		name := string(bytes.TrimRight(changes[unix.SizeofInotifyEvent:end], "\x00"))
+		changes = changes[end:]
+		// If there were too many changes, the kernel does not say which.
+		all = all || mask&unix.IN_Q_OVERFLOW != 0
+		for watch := range in.watches[number] {
+			if watch.name == name {
+				watch.tell()
+			}
+		}
+	}
+	if !all {
+		return
+	}
+	for _, watches := range in.watches {
+		for watch := range watches {
+			watch.tell()
+		}
+	}
+}
+
+func (o *Watch) tell() {
+	select {
+	case o.signal <- struct{}{}:
+	default:
+	}
+}
