@@ -32,8 +32,14 @@ type node struct {
 
 func start(t testing.TB, directory string) *node {
 	t.Helper()
+	return startWith(t, directory, door.Config{})
+}
+
+func startWith(t testing.TB, directory string, config door.Config) *node {
+	t.Helper()
 	s, closeStore := storetest.Open(t, directory, storetest.Plan)
-	n := &node{directory: directory, store: s, door: door.New(door.Config{Log: storetest.Log(t)})}
+	config.Log = storetest.Log(t)
+	n := &node{directory: directory, store: s, door: door.New(config)}
 	stopDoor := n.run(t, s.Status())
 	n.stop = sync.OnceFunc(func() {
 		stopDoor()

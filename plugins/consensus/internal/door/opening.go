@@ -20,10 +20,7 @@ import (
 const (
 	// maxSocketPath is how long the path of a Unix socket may be, in bytes. The kernel's own error for a longer one does not say so.
 	maxSocketPath = 107
-	// maxConnections is how many connections an instance may have at a time. An API server with a client per resource has about a
-	// hundred; without a bound one instance could use up the file descriptors of all.
-	maxConnections = 1024
-	socketMode     = 0o660 // the instance is in the group of the directory
+	socketMode    = 0o660 // the instance is in the group of the directory
 )
 
 // opening is the socket of one instance and the connections that were accepted on it. It is the listener that the gRPC server sees.
@@ -146,7 +143,7 @@ func (o *opening) admit(c *connection) error {
 	case o.closed:
 		return net.ErrClosed
 	case len(o.connections) >= maxConnections:
-		return fmt.Errorf("it has %d connections already", maxConnections)
+		return fmt.Errorf("it has %d connections already, which is the most: use one for many calls", maxConnections)
 	}
 	o.connections[c] = struct{}{}
 	return nil
@@ -173,10 +170,60 @@ func (o *opening) noteRefusal(cause error) {
 type connection struct {
 	*net.UnixConn
 	of *opening
+
+	mu     sync.Mutex
+	closed bool
+	// held are the answers that were not sent yet: gRPC forgets them with the connection, without giving them back.
+	held     map[*hold]struct{}
+	refusals int
 }
+
+// RemoteAddr says by the way which connection it is.
+func (c *connection) RemoteAddr() net.Addr { return address{of: c} }
 
 // Close ends the connection and its place in the books.
 func (c *connection) Close() error {
 	c.of.forget(c)
-	return c.UnixConn.Close()
+	err := c.UnixConn.Close()
+	c.mu.Lock()
+	c.closed = true
+	held := c.held
+	c.held = nil
+	c.mu.Unlock()
+	for h := range held {
+		h.release()
+	}
+	return err
+}
+
+// keep notes an answer that is to be sent, and reports whether the connection is still there.
+func (c *connection) keep(h *hold) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	if c.held == nil {
+		c.held = make(map[*hold]struct{})
+	}
+	c.held[h] = struct{}{}
+	return true
+}
+
+func (c *connection) drop(h *hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, h)
+}
+
+// refuse counts a call that was refused, and closes the connection of a client that does not stop.
+func (c *connection) refuse() {
+	c.mu.Lock()
+	c.refusals++
+	enough := c.refusals > maxRefusals
+	c.mu.Unlock()
+	if enough {
+		c.of.noteRefusal(fmt.Errorf("more than %d of its calls were refused", maxRefusals))
+		_ = c.Close()
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
@@ -18,11 +19,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
-
-// maxStreams is how many calls a connection may have under way. etcd sets no bound, so that one instance could have its millions of watches, each a few
-// goroutines, use up the memory of the store. The API server of Kubernetes, the busiest client there is, has its watches of a client on one stream
-// and needs a stream for each read or write under way: hundreds. A client that opens more waits; nothing is refused.
-const maxStreams = 10_000
 
 // Store is what a Door serves.
 type Store interface {
@@ -35,15 +31,26 @@ type Store interface {
 	Leases(user string) (*pb.LeaseLeasesResponse, error)
 	// Revoked is told when a user has given a lease back.
 	Revoked()
+	// MostRead is the most that a request of a user may read, as far as that is known without a look into the store, and Reads what it reads as the
+	// store is now; beyond most it is not added up further.
+	MostRead(user string, request any) int64
+	Reads(ctx context.Context, user string, request any, most int64) (int64, error)
+	// ClusterUser is the user that is not bounded.
+	ClusterUser() string
 	// UsageOf is what a user has.
 	UsageOf(user string) *consensusv1.UserUsage
 }
 
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
-func newServer(served Store) *grpc.Server {
-	return v3rpc.Server(served.Server(), nil, unary(served),
+func newServer(served Store, patience time.Duration) *grpc.Server {
+	callers := newCallers(served.ClusterUser(), patience)
+	return v3rpc.Server(served.Server(), nil, unary(served, callers),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.ChainStreamInterceptor(stream(served)),
+		grpc.MaxHeaderListSize(maxHeader),
+		grpc.InTapHandle(callers.tap),
+		grpc.StatsHandler(turns{callers}),
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.ChainStreamInterceptor(stream(served, callers)),
 		grpc.Creds(transport{}),
 		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
@@ -56,11 +63,18 @@ func newServer(served Store) *grpc.Server {
 	)
 }
 
-func unary(served Store) grpc.UnaryServerInterceptor {
+func unary(served Store, callers *callers) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if !mayCall(info.FullMethod) {
 			return nil, errDenied
 		}
+		return callers.of(ctx).bounded(ctx, served, request, carryOut(served, handle))
+	}
+}
+
+// carryOut hands etcd what is for it, and answers the rest.
+func carryOut(served Store, handle grpc.UnaryHandler) grpc.UnaryHandler {
+	return func(ctx context.Context, request any) (any, error) {
 		user := store.UserOf(ctx)
 		ctx = withoutToken(ctx)
 		switch request := request.(type) {
@@ -94,7 +108,7 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 	return answer, err
 }
 
-func stream(served Store) grpc.StreamServerInterceptor {
+func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if !mayCall(info.FullMethod) {
 			return errDenied
@@ -103,6 +117,17 @@ func stream(served Store) grpc.StreamServerInterceptor {
 		call = tokenless{ServerStream: call, ctx: withoutToken(call.Context())}
 		if info.FullMethod == pb.Lease_LeaseKeepAlive_FullMethodName {
 			call = keepingAlive{ServerStream: call, served: served, user: user}
+		}
+		if caller := callers.of(call.Context()); caller != nil {
+			if err := grpc.SetSendCompressor(call.Context(), encoding.Identity); err != nil {
+				return err
+			}
+			call = flowing{ServerStream: call, caller: caller}
+			if info.FullMethod == pb.Watch_Watch_FullMethodName {
+				watches := &watching{ServerStream: call, caller: caller}
+				defer watches.end()
+				call = watches
+			}
 		}
 		return handle(server, call)
 	}

@@ -42,8 +42,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	for ; len(settings) >= 6; settings = settings[6:] {
 		if binary.BigEndian.Uint16(settings) == maxConcurrentStreams {
-			if got := binary.BigEndian.Uint32(settings[2:]); got != 10_000 {
-				t.Errorf("%d streams for a connection, want 10000", got)
+			if got := binary.BigEndian.Uint32(settings[2:]); got != 256 {
+				t.Errorf("%d streams for a connection, want 256", got)
 			}
 			return
 		}

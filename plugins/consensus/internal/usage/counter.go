@@ -53,6 +53,8 @@ type account struct {
 	// reserved is what was let in and may not be among the bytes yet.
 	reserved int64
 	refused  uint64
+	// looking is held by the one that looks how much a request reads.
+	looking sync.Mutex
 }
 
 type reservation struct {

@@ -5,6 +5,6 @@
 // count, and neither does a compaction. The bytes are added up once, when the store is opened, and then kept by following the store's changes; where the
 // history that this needs is gone, they are added up anew. What a user may have is in the document of the cluster API, which is followed, too.
 //
-// What was let in but is not in the sum yet is reserved, so that writers that come at once do not pass the quota together. Reads are not looked at. The
-// package publishes Usage, at most once a second.
+// What was let in but is not in the sum yet is reserved, so that writers that come at once do not pass the quota together. Of a request it says how
+// many bytes it reads, before it is made; package door bounds them. The package publishes Usage, at most once a second.
 package usage

@@ -1,0 +1,165 @@
+package door
+
+import (
+	"context"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// hold is the room that an answer takes until it was sent. gRPC keeps what a client does not read, after the call's handler has returned; it gives
+// the bytes back to a pool when they are written to the connection, or when the stream is reset, and a hold is that pool.
+type hold struct {
+	caller *caller
+	bytes  int64
+	on     *connection
+	once   sync.Once
+}
+
+var _ mem.BufferPool = (*hold)(nil)
+
+func (*hold) Get(length int) *[]byte {
+	made := make([]byte, length)
+	return &made
+}
+
+func (h *hold) Put(*[]byte) { h.release() }
+
+func (h *hold) release() {
+	h.once.Do(func() {
+		h.on.drop(h)
+		h.caller.release(h.bytes)
+	})
+}
+
+// holding takes over room that was reserved, until an answer is sent or its connection has ended.
+func (c *caller) holding(ctx context.Context, bytes int64) *hold {
+	h := &hold{caller: c, bytes: bytes, on: connectionOf(ctx)}
+	if !h.on.keep(h) {
+		h.release()
+	}
+	return h
+}
+
+// answer is a message with the room that it takes.
+type answer struct {
+	message proto.Message
+	hold    *hold
+}
+
+// codec encodes answers so that it is known when they were sent.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	a, ok := v.(*answer)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	data, err := proto.Marshal(a.message)
+	if err != nil || mem.IsBelowBufferPoolingThreshold(cap(data)) { // gRPC would not give it back
+		a.hold.release()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(&data, a.hold)}, nil
+}
+
+// bounded carries out a call whose answer has room, which is reckoned before anything is read.
+func (c *caller) bounded(ctx context.Context, served Store, request any, handle grpc.UnaryHandler) (any, error) {
+	if c == nil {
+		return handle(ctx, request)
+	}
+	if operationsOf(request) > maxOperations {
+		return nil, errExceeded(c.user, "has a transaction of more than %d operations and comparisons, with all that are nested in it, which is the most: make several of it", maxOperations)
+	}
+	// What gRPC compresses is not what it gives back.
+	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+		return nil, err
+	}
+	reserved, err := c.reckon(ctx, served, request)
+	if err != nil {
+		return nil, err
+	}
+	message, err := handle(ctx, request)
+	if err != nil {
+		c.release(reserved)
+		return nil, err
+	}
+	found, ok := message.(proto.Message)
+	if !ok {
+		c.release(reserved)
+		return message, nil
+	}
+	size := int64(proto.Size(found))
+	if mem.IsBelowBufferPoolingThreshold(int(size)) {
+		c.release(reserved) // maxStreams bounds them
+		return message, nil
+	}
+	c.release(reserved - size)
+	return &answer{message: found, hold: c.holding(ctx, size)}, nil
+}
+
+// reckon reserves room for what a request reads. Where it can be said without a look into the store that there is enough, it is not looked.
+func (c *caller) reckon(ctx context.Context, served Store, request any) (int64, error) {
+	most := served.MostRead(c.user, request)
+	if c.tryReserve(most) {
+		return most, nil
+	}
+	bytes, err := served.Reads(ctx, c.user, request, maxAnswers)
+	switch {
+	case err != nil:
+		return 0, err
+	case bytes > maxAnswers:
+		return 0, errAnswer(c.user)
+	}
+	return bytes, c.reserve(ctx, bytes, false)
+}
+
+// operationsOf is how many operations and comparisons a request has.
+func operationsOf(request any) int {
+	txn, ok := request.(*pb.TxnRequest)
+	if !ok {
+		return 1
+	}
+	count := len(txn.GetCompare())
+	for _, branch := range [][]*pb.RequestOp{txn.GetSuccess(), txn.GetFailure()} {
+		for _, op := range branch {
+			if nested := op.GetRequestTxn(); nested != nil {
+				count += operationsOf(nested)
+			}
+			count++
+		}
+	}
+	return count
+}
+
+// flowing is a stream of answers, each of which waits until there is room for it.
+type flowing struct {
+	grpc.ServerStream
+	caller *caller
+}
+
+func (f flowing) SendMsg(message any) error {
+	found, ok := message.(proto.Message)
+	if !ok {
+		return f.ServerStream.SendMsg(message)
+	}
+	size := min(int64(proto.Size(found)), maxAnswers)
+	if err := f.caller.reserve(f.Context(), size, true); err != nil {
+		return err
+	}
+	h := f.caller.holding(f.Context(), size)
+	err := f.ServerStream.SendMsg(&answer{message: found, hold: h})
+	if err != nil {
+		h.release()
+	}
+	return err
+}

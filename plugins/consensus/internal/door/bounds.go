@@ -1,0 +1,62 @@
+package door
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// What a ConsensusUser may have under way at a time, over all of its connections: without bounds one role could use up the memory of the store, which is
+// everybody's. All of them but the cluster user are held to these. The measure is the API server of Kubernetes, the busiest client there is, with 100 nodes:
+// it never meets one of them. docs/decisions/0062-bounds-of-use.md has them in one table.
+const (
+	// maxAnswers is how many bytes of answers a user may have that were not sent yet, and so also how large one answer may be. The API server reads lists in
+	// pages of 10,000 keys; 100 nodes have 11,000 pods at most, and most have less than 10 KiB. An answer is in memory twice while it is encoded.
+	maxAnswers = int64(128 << 20)
+	// maxOperations is how many operations and comparisons a transaction may have, with all that is nested in it: as many as etcd allows in one that nests
+	// nothing, which are 128 comparisons and 128 operations in each branch. etcd counts each level by itself, and 64 × 64 are 4,096 reads. The API
+	// server has three.
+	maxOperations = 3 * 128
+	// maxStreams is how many calls a connection may have under way. A client that opens more waits; nothing is refused. The API server has a client per
+	// resource, each with its watches on one stream, and a stream for each read or write: dozens.
+	maxStreams = 256
+	// maxConnections is how many connections an instance may have. The API server has one per resource, of which there are about a hundred, and as many
+	// more as there are resource definitions of others. Each takes two buffers of 32 KiB and two goroutines.
+	maxConnections = 384
+	// maxCalls is how many calls a user may have begun. The API server handles 600 requests at a time, and has a watch per connection. One that waits for
+	// its turn may hold 64 KiB of its request.
+	maxCalls = 2048
+	// maxTurns is how many calls that are not streams are carried out at a time; others wait before their request is read, which may have 2 MiB. With
+	// one that takes 2 ms, these are 16,000 a second.
+	maxTurns = 32
+	// maxWatchStreams is how many calls of Watch, LeaseKeepAlive and RangeStream there may be: one Watch per connection, and some more.
+	maxWatchStreams = 512
+	// maxWatches is how many watches a user may have, whatever streams they are on, and maxWatchedKey how long their keys may be: both are kept in memory
+	// as long as the watch. The API server has a few hundred; its keys end at about 600 bytes.
+	maxWatches    = 10_000
+	maxWatchedKey = 4 << 10
+	// maxHeader bounds the headers of a call; 16 MiB are gRPC's own bound.
+	maxHeader = 16 << 10
+	// maxRefusals is how many calls of a connection may be refused for maxCalls before it is closed: gRPC keeps something of each until then.
+	maxRefusals = 1000
+
+	// DefaultPatience is how long a call waits for answers before it to be sent.
+	DefaultPatience = 5 * time.Second
+)
+
+// errExceeded is what a user is told who asks for more than it may: which bound it was, and what to do about it.
+func errExceeded(user, format string, arguments ...any) error {
+	return status.Errorf(codes.ResourceExhausted, "consensus: the user "+user+" "+format, arguments...)
+}
+
+// errAnswer refuses a call whose answer would be too large by itself.
+func errAnswer(user string) error {
+	return errExceeded(user, "asks for more than %d MiB at once, which is the most: ask in parts (limit), or for keys only", maxAnswers>>20)
+}
+
+// errUnread refuses a call whose answer does not fit beside those that were not read yet.
+func errUnread(user string, unread int64) error {
+	return errExceeded(user, "has %d MiB of answers that were not sent yet, and may have %d MiB: read the answers of former calls, and ask for less at a time",
+		unread>>20, maxAnswers>>20)
+}

@@ -1,0 +1,164 @@
+package door
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/peer"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+)
+
+// callers are the users that have called, by name: as many as there are grants.
+type callers struct {
+	clusterUser string
+	patience    time.Duration
+
+	mu    sync.Mutex
+	known map[string]*caller
+}
+
+func newCallers(clusterUser string, patience time.Duration) *callers {
+	return &callers{clusterUser: clusterUser, patience: patience, known: make(map[string]*caller)}
+}
+
+// of returns whose call a context is of; nil: one that is not bounded.
+func (c *callers) of(ctx context.Context) *caller {
+	user := store.UserOf(ctx)
+	if user == "" || user == c.clusterUser {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.known[user]
+	if known == nil {
+		known = &caller{user: user, patience: c.patience, turns: make(chan struct{}, maxTurns)}
+		c.known[user] = known
+	}
+	return known
+}
+
+// caller is what a user has under way, over all of its connections.
+type caller struct {
+	user     string
+	patience time.Duration
+	turns    chan struct{} // holds one for each call that is carried out
+
+	mu                      sync.Mutex
+	calls, streams, watches int
+	answers                 int64         // bytes that are not sent yet, or are about to be read
+	freed                   chan struct{} // closed when there are less; nil: nobody waits
+}
+
+// begin counts a call in, or refuses it.
+func (c *caller) begin(stream bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.calls >= maxCalls:
+		return errExceeded(c.user, "has %d calls under way, which is the most: wait for some of them to end", maxCalls)
+	case stream && c.streams >= maxWatchStreams:
+		return errExceeded(c.user, "has %d streams of watches, leases and ranges open, which is the most: put several watches on one", maxWatchStreams)
+	}
+	c.calls++
+	if stream {
+		c.streams++
+	}
+	return nil
+}
+
+// end counts it out.
+func (c *caller) end(stream bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	if stream {
+		c.streams--
+	}
+}
+
+// takeTurn waits for a call's turn, and reports whether it has come before ctx was done.
+func (c *caller) takeTurn(ctx context.Context) bool {
+	select {
+	case c.turns <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *caller) endTurn() { <-c.turns }
+
+// tryReserve makes room for an answer if there is some right now.
+func (c *caller) tryReserve(bytes int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answers+bytes > maxAnswers {
+		return false
+	}
+	c.answers += bytes
+	return true
+}
+
+// reserve waits until there is room for an answer. It gives up after the user's patience, or never.
+func (c *caller) reserve(ctx context.Context, bytes int64, never bool) error {
+	var late <-chan time.Time
+	if !never {
+		timer := time.NewTimer(c.patience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		c.mu.Lock()
+		if c.answers+bytes <= maxAnswers {
+			c.answers += bytes
+			c.mu.Unlock()
+			return nil
+		}
+		if c.freed == nil {
+			c.freed = make(chan struct{})
+		}
+		freed, unread := c.freed, c.answers
+		c.mu.Unlock()
+		select {
+		case <-freed:
+		case <-late:
+			return errUnread(c.user, unread)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// release gives back room; less than nothing takes what an answer has more than was reckoned.
+func (c *caller) release(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers -= bytes
+	if bytes > 0 && c.freed != nil {
+		close(c.freed)
+		c.freed = nil
+	}
+}
+
+// address is that of a peer, by which the connection is found on which a call came.
+type address struct {
+	of *connection
+}
+
+func (address) Network() string  { return "unix" }
+func (a address) String() string { return a.of.UnixConn.RemoteAddr().String() }
+
+// connectionOf returns the connection on which a call came.
+func connectionOf(ctx context.Context) *connection {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	at, ok := from.Addr.(address)
+	if !ok {
+		return nil
+	}
+	return at.of
+}

@@ -1,0 +1,250 @@
+package door_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/door"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+// hungry opens a store to ant, which attacks, and bee, which must not notice. ant has a value of 1 MiB.
+func hungry(t *testing.T) (n *node, ant, bee *consensusv1.AccessInstance) {
+	t.Helper()
+	n = startWith(t, storetest.Directory(t), door.Config{Patience: time.Millisecond})
+	n.ensure(t, "ant", "bee")
+	ant, bee = n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")
+	n.open(t, ant, bee)
+	value := []byte(strings.Repeat("x", 1<<20))
+	if _, err := apiOf(rawConnection(t, ant.Socket)).Put(storetest.Context(t), &pb.PutRequest{Key: []byte(ownKey), Value: value}); err != nil {
+		t.Fatal(err)
+	}
+	return n, ant, bee
+}
+
+func rangeOp(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(key)}}}
+}
+
+// reads is a transaction that reads a key so many times.
+func reads(key string, times int) *pb.TxnRequest {
+	txn := &pb.TxnRequest{}
+	for range times {
+		txn.Success = append(txn.Success, rangeOp(key))
+	}
+	return txn
+}
+
+// exceeded checks the error that names a bound.
+func exceeded(t *testing.T, what string, err error, part string) {
+	t.Helper()
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(status.Convert(err).Message(), "the user ant") || !strings.Contains(err.Error(), part) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// works checks that another user notices nothing.
+func works(t *testing.T, instance *consensusv1.AccessInstance) {
+	t.Helper()
+	if _, err := storetest.Dial(t, instance.Socket).Put(storetest.Context(t), foreignKey, "v"); err != nil {
+		t.Errorf("the other user: %v", err)
+	}
+}
+
+func TestReadsOfATransactionAreBounded(t *testing.T) {
+	_, ant, bee := hungry(t)
+	api := apiOf(rawConnection(t, ant.Socket))
+	ctx := storetest.Context(t)
+
+	nested := &pb.TxnRequest{}
+	for range 64 {
+		nested.Success = append(nested.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: reads(ownKey, 64)}})
+	}
+	_, err := api.Txn(ctx, nested)
+	exceeded(t, "64 × 64 reads", err, "384")
+	works(t, bee)
+
+	wide := &pb.TxnRequest{Compare: []*pb.Compare{{
+		Key: []byte("/reeve/users/ant/"), RangeEnd: []byte("/reeve/users/ant0"), Result: pb.Compare_GREATER, Target: pb.Compare_VERSION, TargetUnion: &pb.Compare_Version{},
+	}}}
+	for range 127 {
+		wide.Compare = append(wide.Compare, wide.Compare[0])
+	}
+	for name, txn := range map[string]*pb.TxnRequest{"128 reads": reads(ownKey, 128), "128 comparisons with everything": wide} {
+		_, err := api.Txn(ctx, txn)
+		exceeded(t, name, err, "128 MiB")
+	}
+	if _, err := api.Txn(ctx, reads(ownKey, 3)); err != nil {
+		t.Errorf("3 reads: %v", err)
+	}
+	// What is another's is refused as such, and nothing is said of it.
+	if _, err := api.Txn(ctx, reads(foreignKey, 128)); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("another's key: %v", err)
+	}
+}
+
+// TestAnswersThatAreNotReadAreBounded makes calls whose answers it does not take, on many connections. gRPC keeps what it cannot send.
+func TestAnswersThatAreNotReadAreBounded(t *testing.T) {
+	_, ant, bee := hungry(t)
+	ctx, cancel := context.WithCancel(storetest.Context(t))
+	defer cancel()
+	var connections []*grpc.ClientConn
+	var unread []grpc.ClientStream
+	for n := range 6 {
+		connection := rawConnection(t, ant.Socket)
+		connections = append(connections, connection)
+		options := []grpc.CallOption{grpc.MaxCallRecvMsgSize(1 << 30)}
+		if n%2 == 1 {
+			options = append(options, grpc.UseCompressor(gzip.Name))
+		}
+		for range 4 {
+			stream, err := connection.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.KV_Txn_FullMethodName, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.SendMsg(reads(ownKey, 50)); err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			unread = append(unread, stream)
+		}
+	}
+	// The headers tell that a call was answered: with its answer, or with the refusal in their place.
+	refused := 0
+	for _, stream := range unread {
+		header, err := stream.Header()
+		if err != nil || len(header) == 0 {
+			refused++
+		}
+	}
+	if answered := len(unread) - refused; answered > 2 {
+		t.Errorf("%d answers of 50 MiB each wait to be read, of %d", answered, len(unread))
+	}
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	if memory.HeapAlloc > 400<<20 {
+		t.Errorf("%d MiB of memory are in use", memory.HeapAlloc>>20)
+	}
+	_, err := apiOf(rawConnection(t, ant.Socket)).Txn(ctx, reads(ownKey, 60))
+	exceeded(t, "one more", err, "read the answers")
+	works(t, bee)
+
+	// With the connections goes what waited to be sent on them.
+	for _, connection := range connections {
+		connection.Close()
+	}
+	storetest.Eventually(t, "room for an answer", func() bool {
+		_, err := apiOf(rawConnection(t, ant.Socket)).Txn(ctx, reads(ownKey, 60), grpc.MaxCallRecvMsgSize(1<<30))
+		return err == nil
+	})
+}
+
+// TestRoomIsGivenBack reads, in any way, more in all than may be unread at a time.
+func TestRoomIsGivenBack(t *testing.T) {
+	_, ant, _ := hungry(t)
+	api := apiOf(rawConnection(t, ant.Socket))
+	ctx := storetest.Context(t)
+	for n := range 2 {
+		if _, err := api.Txn(ctx, reads(ownKey, 60), grpc.MaxCallRecvMsgSize(1<<30)); err != nil {
+			t.Fatalf("transaction %d: %v", n, err)
+		}
+		stream, err := api.RangeStream(ctx, &pb.RangeRequest{Key: []byte(ownKey)})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatalf("stream %d: %v", n, err)
+		}
+		// An answer that its client gives up is none either.
+		given, cancel := context.WithCancel(ctx)
+		unread, err := rawConnection(t, ant.Socket).NewStream(given, &grpc.StreamDesc{ServerStreams: true}, pb.KV_Txn_FullMethodName)
+		if err == nil {
+			err = unread.SendMsg(reads(ownKey, 60))
+		}
+		if err == nil {
+			_, err = unread.Header()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		storetest.Eventually(t, "the end of the answer that was given up", func() bool {
+			_, err := api.Txn(ctx, reads(ownKey, 100), grpc.MaxCallRecvMsgSize(1<<30))
+			return err == nil
+		})
+	}
+}
+
+// TestWatchesAreBounded begins more watches than there may be, and more streams of them.
+func TestWatchesAreBounded(t *testing.T) {
+	_, ant, bee := hungry(t)
+	ctx, cancel := context.WithCancel(storetest.Context(t))
+	defer cancel()
+	create := func(stream pb.Watch_WatchClient, key string) error {
+		return stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte(key)}}})
+	}
+	api := apiOf(rawConnection(t, ant.Socket))
+	many, err := api.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for n := 0; n <= 10_000 && create(many, fmt.Sprintf("%s/%d", ownKey, n)) == nil; n++ {
+		}
+	}()
+	begun := 0
+	for ; err == nil; begun++ {
+		_, err = many.Recv()
+	}
+	exceeded(t, fmt.Sprintf("after %d watches", begun), err, "10000 watches")
+	long, err := api.Watch(ctx)
+	if err == nil {
+		err = create(long, ownKey+strings.Repeat("x", 5000))
+	}
+	if err == nil {
+		_, err = long.Recv()
+	}
+	exceeded(t, "a long key", err, "4096 bytes")
+
+	// Those of a stream go with it.
+	storetest.Eventually(t, "room for a watch", func() bool {
+		again, err := api.Watch(ctx)
+		if err == nil {
+			err = create(again, ownKey)
+		}
+		if err == nil {
+			_, err = again.Recv()
+		}
+		return err == nil
+	})
+	err = nil
+	for n := 0; n <= 600 && err == nil; n++ {
+		if n%200 == 0 {
+			api = apiOf(rawConnection(t, ant.Socket))
+		}
+		var stream pb.Watch_WatchClient
+		if stream, err = api.Watch(ctx); err == nil {
+			if err = create(stream, ownKey); err == nil {
+				_, err = stream.Recv()
+			}
+		}
+	}
+	exceeded(t, "streams", err, "512 streams")
+	works(t, bee)
+}

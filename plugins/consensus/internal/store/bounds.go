@@ -1,0 +1,14 @@
+package store
+
+import "context"
+
+// ClusterUser is the user that is there before anybody else uses the store, and is not bounded.
+func (s *Store) ClusterUser() string { return s.plan.ClusterUser }
+
+// MostRead is the most that a request of a user may read, as far as that is known without a look into the store.
+func (s *Store) MostRead(user string, request any) int64 { return s.usage.MostRead(user, request) }
+
+// Reads is what a request of a user reads as the store is now; beyond most it is not added up further.
+func (s *Store) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
+	return s.usage.Reads(ctx, user, request, most)
+}

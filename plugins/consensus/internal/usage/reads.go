@@ -1,0 +1,173 @@
+package usage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/etcdserver/txn"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+)
+
+const (
+	// mostOfKey is the most that one key and its value have: etcd takes no larger request.
+	mostOfKey = int64(2 << 20)
+	// perKey is what a key costs in memory beside its bytes and those of its value.
+	perKey = int64(128)
+)
+
+// MostRead is the most that a request may read, by what the user has; what that does not tell is without end.
+func (c *Counter) MostRead(user string, request any) int64 {
+	c.mu.Lock()
+	a := c.account(user)
+	all := a.bytes + a.reserved
+	c.mu.Unlock()
+	most, _ := eachRead(request, func(r read) (int64, error) {
+		switch {
+		case !r.within(user) || r.countOnly:
+			return 0, nil
+		case len(r.end) == 0 && !r.lease:
+			return mostOfKey + perKey, nil
+		case r.revision != 0:
+			return math.MaxInt32, nil // what it had once
+		case r.lease:
+			return all, nil
+		}
+		tx := c.config.KV.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
+		defer tx.End()
+		counted, err := tx.Range(context.Background(), r.key, r.end, mvcc.RangeOptions{CountOnly: true})
+		if err != nil {
+			return 0, nil // etcd says so
+		}
+		return all + perKey*int64(counted.Count), nil
+	})
+	return most
+}
+
+// Reads is what a request reads as the store is now. Only the user's own keys are looked at: etcd refuses to read others, and how much they are is nobody's
+// business. One look of a user is made at a time, since a page of it is in memory.
+func (c *Counter) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
+	c.mu.Lock()
+	a := c.account(user)
+	all := a.bytes + a.reserved
+	c.mu.Unlock()
+	a.looking.Lock()
+	defer a.looking.Unlock()
+	left := most
+	return eachRead(request, func(r read) (int64, error) {
+		if !r.within(user) || r.countOnly || left < 0 {
+			return 0, ctx.Err() // the sum is known to be too large, or it does not read
+		}
+		if r.lease {
+			return min(all, most), nil // its keys are known to etcd only
+		}
+		size, err := c.sizeOfRange(ctx, r, left)
+		left -= size
+		return size, err
+	})
+}
+
+// sizeOfRange adds up keys and values, page by page.
+func (c *Counter) sizeOfRange(ctx context.Context, r read, most int64) (total int64, err error) {
+	for from, left := r.key, r.limit; ; {
+		limit := int64(pageKeys)
+		if left > 0 {
+			limit = min(limit, left)
+		}
+		page, err := readPage(ctx, c.config.KV, from, r.end, mvcc.RangeOptions{Rev: r.revision, Limit: limit, FastKeysOnly: r.keysOnly})
+		if err != nil {
+			return total, ctx.Err() // otherwise it is the request's revision, of which etcd says so
+		}
+		for _, kv := range page.KVs {
+			total += sizeOf(kv) + perKey
+		}
+		left -= limit
+		if total > most || int64(len(page.KVs)) < limit || len(r.end) == 0 || r.limit > 0 && left <= 0 {
+			return total, nil
+		}
+		from = append(bytes.Clone(page.KVs[len(page.KVs)-1].Key), 0)
+	}
+}
+
+// read is one range that a request reads.
+type read struct {
+	key, end            []byte
+	revision, limit     int64
+	countOnly, keysOnly bool
+	lease               bool // the keys of a lease
+}
+
+// within reports whether a range is in a user's prefix. etcd refuses all others.
+func (r read) within(user string) bool {
+	prefix := consensusv1.UserPrefix(user)
+	end := strings.TrimSuffix(prefix, "/") + "0" // '0' follows '/'
+	return r.lease || bytes.HasPrefix(r.key, []byte(prefix)) && (len(r.end) == 0 || bytes.Compare(r.end, r.key) > 0 && string(r.end) <= end)
+}
+
+// eachRead adds up what a request reads, in both branches of a transaction: which of them it is, is not known before.
+func eachRead(request any, size func(read) (int64, error)) (int64, error) {
+	switch request := request.(type) {
+	case *pb.RangeRequest:
+		return size(readOf(request))
+	case *pb.PutRequest:
+		if request.GetPrevKv() {
+			return size(read{key: request.GetKey()})
+		}
+	case *pb.DeleteRangeRequest:
+		if request.GetPrevKv() {
+			return size(read{key: request.GetKey(), end: request.GetRangeEnd()})
+		}
+	case *pb.LeaseTimeToLiveRequest:
+		if request.GetKeys() {
+			return size(read{lease: true})
+		}
+	case *pb.TxnRequest:
+		return eachReadOfTxn(request, size)
+	}
+	return 0, nil
+}
+
+func eachReadOfTxn(request *pb.TxnRequest, size func(read) (int64, error)) (total int64, err error) {
+	add := func(n int64, failed error) {
+		total += n
+		err = cmp.Or(err, failed)
+	}
+	for _, compare := range request.GetCompare() { // etcd reads the values of a range, whatever is compared
+		add(size(read{key: compare.GetKey(), end: compare.GetRangeEnd()}))
+	}
+	for _, op := range slices.Concat(request.GetSuccess(), request.GetFailure()) {
+		switch {
+		case op.GetRequestRange() != nil:
+			add(eachRead(op.GetRequestRange(), size))
+		case op.GetRequestPut() != nil:
+			add(eachRead(op.GetRequestPut(), size))
+		case op.GetRequestDeleteRange() != nil:
+			add(eachRead(op.GetRequestDeleteRange(), size))
+		case op.GetRequestTxn() != nil:
+			add(eachReadOfTxn(op.GetRequestTxn(), size))
+		}
+	}
+	return total, err
+}
+
+// readOf is what etcd reads for a request: to sort and to filter it reads everything, whatever the limit is.
+func readOf(request *pb.RangeRequest) read {
+	limit := request.GetLimit()
+	switch {
+	case !txn.IsDefaultOrdering(request.GetSortTarget(), request.GetSortOrder()) || txn.HasRevisionFilters(request):
+		limit = 0
+	case limit > 0 && limit < math.MaxInt64:
+		limit++ // to know whether there are more
+	}
+	return read{
+		key: request.GetKey(), end: request.GetRangeEnd(), revision: request.GetRevision(), limit: limit, countOnly: request.GetCountOnly(),
+		keysOnly: request.GetKeysOnly() && request.GetSortTarget() != pb.RangeRequest_VALUE,
+	}
+}
