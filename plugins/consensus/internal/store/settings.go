@@ -17,9 +17,6 @@ const (
 	DefaultElection  = time.Second
 )
 
-// compaction is how much history is kept: enough for a watcher that was away for a restart, little enough that the database stays small.
-const compaction = "5m"
-
 // beginning is how a member comes to its data.
 type beginning struct {
 	// make has it make a new store, join take over that of others; neither: its data is there.
@@ -96,6 +93,9 @@ func settings(config Config, plan Plan, how beginning) (*embed.Config, error) {
 	settings.AuthToken = "simple"
 
 	settings.AutoCompactionMode = embed.CompactorModePeriodic
-	settings.AutoCompactionRetention = compaction
+	settings.AutoCompactionRetention = compactAfter.String()
+	settings.CompactionBatchLimit, settings.CompactionSleepInterval = compactionBatch, compactionPause
+
+	settings.SnapshotCount, settings.SnapshotCatchUpEntries = snapshotCount, snapshotCatchUp
 	return settings, nil
 }

@@ -111,15 +111,10 @@ func hasAlarm(alarms []*pb.AlarmMember, kind pb.AlarmType) bool {
 	return slices.ContainsFunc(alarms, func(alarm *pb.AlarmMember) bool { return alarm.Alarm == kind })
 }
 
-// Admit asks for room for a request of a user, before etcd sees it. It refuses with *usage.OverQuotaError what the user may not have, and with ErrFull what
-// does not fit. What does not make the store grow, a delete above all, and what the cluster user asks for is always let in. The returned function is to be
-// called when etcd has answered.
+// Admit asks for room for a request of a user, before etcd sees it. It refuses with *usage.OverQuotaError what the user may not have, with *usage.PaceError what it writes too
+// fast, and with ErrFull what does not fit. For room, what does not make the store grow, a delete above all, is always let in, and all that the cluster user asks for. The returned
+// function is to be called when etcd has answered.
 func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Settle, error) {
-	switch request.(type) {
-	case *pb.PutRequest, *pb.TxnRequest, *pb.LeaseGrantRequest:
-	default:
-		return nothing, nil
-	}
 	if user == s.plan.ClusterUser {
 		return nothing, nil
 	}
@@ -127,11 +122,12 @@ func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Sett
 	if err != nil {
 		return nil, err
 	}
-	cost := int64(s.space.costs.Cost(request))
-	if cost == 0 {
-		return settle, nil
+	if err := s.usage.Wait(ctx, user, request); err != nil {
+		settle(nil, ErrFull) // it has no effect
+		return nil, err
 	}
-	if !s.admit(cost) {
+	cost := s.costOf(request)
+	if cost > 0 && !s.admit(cost) {
 		s.noteRefusal()
 		settle(nil, ErrFull)
 		return nil, ErrFull
@@ -141,8 +137,18 @@ func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Sett
 		s.space.underway -= cost
 		s.space.answered += cost
 		s.space.mu.Unlock()
+		s.usage.Deleted(user, answer)
 		settle(answer, err)
 	}, nil
+}
+
+// costOf is what a request may make the database grow by.
+func (s *Store) costOf(request any) int64 {
+	switch request.(type) {
+	case *pb.PutRequest, *pb.TxnRequest, *pb.LeaseGrantRequest:
+		return int64(s.space.costs.Cost(request))
+	}
+	return 0
 }
 
 func nothing(any, error) {}

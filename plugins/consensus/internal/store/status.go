@@ -74,6 +74,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for {
 		leaderChanged := s.etcd.Server.LeaderChangedNotify()
 		s.refresh(reading)
+		s.trimHistory(reading)
 		s.makeRoom(reading)
 		select {
 		case <-leaderChanged:

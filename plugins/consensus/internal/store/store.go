@@ -87,6 +87,7 @@ type Store struct {
 	status     event.Value[Status]
 	space      *space
 	keeper     keeper
+	trimmed    int64 // the revision to which Run has compacted
 	recoveries chan *recovery
 	pulse      pulse
 	leaders    leaders
@@ -177,6 +178,7 @@ func (s *Store) start(ctx context.Context) (err error) {
 		return err
 	}
 	settings.QuotaBackendBytes = s.space.hard
+	trimLog(s.log, settings.Dir)
 	if s.etcd, err = startEtcd(settings); err != nil {
 		if how.join != nil {
 			return fmt.Errorf("%w: take the store over from %s: %w", ErrWaiting, how.join.cluster, err)
@@ -213,6 +215,8 @@ func (s *Store) start(ctx context.Context) (err error) {
 		ClusterUser: s.plan.ClusterUser,
 		Numbers:     s.Numbers,
 		Leases:      s.listLeases,
+		Pace:        s.space.pace(),
+		History:     s.space.history(),
 		LateBound:   2 * s.etcd.Server.Cfg.ReqTimeout(),
 	}); err != nil {
 		return fmt.Errorf("count what the users have stored: %w", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"golang.org/x/time/rate"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -29,6 +30,10 @@ type Config struct {
 	Leases func() ([]int64, error)
 	// LateBound is how long after an answer that leaves it open a request may still take effect.
 	LateBound time.Duration
+	// Pace is how fast each user may write, but the cluster user; zero: as fast as it can.
+	Pace Pace
+	// History is how many bytes of history are to be kept at most.
+	History int64
 }
 
 // Counter counts. Open makes it; Run keeps it.
@@ -40,6 +45,7 @@ type Counter struct {
 
 	mu       sync.Mutex
 	revision int64 // of the store, to which the accounts are kept
+	history  history
 	accounts map[string]*account
 	quotas   map[string]quota
 	answered []reservation // until their revision is reached
@@ -53,8 +59,20 @@ type account struct {
 	// reserved is what was let in and may not be among the bytes yet.
 	reserved int64
 	refused  uint64
+	pace     *rate.Limiter // nil: not needed yet
 	// looking is held by the one that looks how much a request reads.
 	looking sync.Mutex
+}
+
+// history is how the store's history has grown, whoever wrote it, since it was opened: two revisions with half of what is to be kept between them, and what was written since then.
+type history struct{ older, newer, written int64 }
+
+// add takes in one change.
+func (h *history) add(change *mvccpb.Event, keep int64) {
+	h.written += sizeOf(change.Kv) + perRevision
+	if h.written >= keep/2 {
+		h.older, h.newer, h.written = h.newer, change.Kv.ModRevision, 0
+	}
 }
 
 type reservation struct {
@@ -83,7 +101,16 @@ func (c *Counter) Revision() int64 {
 	return c.revision
 }
 
+// OldHistory is the revision before which history is old: what is younger are between half of Config.History and all of it. 0: none is old.
+func (c *Counter) OldHistory() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.older
+}
+
 const (
+	// perRevision is what a revision takes beside its key and value.
+	perRevision = 256
 	// publishInterval is how often Usage is looked at.
 	publishInterval = time.Second
 	// retryInterval is the pause after an attempt to count that failed.
@@ -223,6 +250,9 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, change := range events {
+		c.history.add(change, c.config.History)
+	}
 	for _, d := range deltas {
 		c.account(d.user).bytes += d.bytes
 	}

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
+)
+
+const (
+	// compactAfter is for how long history is kept where little is written: what was deleted is to be gone some time. Where more is written, its bytes bound it.
+	compactAfter = 5 * time.Minute
+
+	// History may have one part of so many of the quota. Between half of that and all of it is kept: with the pace of one user for half a minute or more, which is longer
+	// than a watcher is away for a restart. etcd reads into memory what a watcher has missed.
+	historyShare           = 16
+	minHistory, maxHistory = int64(1 << 20), int64(128 << 20)
+
+	// A user may write one part of so many of the quota a second, and paceAtOnce times that at once.
+	paceShare        = 512
+	minPace, maxPace = int64(1 << 20), int64(4 << 20)
+	paceAtOnce       = 16
+
+	// snapshotCount is after how many entries of its log etcd notes that it does not need the older ones. An entry may have 1.5 MiB, so that the log on the disk has up to 768 MiB
+	// since then, and some files before that; what is in the database of it is not read into memory when the member starts (trimLog). A snapshot costs a few writes to the disk.
+	snapshotCount = 512
+	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: 534 MiB at most, an eighth of what the role may have. Who is
+	// further behind, for a second or two with 200 writes a second, gets the whole database.
+	snapshotCatchUp = 256
+	// A compaction deletes so many revisions, up to 150 MiB, and then lets others write for so long.
+	compactionBatch = 100
+	compactionPause = 10 * time.Millisecond
+)
+
+// pace is how fast each user may write: 4 MiB a second with a store of 2 GiB, after 64 MiB at once. The API servers of Kubernetes with 100 nodes write about 1 MiB a second, and 3 MiB
+// while all pods are made anew.
+func (s *space) pace() usage.Pace {
+	perSecond := min(max(s.quota/paceShare, minPace), maxPace)
+	return usage.Pace{PerSecond: perSecond, AtOnce: paceAtOnce * perSecond}
+}
+
+// history is how many bytes of history there may be.
+func (s *space) history() int64 { return min(max(s.quota/historyShare, minHistory), maxHistory) }
+
+// trimHistory has the store forget the older part of its history, when that has grown enough. The leader does it for all.
+func (s *Store) trimHistory(ctx context.Context) {
+	old := s.usage.OldHistory()
+	if old <= s.trimmed || !s.Leads() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(Root(ctx), roomBound)
+	defer cancel()
+	if _, err := s.client.Compact(ctx, old); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		s.log.Warn("the history of the store could not be compacted; trying again", "revision", old, "error", err)
+		return
+	}
+	s.trimmed = old
+}

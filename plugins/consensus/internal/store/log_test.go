@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+)
+
+// TestALongLogIsNotReadIntoMemory starts a member whose log has much that its database has, too: whole, with its last record cut off, and with an older database.
+func TestALongLogIsNotReadIntoMemory(t *testing.T) {
+	size := wal.SegmentSizeBytes
+	wal.SegmentSizeBytes = 256 << 10
+	t.Cleanup(func() { wal.SegmentSizeBytes = size })
+	directory := storetest.Directory(t)
+	etcd := filepath.Join(directory, "data", "etcd")
+	const keys = 40
+	value := strings.Repeat("x", 64<<10)
+	var last uint64
+	func() {
+		s, stop := storetest.Open(t, directory, storetest.Plan)
+		defer stop()
+		for n := range keys {
+			if _, err := s.Client().Put(store.Root(storetest.Context(t)), fmt.Sprintf("/key/%d", n), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last = s.Applied()
+	}()
+	noted := func() uint64 {
+		t.Helper()
+		snapshots, err := wal.ValidSnapshotEntries(zap.NewNop(), datadir.ToWALDir(etcd))
+		if err != nil || len(snapshots) == 0 {
+			t.Fatal(err)
+		}
+		return snapshots[len(snapshots)-1].GetIndex()
+	}
+	if before := noted(); before >= last/2 {
+		t.Fatalf("etcd has a snapshot of entry %d of %d by itself", before, last)
+	}
+	for _, damage := range []string{"none", "cut off"} {
+		if damage == "cut off" {
+			cutOff(t, datadir.ToWALDir(etcd))
+		}
+		s, stop := storetest.Open(t, directory, storetest.Plan)
+		answer, err := s.Client().Get(store.Root(storetest.Context(t)), "/key/", clientPrefix)
+		if err != nil || len(answer.Kvs) != keys || slices.ContainsFunc(answer.Kvs, func(kv *keyValue) bool { return string(kv.Value) != value }) {
+			t.Errorf("damage %s: %d keys, %v", damage, len(answer.Kvs), err)
+		}
+		if _, err := s.Client().Put(store.Root(storetest.Context(t)), "/more", "v"); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if after := noted(); after < last {
+			t.Errorf("damage %s: the log is read from entry %d on, of %d", damage, after, last)
+		}
+	}
+}
+
+// cutOff leaves the log as a machine that stopped in the middle of a write may: with half of its last record.
+func cutOff(t *testing.T, directory string) {
+	t.Helper()
+	names, _ := filepath.Glob(filepath.Join(directory, "*.wal"))
+	slices.Sort(names)
+	name := names[len(names)-1]
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(content)
+	for end > 0 && content[end-1] == 0 {
+		end--
+	}
+	if err := os.WriteFile(name, content[:end-3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

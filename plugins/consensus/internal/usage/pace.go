@@ -1,0 +1,143 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Pace is how fast a user may write: so many bytes a second over a longer time, and so many at once before. Everything counts that goes into the log of the store
+// or its history, however little stays of it: a role that overwrites one key all the time has one value stored, and fills the disks of all members.
+type Pace struct{ PerSecond, AtOnce int64 }
+
+const (
+	// perWrite is what a write costs beside its bytes: its entry in the log, its revision in the index, its part of a page.
+	perWrite = int64(1 << 10)
+	// perDeleted is what each key costs that a request deletes.
+	perDeleted = int64(256)
+	// paceBound is how long a write waits at most because its user has written too fast.
+	paceBound = 5 * time.Second
+)
+
+// PaceError refuses a request of a user that writes faster than it may.
+type PaceError struct {
+	User string
+	Pace Pace
+	// Wait is how long the request would have had to wait.
+	Wait time.Duration
+}
+
+func (e *PaceError) Error() string {
+	return fmt.Sprintf("consensus: the user %s may write %d KiB a second, after %d MiB at once, and has written faster: try again in %s, and write less, or less often",
+		e.User, e.Pace.PerSecond>>10, e.Pace.AtOnce>>20, e.Wait.Round(time.Second))
+}
+
+// GRPCStatus is what the user gets.
+func (e *PaceError) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, e.Error())
+}
+
+// Wait has a request that writes wait until its user may write again, or refuses it with *PaceError.
+func (c *Counter) Wait(ctx context.Context, user string, request any) error {
+	bytes := written(request)
+	if bytes == 0 {
+		return nil
+	}
+	a, limiter := c.paceOf(user)
+	if limiter == nil {
+		return nil
+	}
+	reservation := limiter.ReserveN(time.Now(), int(min(bytes, c.config.Pace.AtOnce)))
+	delay := reservation.Delay()
+	switch {
+	case delay == 0:
+		return nil
+	case delay > paceBound:
+		reservation.Cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.refused++
+		return &PaceError{User: user, Pace: c.config.Pace, Wait: delay}
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		reservation.Cancel()
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// Deleted counts what a request has deleted, when it is known: the next one waits for it.
+func (c *Counter) Deleted(user string, answer any) {
+	keys := deleted(answer)
+	if keys == 0 {
+		return
+	}
+	if _, limiter := c.paceOf(user); limiter != nil {
+		limiter.ReserveN(time.Now(), int(min(keys*perDeleted, c.config.Pace.AtOnce)))
+	}
+}
+
+func (c *Counter) paceOf(user string) (*account, *rate.Limiter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(user)
+	if a.pace == nil && c.config.Pace.PerSecond > 0 {
+		a.pace = rate.NewLimiter(rate.Limit(c.config.Pace.PerSecond), int(c.config.Pace.AtOnce))
+	}
+	return a, a.pace
+}
+
+// written is what a request writes to the log; 0: nothing. A transaction is in it as a whole, whichever branch is taken.
+func written(request any) int64 {
+	switch request := request.(type) {
+	case *pb.PutRequest, *pb.DeleteRangeRequest, *pb.LeaseGrantRequest, *pb.LeaseRevokeRequest:
+		return int64(proto.Size(request.(proto.Message))) + perWrite
+	case *pb.TxnRequest:
+		if writes := writesOf(request); writes > 0 {
+			return int64(proto.Size(request)) + perWrite*writes
+		}
+	}
+	return 0
+}
+
+// writesOf is how many of a transaction's operations write.
+func writesOf(txn *pb.TxnRequest) (writes int64) {
+	for _, branch := range [][]*pb.RequestOp{txn.GetSuccess(), txn.GetFailure()} {
+		for _, op := range branch {
+			switch {
+			case op.GetRequestPut() != nil, op.GetRequestDeleteRange() != nil:
+				writes++
+			case op.GetRequestTxn() != nil:
+				writes += writesOf(op.GetRequestTxn())
+			}
+		}
+	}
+	return writes
+}
+
+func deleted(answer any) (keys int64) {
+	switch answer := answer.(type) {
+	case *pb.DeleteRangeResponse:
+		return answer.GetDeleted()
+	case *pb.TxnResponse:
+		for _, op := range answer.GetResponses() {
+			switch {
+			case op.GetResponseDeleteRange() != nil:
+				keys += op.GetResponseDeleteRange().GetDeleted()
+			case op.GetResponseTxn() != nil:
+				keys += deleted(op.GetResponseTxn())
+			}
+		}
+	}
+	return keys
+}
