@@ -14,13 +14,14 @@ const (
 
 // How a row is judged.
 const (
-	byWord    = "by what the role was answered, call by call"
-	byVictim  = "by the victim's own keys, leases, files and sockets, and by what the role was answered"
-	byFiles   = "by the files, which are as before, and by what the role was answered"
-	byCore    = "from outside: the same core, Home, answers at once; the victim works on"
-	byMetrics = "from outside: the node's metrics are read while it lies, and are whole and right but for its own"
-	byStore   = "by when its last write to the store was acknowledged; from outside: the processes that there are"
-	byOutside = "from outside: the processes that there are"
+	byWord         = "by what the role was answered, call by call"
+	byVictim       = "by the victim's own keys, leases, files and sockets, and by what the role was answered"
+	byFiles        = "by the files, which are as before, and by what the role was answered"
+	byCore         = "from outside: the same core, Home, answers at once; the victim works on"
+	byMetrics      = "from outside: the node's metrics are read while it lies, and are whole and right but for its own"
+	byStore        = "by when its last write to the store was acknowledged; from outside: the processes that there are"
+	byStoreOutside = "from outside: the store's process, its memory, and what the victim has written meanwhile"
+	byOutside      = "from outside: the processes that there are"
 )
 
 // Row is one row of the table: one way to attack, in as many concrete tries as there are.
@@ -40,7 +41,7 @@ type Row struct {
 // Rows are all rows, in the order in which they are shown.
 func Rows() []Row {
 	var all []Row
-	for _, group := range [][]Row{keyRows, socketRows, fileRows, processRows, hostRows, binaryRows, kernelRows, lieRows, exhaustRows, outliveRows, diskRows} {
+	for _, group := range [][]Row{keyRows, socketRows, fileRows, processRows, hostRows, binaryRows, kernelRows, lieRows, exhaustRows, useRows, outliveRows, diskRows} {
 		all = append(all, group...)
 	}
 	return all

@@ -55,6 +55,16 @@ var exhaustRows = rows("Exhaustion", "glutton", byCore, nil, []Row{
 	{ID: "exhaust.stdout", Attempt: "300 MB on standard output", Expect: "nothing is kept, and the role does not block"},
 })
 
+const notUsedUp = "refused or made to wait; the store is the same process with less than half of its memory, and the victim's writes are acknowledged"
+
+var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
+	{ID: "use.nested", Attempt: "64 × 64 reads of 1 MiB in one transaction", Expect: notUsedUp},
+	{ID: "use.unread", Attempt: "24 answers of 100 MiB each that it does not take", Expect: notUsedUp},
+	{ID: "use.watches", Attempt: "30,000 watches", Expect: notUsedUp},
+	{ID: "use.history", Attempt: "overwrite 1 MiB with four writers, all the time", Expect: notUsedUp},
+	{ID: "use.leases", Attempt: "grant, revoke and list leases, 200 at a time, all the time", Expect: notUsedUp},
+})
+
 var outliveRows = rows("Outliving its stop", "stubborn", byOutside, nil, []Row{
 	{ID: "outlive.cgroup", Attempt: "leave its control group, make others, change its bounds", Expect: refused, Judged: byWord, Needs: []string{landlock}},
 	{

@@ -50,7 +50,7 @@ func attempts() map[string]func(*attempt) {
 	all := make(map[string]func(*attempt))
 	for _, group := range []map[string]func(*attempt){
 		keyAttempts, socketAttempts, hostAttempts, fileAttempts, processAttempts, binaryAttempts, kernelAttempts, identityAttempts, networkAttempts,
-		outliveAttempts, exhaustAttempts, victimOrders,
+		outliveAttempts, exhaustAttempts, useAttempts, victimOrders,
 	} {
 		for name, perform := range group {
 			all[name] = perform

@@ -28,6 +28,8 @@ type victimState struct {
 	acknowledged int
 	broken       string
 	refusals     int
+	// slowest is how long the slowest write took since the test last asked.
+	slowest time.Duration
 	// visitors are user IDs that came to its door.
 	visitors     []string
 	lease, empty int64
@@ -92,9 +94,11 @@ func (r *runner) write() {
 			n := r.state.acknowledged
 			r.state.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			began := time.Now()
 			_, err := e.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "%sn/%d", victims, n), Value: []byte(strconv.Itoa(n))})
 			cancel()
 			r.state.mu.Lock()
+			r.state.slowest = max(r.state.slowest, time.Since(began))
 			if err == nil {
 				r.state.acknowledged++
 			} else {
@@ -140,6 +144,7 @@ var victimOrders = map[string]func(*attempt){
 		a.result.Values["lease"], a.result.Values["empty"] = strconv.FormatInt(s.lease, 10), strconv.FormatInt(s.empty, 10)
 		a.result.Values["acknowledged"], a.result.Values["broken"] = strconv.Itoa(s.acknowledged), s.broken
 		a.result.Values["refusals"] = strconv.Itoa(s.refusals)
+		a.result.Values["slowest"], s.slowest = s.slowest.Round(time.Millisecond).String(), 0
 		a.result.Values["pid"] = strconv.Itoa(os.Getpid())
 		a.result.Values["runtime"], a.result.Values["data"] = a.start.GetRuntimeDirectory(), a.start.GetDataDirectory()
 		a.result.Values["host"], a.result.Values["socket"] = a.start.GetHostSocket(), a.plugin.socket

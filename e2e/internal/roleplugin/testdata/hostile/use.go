@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// useAttempts use up the store, within what is the role's own.
+var useAttempts = map[string]func(*attempt){
+	"use.nested":  withStore(nestedReads),
+	"use.unread":  withStore(unreadAnswers),
+	"use.watches": withStore(manyWatches),
+	"use.history": withStore(overwrite),
+	"use.leases":  withStore(grantAndRevoke),
+}
+
+// lasts is how long an attempt goes on.
+func (a *attempt) lasts() time.Duration {
+	seconds, err := strconv.Atoi(a.arguments["seconds"])
+	if err != nil {
+		seconds = 3
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// large puts a value of 1 MiB and returns its key.
+func (a *attempt) large(e *etcd) []byte {
+	key := []byte(a.prefix() + "large")
+	ctx, cancel := short()
+	defer cancel()
+	value := make([]byte, 1<<20)
+	for i := range value {
+		value[i] = byte(i * 7)
+	}
+	if _, err := e.Put(ctx, &pb.PutRequest{Key: key, Value: value}); err != nil {
+		a.note("write 1 MiB", say(err))
+	}
+	return key
+}
+
+func reads(key []byte, times int) *pb.TxnRequest {
+	txn := &pb.TxnRequest{}
+	for range times {
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: key}}})
+	}
+	return txn
+}
+
+// nestedReads reads 4 GiB with one transaction that etcd allows, since it counts each level by itself.
+func nestedReads(a *attempt, e *etcd) {
+	key := a.large(e)
+	txn := &pb.TxnRequest{}
+	for range 64 {
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: reads(key, 64)}})
+	}
+	a.rpc("64 × 64 reads of 1 MiB", func(ctx context.Context) error {
+		_, err := e.Txn(ctx, txn)
+		if status.Code(err) == codes.ResourceExhausted && len(status.Convert(err).Message()) < 60 {
+			return nil // the client's own bound, or gRPC's: the store has read all of it
+		}
+		return err
+	})
+}
+
+// unreadAnswers asks for 24 × 100 MiB on connections whose answers it does not take.
+func unreadAnswers(a *attempt, e *etcd) {
+	key := a.large(e)
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	var answered atomic.Int64
+	var asking sync.WaitGroup
+	for range 8 {
+		conn, err := dial(e.conn.Target()[len("unix://"):])
+		if err != nil {
+			a.note("another connection", say(err))
+			return
+		}
+		defer conn.Close()
+		for range 3 {
+			asking.Go(func() {
+				stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.KV_Txn_FullMethodName)
+				if err == nil {
+					err = stream.SendMsg(reads(key, 100))
+				}
+				if err == nil {
+					err = stream.CloseSend()
+				}
+				if err == nil {
+					if header, err := stream.Header(); err == nil && len(header) > 0 {
+						answered.Add(1)
+					}
+				}
+				<-ctx.Done()
+			})
+		}
+	}
+	asking.Wait()
+	what := fmt.Sprintf("have 24 answers of 100 MiB wait (%d were made)", answered.Load())
+	if answered.Load() > 1 {
+		a.try(what, nil)
+		return
+	}
+	a.note(what, "the others were refused")
+}
+
+// manyWatches begins as many watches as it gets.
+func manyWatches(a *attempt, e *etcd) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	const many = 30_000
+	stream, err := e.Watch(ctx)
+	if err != nil {
+		a.note("watch", say(err))
+		return
+	}
+	go func() {
+		for n := range many {
+			if stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+				Key: fmt.Appendf(nil, "%swatched/%d", a.prefix(), n),
+			}}}) != nil {
+				return
+			}
+		}
+	}()
+	begun := 0
+	for ; begun < many && err == nil; begun++ {
+		_, err = stream.Recv()
+	}
+	a.try(fmt.Sprintf("begin %d watches (refused after %d)", many, begun), err)
+}
+
+// overwrite writes one value of 1 MiB again and again, with four writers.
+func overwrite(a *attempt, e *etcd) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	value := make([]byte, 1<<20)
+	for i := range value {
+		value[i] = byte(i * 7)
+	}
+	var written atomic.Int64
+	var writing sync.WaitGroup
+	began := time.Now()
+	for range 4 {
+		writing.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := e.Put(ctx, &pb.PutRequest{Key: []byte(a.prefix() + "large"), Value: value}); err == nil {
+					written.Add(1)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	what := fmt.Sprintf("overwrite 1 MiB (%d times in %s)", written.Load(), time.Since(began).Round(time.Second))
+	// What comes at once, and what comes in the time.
+	if written.Load() > 70+5*int64(time.Since(began).Seconds()) {
+		a.try(what, nil)
+		return
+	}
+	a.note(what, "the others had to wait")
+}
+
+// grantAndRevoke has many leases, and takes and gives back one all the time.
+func grantAndRevoke(a *attempt, e *etcd) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	var loops atomic.Int64
+	var looping sync.WaitGroup
+	for range 200 {
+		looping.Go(func() {
+			for ctx.Err() == nil {
+				granted, err := e.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 60})
+				if err == nil {
+					_, err = e.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.GetID()})
+				}
+				if err == nil {
+					_, err = e.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+				}
+				if err == nil {
+					loops.Add(1)
+				}
+			}
+		})
+	}
+	looping.Wait()
+	a.note("grant, revoke and list leases", fmt.Sprintf("%d times in %s", loops.Load(), a.lasts()))
+}
