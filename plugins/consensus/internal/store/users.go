@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -212,6 +213,19 @@ func (s *Store) confined(user string) bool {
 	return slices.Equal(roles, []string{user}) && len(permissions) == 1 && isPrefix(permissions[0], user)
 }
 
+// usersRevision is the revision of the users as the database has it. etcd's own number is ahead of the database for a moment while a user is changed: who then looked at the users
+// under the new number would take the old ones for them, until somebody changes another.
+func (s *Store) usersRevision() uint64 {
+	tx := s.etcd.Server.Backend().ReadTx()
+	tx.RLock()
+	defer tx.RUnlock()
+	_, found := tx.UnsafeRange(schema.Auth, schema.AuthRevisionKeyName, nil, 0)
+	if len(found) != 1 || len(found[0]) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(found[0])
+}
+
 // refreshUsers publishes the users, if etcd's authorization or their numbers have changed since it last did.
 func (s *Store) refreshUsers() {
 	if s.closing() {
@@ -219,7 +233,7 @@ func (s *Store) refreshUsers() {
 	}
 	s.accounts.Lock()
 	defer s.accounts.Unlock()
-	revision, numbered := s.etcd.Server.AuthStore().Revision(), s.numbersRevision()
+	revision, numbered := s.usersRevision(), s.numbersRevision()
 	if s.accounts.known != nil && s.accounts.revision == revision && s.accounts.numbered == numbered {
 		return
 	}
