@@ -30,7 +30,7 @@ type Store interface {
 	// Leases are the IDs of a user's leases.
 	Leases(user string) (*pb.LeaseLeasesResponse, error)
 	// Revoked is told when a user has given a lease back.
-	Revoked()
+	Revoked(lease int64)
 	// MostRead is the most that a request of a user may read, as far as that is known without a look into the store, and Reads what it reads as the
 	// store is now; beyond most it is not added up further.
 	MostRead(user string, request any) int64
@@ -102,8 +102,8 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 	}
 	answer, err := askAgain(ctx, request, handle)
 	settle(answer, err)
-	if _, ok := request.(*pb.LeaseRevokeRequest); ok && err == nil {
-		served.Revoked()
+	if revoked, ok := request.(*pb.LeaseRevokeRequest); ok && err == nil {
+		served.Revoked(revoked.GetID())
 	}
 	return answer, err
 }

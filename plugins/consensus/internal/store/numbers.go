@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -178,20 +177,23 @@ func (s *Store) takenNumbers(root context.Context) (taken map[uint32]bool, last 
 
 // Leases are those of a user.
 func (s *Store) Leases(user string) (*pb.LeaseLeasesResponse, error) {
-	all, err := s.etcd.Server.LeaseLeases(Root(context.Background()), nil)
-	if err != nil {
-		return nil, err
-	}
+	all := &pb.LeaseLeasesResponse{Header: &pb.ResponseHeader{
+		ClusterId: uint64(s.etcd.Server.Cluster().ID()), MemberId: uint64(s.etcd.Server.MemberID()),
+		RaftTerm: s.etcd.Server.Term(), Revision: s.etcd.Server.KV().Rev(),
+	}}
 	number := s.Number(user)
-	all.Leases = slices.DeleteFunc(all.Leases, func(lease *pb.LeaseStatus) bool { return number == 0 || numbers.OfLease(lease.GetID()) != number })
-	header := all.GetHeader()
-	header.ClusterId, header.MemberId = uint64(s.etcd.Server.Cluster().ID()), uint64(s.etcd.Server.MemberID())
-	header.RaftTerm, header.Revision = s.etcd.Server.Term(), s.etcd.Server.KV().Rev()
-	return all, nil
+	if number == 0 {
+		return all, nil
+	}
+	ids, err := s.usage.Leases(number)
+	for _, id := range ids {
+		all.Leases = append(all.Leases, &pb.LeaseStatus{ID: id})
+	}
+	return all, err
 }
 
 // Revoked says that a user has given a lease back: it may have another at once.
-func (s *Store) Revoked() { s.usage.Revoked() }
+func (s *Store) Revoked(lease int64) { s.usage.Revoked(lease) }
 
 // UsageOf is what a user has at this moment.
 func (s *Store) UsageOf(user string) *consensusv1.UserUsage { return s.usage.Of(user) }

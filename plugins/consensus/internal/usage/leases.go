@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,57 +12,60 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
 )
 
-// leases is how many there are of each number. etcd tells nobody of leases that come and go, so they are counted when somebody wants one, but not again
-// as long as countShare bids. What was let in since then is known by its ID.
+// leases are those that each number has. etcd tells nobody of leases that run out, nor of those that other members grant, so they are listed when somebody wants one, but not again
+// as long as countShare bids. What was let in or given back here since then is known by its ID: to list all of them for each would have one user occupy the store by granting
+// and revoking.
 type leases struct {
-	mu      sync.Mutex
-	counted map[uint32]int64
-	at      time.Time     // when
-	took    time.Duration // how long
-	// granted are those that were let in and may not be among the counted yet, by ID; extra is how many of each number are not.
+	mu   sync.Mutex
+	held map[uint32]map[int64]struct{} // nil: not listed yet
+	at   time.Time                     // when
+	took time.Duration                 // how long
+	// granted are those that were let in and that etcd has not answered yet, by ID.
 	granted map[int64]*granted
-	extra   map[uint32]int64
 }
 
-type granted struct {
-	number uint32
-	// answered is whether etcd has granted it, present whether it is among the counted.
-	answered, present bool
-}
+type granted struct{ number uint32 }
 
-// countShare bounds the part of the time that goes into counting leases, however many there are and however often they are asked for: one part of so many.
+// countShare bounds the part of the time that goes into listing leases, however many there are and however often they are asked for: one part of so many.
 const countShare = 20
 
-// count counts the leases if the last count is old; l.mu is held.
+// count lists the leases if the last list is old; l.mu is held.
 func (l *leases) count(list func() ([]int64, error)) error {
 	began := time.Now()
-	if l.counted != nil && began.Sub(l.at) < countShare*l.took {
+	if l.held != nil && began.Sub(l.at) < countShare*l.took {
 		return nil
 	}
 	ids, err := list()
 	if err != nil {
 		return err
 	}
-	l.counted, l.extra = make(map[uint32]int64), make(map[uint32]int64)
+	l.held = make(map[uint32]map[int64]struct{})
 	for _, id := range ids {
-		l.counted[numbers.OfLease(id)]++
-		if g := l.granted[id]; g != nil {
-			g.present = true
-		}
-	}
-	for id, g := range l.granted {
-		switch {
-		case g.answered:
-			delete(l.granted, id) // it was there when it was answered: it is counted, or it has ended
-		case !g.present:
-			l.extra[g.number]++
-		}
+		l.hold(id)
 	}
 	l.at, l.took = time.Now(), time.Since(began)
 	return nil
 }
 
-func (l *leases) of(number uint32) int64 { return l.counted[number] + l.extra[number] }
+// hold takes note of a lease that there is; l.mu is held.
+func (l *leases) hold(id int64) {
+	number := numbers.OfLease(id)
+	if l.held[number] == nil {
+		l.held[number] = make(map[int64]struct{})
+	}
+	l.held[number][id] = struct{}{}
+}
+
+// of is how many a number has, with those that are under way; l.mu is held.
+func (l *leases) of(number uint32) int64 {
+	count := int64(len(l.held[number]))
+	for id, g := range l.granted {
+		if _, there := l.held[number][id]; g.number == number && !there {
+			count++
+		}
+	}
+	return count
+}
 
 // admitLease lets a lease in, whose ID says whose it is.
 func (c *Counter) admitLease(user string, id int64) (Settle, error) {
@@ -80,9 +85,7 @@ func (c *Counter) admitLease(user string, id int64) (Settle, error) {
 	return func(_ any, err error) {
 		switch {
 		case err == nil:
-			c.leases.mu.Lock()
-			defer c.leases.mu.Unlock()
-			g.answered = true
+			c.leases.answered(id, g)
 		case hadNoEffect(err):
 			c.leases.release(id, g)
 		default:
@@ -111,27 +114,42 @@ func (l *leases) reserve(id, quota int64, list func() ([]int64, error)) (*grante
 		l.granted = make(map[int64]*granted)
 	}
 	l.granted[id] = g
-	l.extra[g.number]++
 	return g, nil
+}
+
+// answered takes note of a lease that etcd has granted.
+func (l *leases) answered(id int64, g *granted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hold(id)
+	if l.granted[id] == g {
+		delete(l.granted, id)
+	}
 }
 
 func (l *leases) release(id int64, g *granted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.granted[id] != g {
-		return
-	}
-	delete(l.granted, id)
-	if !g.present {
-		l.extra[g.number]--
+	if l.granted[id] == g {
+		delete(l.granted, id)
 	}
 }
 
 // Revoked says that a user has given a lease back: it may have another at once.
-func (c *Counter) Revoked() {
+func (c *Counter) Revoked(id int64) {
 	c.leases.mu.Lock()
 	defer c.leases.mu.Unlock()
-	c.leases.at = time.Time{}
+	delete(c.leases.held[numbers.OfLease(id)], id)
+}
+
+// Leases are those of a number, sorted.
+func (c *Counter) Leases(number uint32) ([]int64, error) {
+	c.leases.mu.Lock()
+	defer c.leases.mu.Unlock()
+	if err := c.leases.count(c.config.Leases); err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(c.leases.held[number])), nil
 }
 
 // leasesOf returns how many leases each user has.

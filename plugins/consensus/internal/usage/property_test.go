@@ -101,7 +101,7 @@ func TestCountIsWhatIsStored(t *testing.T) {
 				if lease := leaseOf(t, a); lease != 0 {
 					_, err := s.Server().LeaseRevoke(a.ctx(ctx), &pb.LeaseRevokeRequest{ID: lease})
 					check("revoke", err)
-					s.Revoked()
+					s.Revoked(lease)
 				}
 			},
 			"compact": func(t *rapid.T) {

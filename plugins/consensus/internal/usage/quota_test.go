@@ -256,7 +256,7 @@ func TestLeases(t *testing.T) {
 	if _, err := s.Server().LeaseRevoke(as{s, "ant"}.ctx(ctx), &pb.LeaseRevokeRequest{ID: leases.Leases[0].ID}); err != nil {
 		t.Fatal(err)
 	}
-	s.Revoked()
+	s.Revoked(leases.Leases[0].ID)
 	if err := lease("ant", 100); err != nil {
 		t.Errorf("after one was revoked: %v", err)
 	}
