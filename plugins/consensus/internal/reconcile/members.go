@@ -159,6 +159,16 @@ func (m *Members) round(ctx context.Context) (busy bool, err error) {
 	return busy, errors.Join(err, m.publish(ctx, p))
 }
 
+// commit writes if the document is still the one that the round has read, and whatever else the comparisons say; otherwise what was decided is old, and nothing is written.
+func (m *Members) commit(ctx context.Context, p *picture, comparisons []clientv3.Cmp, operations ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	comparisons = append(comparisons, clientv3.Compare(clientv3.ModRevision(m.key), "=", p.revision))
+	answer, err := m.Store.Client().Txn(store.Root(ctx)).If(comparisons...).Then(operations...).Commit()
+	if err == nil && !answer.Succeeded {
+		return nil, errStepped
+	}
+	return answer, err
+}
+
 // errStepped says that the members have changed, so that what was seen of them is old.
 var errStepped = errors.New("the members have changed")
 

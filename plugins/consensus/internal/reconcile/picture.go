@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,9 +33,10 @@ type picture struct {
 	announced map[string]peers.Announcement
 	announcedAt,
 	givenUpAt map[string]int64
-	givenUp map[string]string
-	removed map[uint64]string // by ID: the node
-	absent  map[uint64][]uint64
+	givenUp   map[string]string
+	removed   map[uint64]string // by ID: the node
+	removedAt map[uint64]int64
+	absent    map[uint64][]uint64
 	// steps and stuck are what is told of each node.
 	steps map[string]string
 	stuck map[string]bool
@@ -106,7 +108,7 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	}
 	p := &picture{
 		announced: make(map[string]peers.Announcement), announcedAt: make(map[string]int64), givenUp: make(map[string]string), givenUpAt: make(map[string]int64),
-		removed: make(map[uint64]string), absent: make(map[uint64][]uint64), steps: make(map[string]string), stuck: make(map[string]bool),
+		removed: make(map[uint64]string), removedAt: make(map[uint64]int64), absent: make(map[uint64][]uint64), steps: make(map[string]string), stuck: make(map[string]bool),
 	}
 	if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
 		p.revision = found[0].ModRevision
@@ -178,7 +180,7 @@ func (m *Members) note(p *picture, key string, value []byte, revision int64) {
 		p.givenUp[rest], p.givenUpAt[rest] = string(value), revision
 	case strings.TrimPrefix(peers.RemovedPrefix, peers.Prefix):
 		if id, err := peers.ParseMember(rest); err == nil {
-			p.removed[id] = string(value)
+			p.removed[id], p.removedAt[id] = string(value), revision
 		}
 	case strings.TrimPrefix(peers.AbsentPrefix, peers.Prefix):
 		removed, member, _ := strings.Cut(rest, "/")
@@ -224,15 +226,18 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 	if err != nil {
 		return fmt.Errorf("read what was told of the members: %w", err)
 	}
-	if len(told.Kvs) > 0 && bytes.Equal(told.Kvs[0].Value, content) {
-		return nil
+	before := int64(0)
+	if len(told.Kvs) > 0 {
+		if before = told.Kvs[0].ModRevision; bytes.Equal(told.Kvs[0].Value, content) {
+			return nil
+		}
 	}
 	m.Before("tell")
 	err = checkpoint.Around(steps.Tell, func() error {
-		_, err := m.Store.Client().Put(store.Root(ctx), m.state, string(content))
+		_, err := m.commit(ctx, p, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(m.state), "=", before)}, clientv3.OpPut(m.state, string(content)))
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, errStepped) { // somebody else has told of a newer document; the next round sees it
 		return fmt.Errorf("tell how the members are: %w", err)
 	}
 	return nil

@@ -30,6 +30,9 @@ const (
 type Store interface {
 	// Client's calls are made with contexts of store.Root.
 	Client() *clientv3.Client
+	// Fence makes a fence: what is done within it (store.Within) has no effect any more when there is another one, which Holds tells.
+	Fence(context.Context) (string, error)
+	Holds(fence string) bool
 	Status() *event.Value[store.Status]
 	// Accounts lists whatever exists under a user's name, finished or not.
 	Accounts() ([]string, error)
@@ -47,6 +50,7 @@ type Reconciler struct {
 	store       Store
 	clusterUser string
 	key         string
+	fence       string   // of this leadership; empty: there is none yet
 	last        document // the last good one
 	malformed   int64    // the revision of the malformed document that was logged last
 }
@@ -84,7 +88,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			if err != nil {
 				return nil
 			}
-			look = current.Leading() && !leading
+			if look = current.Leading() && !leading; look {
+				r.fence = ""
+			}
 			leading = current.Leading()
 		case change, ok := <-changes:
 			look = leading
@@ -98,7 +104,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		if !look {
 			continue
 		}
-		revision, err := r.round(ctx)
+		revision, err := r.act(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -114,6 +120,21 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			changes = r.store.Client().Watch(store.Root(ctx), r.key, clientv3.WithRev(revision+1))
 		}
 	}
+}
+
+// act makes a round within the fence of this leadership, and reads the document only after it was made: so what a former leader has read before has no effect, and what is read here
+// has none when there is a later leader.
+func (r *Reconciler) act(ctx context.Context) (int64, error) {
+	if r.fence == "" || !r.store.Holds(r.fence) {
+		making, cancel := context.WithTimeout(ctx, roundBound)
+		defer cancel()
+		fence, err := r.store.Fence(making)
+		if err != nil {
+			return 0, err
+		}
+		r.fence = fence
+	}
+	return r.round(store.Within(ctx, r.fence))
 }
 
 // round makes the users what the document wants, and returns the revision at which it was read.

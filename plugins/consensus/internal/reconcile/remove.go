@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,8 +109,10 @@ func (m *Members) underWay(p *picture, but uint64) *store.Peer {
 func (m *Members) expel(ctx context.Context, p *picture, peer store.Peer) error {
 	m.Before("note removal")
 	checkpoint.Before(steps.NoteRemoval)
-	answer, err := m.Store.Client().Txn(store.Root(ctx)).
-		Then(clientv3.OpPut(peers.RemovedKey(peer.ID), peer.Node), clientv3.OpGet(peers.RemovedPrefix, clientv3.WithPrefix())).Commit()
+	answer, err := m.commit(ctx, p, nil, clientv3.OpPut(peers.RemovedKey(peer.ID), peer.Node), clientv3.OpGet(peers.RemovedPrefix, clientv3.WithPrefix()))
+	if errors.Is(err, errStepped) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("note the removal of the member of node %s: %w", peer.Node, err)
 	}
@@ -172,12 +175,16 @@ func (m *Members) finishRemovals(ctx context.Context, p *picture) (done bool, er
 		}
 		m.Before("finish removal")
 		err := checkpoint.Around(steps.FinishRemoval, func() error {
-			_, err := m.Store.Client().Txn(store.Root(ctx)).Then(
+			noted := clientv3.Compare(clientv3.ModRevision(peers.RemovedKey(id)), "=", p.removedAt[id])
+			_, err := m.commit(ctx, p, []clientv3.Cmp{noted},
 				clientv3.OpDelete(peers.RemovedKey(id)),
 				clientv3.OpDelete(peers.AbsentOf(id), clientv3.WithPrefix()),
-			).Commit()
+			)
 			return err
 		})
+		if errors.Is(err, errStepped) {
+			return true, err
+		}
 		if err != nil {
 			return false, fmt.Errorf("note that the removal of the member of node %s is done: %w", node, err)
 		}

@@ -83,9 +83,13 @@ func (m *Members) drop(ctx context.Context, p *picture, peer store.Peer, reason 
 	if reason != "" {
 		m.Before("give up")
 		err := checkpoint.Around(steps.GiveUp, func() error {
-			_, err := m.Store.Client().Txn(store.Root(ctx)).Then(clientv3.OpPut(peers.GivenUpKey(peer.Node), reason), clientv3.OpDelete(peers.AnnouncementKey(peer.Node))).Commit()
+			announced := clientv3.Compare(clientv3.ModRevision(peers.AnnouncementKey(peer.Node)), "=", p.announcedAt[peer.Node])
+			_, err := m.commit(ctx, p, []clientv3.Cmp{announced}, clientv3.OpPut(peers.GivenUpKey(peer.Node), reason), clientv3.OpDelete(peers.AnnouncementKey(peer.Node)))
 			return err
 		})
+		if errors.Is(err, errStepped) {
+			return err
+		}
 		if err != nil {
 			return fmt.Errorf("note that the member of node %s is given up: %w", peer.Node, err)
 		}

@@ -41,8 +41,13 @@ func UserOf(ctx context.Context) string {
 	return info.State.VerifiedChains[0][0].Subject.CommonName
 }
 
-// Root returns a context whose calls on Client are root's.
-func Root(ctx context.Context) context.Context { return As(ctx, RootUser) }
+// Root returns a context whose calls on Client are root's, or those of the fence that it is in.
+func Root(ctx context.Context) context.Context {
+	if fence, ok := ctx.Value(fenceKey{}).(string); ok {
+		return As(ctx, fence)
+	}
+	return As(ctx, RootUser)
+}
 
 // As returns a context whose calls on Client and Server are a user's.
 func As(ctx context.Context, user string) context.Context {

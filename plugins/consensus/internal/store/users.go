@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -158,7 +159,7 @@ func (s *Store) RemoveUser(ctx context.Context, user string) error {
 	return nil
 }
 
-// Accounts returns the names of all users and roles, but root's, as the local member knows them: what EnsureUser or RemoveUser left unfinished is
+// Accounts returns the names of all users and roles, but root's and those of fences, as the local member knows them: what EnsureUser or RemoveUser left unfinished is
 // among them. Sorted.
 //
 // The roles are read from the database. etcd's own list of them takes the lock of its writes as if it were called by a request that is applied, and has the database
@@ -179,7 +180,7 @@ func (s *Store) Accounts() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list etcd's roles: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser || strings.HasPrefix(name, fencePrefix) })
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
