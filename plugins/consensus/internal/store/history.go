@@ -24,12 +24,13 @@ const (
 	minPace, maxPace = int64(1 << 20), int64(4 << 20)
 	paceAtOnce       = 16
 
-	// snapshotCount is after how many entries of its log etcd notes that it does not need the older ones. An entry may have 1.5 MiB, so that the log on the disk has up to 768 MiB
-	// since then, and some files before that; what is in the database of it is not read into memory when the member starts (trimLog). A snapshot costs a few writes to the disk.
-	snapshotCount = 512
+	// snapshotCount is after how many entries of its log etcd notes that it does not need the older ones. An entry may have 1.5 MiB, so that the log on the disk has up to 384 MiB
+	// since then, beside logFiles of 64 MiB that are kept anyway. A snapshot costs a few writes to the disk.
+	snapshotCount = 256
+	logFiles      = 2
 	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: 534 MiB at most, an eighth of what the role may have. Who is
 	// further behind, for a second or two with 200 writes a second, gets the whole database.
-	snapshotCatchUp = 256
+	snapshotCatchUp = snapshotCount
 	// A compaction deletes so many revisions, up to 150 MiB, and then lets others write for so long.
 	compactionBatch = 100
 	compactionPause = 10 * time.Millisecond

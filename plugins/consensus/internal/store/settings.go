@@ -97,5 +97,6 @@ func settings(config Config, plan Plan, how beginning) (*embed.Config, error) {
 	settings.CompactionBatchLimit, settings.CompactionSleepInterval = compactionBatch, compactionPause
 
 	settings.SnapshotCount, settings.SnapshotCatchUpEntries = snapshotCount, snapshotCatchUp
+	settings.MaxWalFiles, settings.MaxSnapFiles = logFiles, logFiles
 	return settings, nil
 }
