@@ -96,7 +96,8 @@ func (s *stepping) firstStart() {
 	s.consensus, s.curator = startPoints(t, c, "consensus"), startPoints(t, c, "curator")
 	s.consensus.add([]int{1}, around(
 		"mark-forming", "write-peer-key", "write-peer-ca", "write-peer-certificate", "start-etcd", "make-root-role", "make-root", "grant-root", "enable-authorization",
-		"share-authority", "give-number", "make-role", "confine-role", "make-user", "confine-user", "mark-complete")...)
+		"share-authority", "give-number", "make-role", "confine-role", "make-user", "confine-user", "mark-complete",
+		"make-fence", "grant-fence", "delete-fence")...)
 	s.curator.add([]int{1}, around("create")...)
 	c.MustReeve(t, "dev", "up", "--detach", "--timeout", "2m")
 	s.first = idOf(t, c, 1)

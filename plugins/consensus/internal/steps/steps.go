@@ -54,6 +54,8 @@ const (
 
 // What is done for the ConsensusUsers.
 const (
+	// MakeFence makes the user as which a leadership keeps the users, GrantFence gives it root's permissions, and DeleteFence deletes that of a former one.
+	MakeFence, GrantFence, DeleteFence checkpoint.Step = "make-fence", "grant-fence", "delete-fence"
 	// GiveNumber, MakeRole, ConfineRole, MakeUser and ConfineUser make one.
 	GiveNumber, MakeRole, ConfineRole checkpoint.Step = "give-number", "make-role", "confine-role"
 	MakeUser, ConfineUser             checkpoint.Step = "make-user", "confine-user"
@@ -69,6 +71,6 @@ func All() []checkpoint.Step {
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
-		[]checkpoint.Step{GiveNumber, MakeRole, ConfineRole, MakeUser, ConfineUser, RemoveUser, RemoveRole, WipeKeys, TakeNumberBack},
+		[]checkpoint.Step{MakeFence, GrantFence, DeleteFence, GiveNumber, MakeRole, ConfineRole, MakeUser, ConfineUser, RemoveUser, RemoveRole, WipeKeys, TakeNumberBack},
 	)
 }

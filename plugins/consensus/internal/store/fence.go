@@ -10,6 +10,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 // fencePrefix begins the names of fences. It is none of a ConsensusUser, so that no connection is ever taken for one.
@@ -28,10 +31,12 @@ func Within(ctx context.Context, fence string) context.Context {
 func (s *Store) Fence(ctx context.Context) (string, error) {
 	name := fencePrefix + strings.ToLower(rand.Text())
 	root := Root(ctx)
-	if _, err := s.client.UserAddWithOptions(root, name, "", &clientv3.UserAddOptions{NoPassword: true}); err != nil {
+	if err := checkpoint.Around(steps.MakeFence, func() error {
+		return unless(nil)(s.client.UserAddWithOptions(root, name, "", &clientv3.UserAddOptions{NoPassword: true}))
+	}); err != nil {
 		return "", fmt.Errorf("make the user as which the users are kept: %w", err)
 	}
-	if _, err := s.client.UserGrantRole(root, name, RootUser); err != nil {
+	if err := checkpoint.Around(steps.GrantFence, func() error { return unless(nil)(s.client.UserGrantRole(root, name, RootUser)) }); err != nil {
 		return "", fmt.Errorf("give the user as which the users are kept its permissions: %w", err)
 	}
 	users, err := s.etcd.Server.AuthStore().UserList(&pb.AuthUserListRequest{})
@@ -42,7 +47,8 @@ func (s *Store) Fence(ctx context.Context) (string, error) {
 		if !strings.HasPrefix(former, fencePrefix) || former == name {
 			continue
 		}
-		if _, err := s.client.UserDelete(Root(Within(ctx, name)), former); err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
+		err := checkpoint.Around(steps.DeleteFence, func() error { return unless(nil)(s.client.UserDelete(Root(Within(ctx, name)), former)) })
+		if err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 			return "", fmt.Errorf("delete the user as which the users were kept before: %w", err)
 		}
 	}
