@@ -19,7 +19,7 @@ import (
 // ticketSeconds is how long the ticket of a node is good that is made in a dev directory: it is shown within moments, and once.
 const ticketSeconds = 600
 
-// add makes nodes that are not there yet, each with a ticket of its own that approves it, and starts them.
+// add makes nodes that are not there yet, each with a ticket of its own, and starts them. Who waits until they are up approves them.
 func (f *fleet) add(ctx context.Context, numbers []int) error {
 	if err := f.freePeerPort(ctx); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (f *fleet) tickets(ctx context.Context, numbers []int) ([]string, error) {
 	var texts []string
 	for _, number := range numbers {
 		made, err := makeTicket(ctx, management, &clusterv1.CreateTicketRequest{
-			LifetimeSeconds: ticketSeconds, Uses: 1, Roles: dev.Asks(number), AutoApprove: true, Note: "reeve dev up: " + f.first.Path,
+			LifetimeSeconds: ticketSeconds, Uses: 1, Roles: dev.Asks(number), Note: "reeve dev up: " + f.first.Path,
 		})
 		if err != nil {
 			return nil, err

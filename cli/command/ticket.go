@@ -49,7 +49,7 @@ func (c *commands) ticketCreate() *cobra.Command {
 		Long: `create makes a ticket and prints its text: a secret, which is shown this once. Whoever has it can ask to become a node, and is one only when an owner has looked
 at it and approved it; with --auto-approve at once, so that such a ticket is to be short-lived and kept like a key.
 
-With --role nodes may ask for these roles only. Without it they may ask for any; with --auto-approve for none. Every node gets the labels of --label, and may ask for
+With --role nodes may ask for these roles only. Without it they may ask for any; with --auto-approve for none, and never for consensus and curator. Every node gets the labels of --label, and may ask for
 others besides, which are looked at when it is approved; with --auto-approve it may ask for no others.`,
 		Example: `  reeve ticket create > ticket
   reeve ticket create --uses 10 --label rack=7 --note "rack 7" --output-file ticket

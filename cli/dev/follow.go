@@ -43,6 +43,8 @@ type Follower struct {
 	last *nodev1.Status
 	// makes says that the node makes its cluster, or registers with it, while it is followed.
 	makes bool
+	// approved says that the node was let in.
+	approved bool
 	// unlocks says that the volume was tried to be opened with the recovery key of the directory, or that there is none.
 	unlocks bool
 }
@@ -197,6 +199,16 @@ func (f *Follower) UntilUp(ctx context.Context, timeout time.Duration) error {
 				retry.Reset(retryRecord)
 			}
 		}
+		if !f.approved && f.last.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_FOREIGN {
+			switch err := f.approve(bounded); fault.CodeOf(err) {
+			case fault.OK:
+				f.approved = true
+			case fault.Unreachable:
+				retry.Reset(retryRecord)
+			default:
+				return err
+			}
+		}
 		wasDoubtful := f.doubtful(health)
 		health = Judge(f.last, f.directory.Roles(), record)
 		switch {
@@ -242,20 +254,38 @@ func (f *Follower) record(ctx context.Context) *clusterv1.NodeRecord {
 	return nil
 }
 
-func (f *Follower) ask(ctx context.Context) (*clusterv1.NodeRecord, error) {
+func (f *Follower) ask(ctx context.Context) (record *clusterv1.NodeRecord, err error) {
+	err = manage(ctx, f.directory.Path, func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
+		response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
+		record = response.GetNode().GetRecord()
+		return fault.FromRPC(err, "the node's record cannot be had", "")
+	})
+	return record, err
+}
+
+// approve lets a node in that has registered with the ticket of its directory: no ticket gives the roles that it asks for without somebody looking at it. That is the very key with
+// which the node in the directory runs, by its own socket.
+func (f *Follower) approve(ctx context.Context) error {
+	return manage(ctx, f.directory.whole(), func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
+		_, err := management.ApproveNode(ctx, &clusterv1.ApproveNodeRequest{NodeId: f.last.GetNodeId(), PublicKey: f.last.GetPublicKey()})
+		return fault.FromRPC(err, "the node in "+f.directory.Path+" has registered and cannot be approved", "`reeve node approve "+f.last.GetNodeId()+"` approves it.")
+	})
+}
+
+// manage has a call made by the owner of a directory.
+func manage(ctx context.Context, dir string, call func(context.Context, clusterv1.ManagementServiceClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cluster, err := target.Open(ctx, target.Options{Dir: f.directory.Path})
+	cluster, err := target.Open(ctx, target.Options{Dir: dir})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = cluster.Close() }()
 	management, err := cluster.Management(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
-	return response.GetNode().GetRecord(), fault.FromRPC(err, "the node's record cannot be had", "")
+	return call(ctx, management)
 }
 
 // UntilEnd says every change of the node until ctx ends, which is no error, or reeved does.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -72,7 +73,18 @@ type OperatorChange struct {
 	Operator Operator `json:"operator"`
 	// Change is "added" or "revoked".
 	Change string `json:"change"`
-	DryRun bool   `json:"dry_run"`
+	// Tickets is the IDs of the tickets that are revoked with it.
+	Tickets []string `json:"tickets"`
+	DryRun  bool     `json:"dry_run"`
+}
+
+// NewOperatorRevoked makes the document of an operator who is revoked.
+func NewOperatorRevoked(response *clusterv1.RevokeOperatorResponse, dryRun bool) OperatorChange {
+	document := OperatorChange{Operator: NewOperator(response.GetOperator()), Change: "revoked", Tickets: []string{}, DryRun: dryRun}
+	for _, ticket := range response.GetTickets() {
+		document.Tickets = append(document.Tickets, ticket.GetId())
+	}
+	return document
 }
 
 func (c OperatorChange) table(w io.Writer, _ time.Time) {
@@ -81,6 +93,9 @@ func (c OperatorChange) table(w io.Writer, _ time.Time) {
 		done = "would be"
 	}
 	_, _ = fmt.Fprintf(w, "Operator %s (role %s) %s %s.\n", Clean(c.Operator.Name), Clean(c.Operator.Role), done, c.Change)
+	if len(c.Tickets) > 0 {
+		_, _ = fmt.Fprintf(w, "So %s the tickets that it made: %s.\n", map[bool]string{false: "are", true: "would be"}[c.DryRun], Clean(strings.Join(c.Tickets, ", ")))
+	}
 }
 
 // Key is the document of `reeve operator key` and `reeve owner key`.

@@ -181,10 +181,10 @@ func (r *reader) firstNode(machine *lab.Machine) {
 		"reeve login --name lab --address "+machine.Address+":7443 --ca ca.pem --key owner.key")
 }
 
-// join has machines become nodes by one ticket that approves them, and returns when they are Home.
+// join has machines become nodes by one ticket, approves them, and returns when they are Home.
 func (r *reader) join(flags string, machines ...*lab.Machine) {
 	r.t.Helper()
-	made := r.desk.Must(r.t, fmt.Sprintf("reeve ticket create --auto-approve --uses %d --role hostsfile --role consensus --role curator -o json", len(machines)))
+	made := r.desk.Must(r.t, fmt.Sprintf("reeve ticket create --uses %d --role hostsfile --role consensus --role curator -o json", len(machines)))
 	var ticket struct {
 		Text string `json:"text"`
 	}
@@ -198,6 +198,8 @@ func (r *reader) join(flags string, machines ...*lab.Machine) {
 		machine.Must(r.t, "reeve init --join ticket --role hostsfile --hosts-file /etc/hosts "+flags+" && rm ticket && systemctl enable --now reeved")
 	}
 	for _, machine := range machines {
+		r.in(machine, "Foreign")
+		r.desk.Must(r.t, "reeve node approve "+r.id(machine)+" --yes")
 		r.home(machine)
 	}
 }
@@ -205,10 +207,16 @@ func (r *reader) join(flags string, machines ...*lab.Machine) {
 // home waits until a machine is a node of its cluster.
 func (r *reader) home(machine *lab.Machine) {
 	r.t.Helper()
-	eventually.True(r.t, patience, machine.Name+" is Home", func() (bool, string) {
+	r.in(machine, "Home")
+}
+
+// in waits until a machine says that it is in a state.
+func (r *reader) in(machine *lab.Machine, state string) {
+	r.t.Helper()
+	eventually.True(r.t, patience, machine.Name+" is "+state, func() (bool, string) {
 		result := machine.Run(r.t, "reeve status -o json")
 		status, err := devcluster.ParseStatus(result.Stdout)
-		return err == nil && status.Membership.State == "Home", result.String()
+		return err == nil && status.Membership.State == state, result.String()
 	})
 }
 

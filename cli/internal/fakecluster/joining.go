@@ -56,28 +56,39 @@ func join(ctx context.Context, parameters *nodev1.Parameters, behaviour string) 
 			return err
 		}
 	}
-	certificate, err := x509.ParseCertificate(kept.CA)
-	if err != nil {
-		return err
-	}
 	reported := &clusterv1.NodeStatus{}
 	if err := protojson.Unmarshal(kept.Status, reported); err != nil {
 		return err
 	}
-	domain := identity.TrustDomain(kept.Cluster)
-	cluster := &Cluster{
-		id: kept.Cluster, authority: &authority{domain: domain, certificate: certificate}, curator: kept.Curator, changed: make(chan struct{}), clock: Began,
-		member: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_HOME, ClusterId: kept.Cluster, TrustDomain: domain, NodeId: kept.ID},
-		nodes:  []*clusterv1.Node{{Record: &clusterv1.NodeRecord{Id: kept.ID}, Status: reported}},
+	cluster, err := kept.serve(parameters, hostv1.MembershipState_MEMBERSHIP_STATE_HOME, reported)
+	if err != nil {
+		return err
 	}
 	defer cluster.Close()
+	<-ctx.Done()
+	return nil
+}
+
+// serve serves the node's own API in a state of its membership.
+func (j *joined) serve(parameters *nodev1.Parameters, state hostv1.MembershipState, reported *clusterv1.NodeStatus) (*Cluster, error) {
+	certificate, err := x509.ParseCertificate(j.CA)
+	if err != nil {
+		return nil, err
+	}
+	domain := identity.TrustDomain(j.Cluster)
+	key := ed25519.NewKeyFromSeed(j.Key).Public().(ed25519.PublicKey)
+	cluster := &Cluster{
+		id: j.Cluster, authority: &authority{domain: domain, certificate: certificate}, curator: j.Curator, changed: make(chan struct{}), clock: Began,
+		member: &hostv1.Membership{State: state, ClusterId: j.Cluster, TrustDomain: domain, NodeId: j.ID},
+		nodes:  []*clusterv1.Node{{Record: &clusterv1.NodeRecord{Id: j.ID, PublicKey: key}, Status: reported}},
+	}
 	socket := filepath.Join(parameters.GetDirectories().GetRun(), "node.sock")
 	_ = os.Remove(socket)
 	if err := cluster.ServeLocal(socket); err != nil {
-		return err
+		cluster.Close()
+		return nil, err
 	}
-	<-ctx.Done()
-	return nil
+	return cluster, nil
 }
 
 // register registers and returns when the cluster has taken the node in.
@@ -115,9 +126,18 @@ func register(ctx context.Context, parameters *nodev1.Parameters) (*joined, erro
 	for _, role := range asks.GetRoles() {
 		request.Roles = append(request.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration()})
 	}
-	if _, err := client.Register(ctx, request); err != nil {
+	registered, err := client.Register(ctx, request)
+	if err != nil {
 		return nil, err
 	}
+	kept := &joined{
+		Key: key.Seed(), ID: registered.GetNode().GetId(), CA: registered.GetCaCertificates()[0], Cluster: text.GetClusterId(), Curator: text.GetCurators()[0],
+	}
+	waits, err := kept.serve(parameters, hostv1.MembershipState_MEMBERSHIP_STATE_FOREIGN, &clusterv1.NodeStatus{NodeId: kept.ID})
+	if err != nil {
+		return nil, err
+	}
+	defer waits.Close()
 	stream, err := client.Await(ctx, &clusterv1.AwaitRequest{})
 	for err == nil {
 		var now *clusterv1.AwaitResponse
@@ -132,14 +152,12 @@ func register(ctx context.Context, parameters *nodev1.Parameters) (*joined, erro
 	if err != nil {
 		return nil, err
 	}
-	reported := &clusterv1.NodeStatus{NodeId: identity.NodeID(key.Public().(ed25519.PublicKey)), Addresses: request.Addresses, Volume: "plain", Version: "0.1.0"}
+	reported := &clusterv1.NodeStatus{NodeId: kept.ID, Addresses: request.Addresses, Volume: "plain", Version: "0.1.0"}
 	for _, role := range committed.GetNode().GetRoles() {
 		reported.Instances = append(reported.Instances, ready(reported.NodeId, role.GetRole()))
 	}
-	encoded, err := protojson.Marshal(reported)
-	return &joined{
-		Key: key.Seed(), ID: reported.NodeId, CA: committed.GetCaCertificates()[0], Cluster: text.GetClusterId(), Curator: committed.GetCurators()[0], Status: encoded,
-	}, err
+	kept.Status, err = protojson.Marshal(reported)
+	return kept, err
 }
 
 // pinned refuses a curator whose chain has no root that the ticket pins.

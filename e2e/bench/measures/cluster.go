@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
 )
@@ -124,11 +125,32 @@ func (c *cluster) grow(ctx context.Context) error {
 		if err := n.start(ctx); err != nil {
 			return err
 		}
+		if err := c.approve(ctx, n); err != nil {
+			return err
+		}
 	}
 	return c.await(ctx, "is Home, and all members of the store vote", voters)
 }
 
-// ticket makes a ticket that approves by itself, and returns the file that it is in.
+// approve lets a node in that registers.
+func (c *cluster) approve(ctx context.Context, n *node) error {
+	if err := n.await(ctx, fmt.Sprintf("the node at %s has registered", n.address), func(s *nodev1.Status) bool {
+		return s.GetMembership().GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_FOREIGN
+	}); err != nil {
+		return err
+	}
+	management, done, err := c.nodes[0].management()
+	if err != nil {
+		return err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err = management.ApproveNode(ctx, &clusterv1.ApproveNodeRequest{NodeId: n.last.GetNodeId(), PublicKey: n.last.GetPublicKey()})
+	return err
+}
+
+// ticket makes a ticket, and returns the file that it is in.
 func (c *cluster) ticket(ctx context.Context) (string, error) {
 	management, done, err := c.nodes[0].management()
 	if err != nil {
@@ -137,7 +159,7 @@ func (c *cluster) ticket(ctx context.Context) (string, error) {
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	made, err := management.CreateTicket(ctx, &clusterv1.CreateTicketRequest{Uses: members - 1, Roles: []string{"consensus", "curator"}, AutoApprove: true})
+	made, err := management.CreateTicket(ctx, &clusterv1.CreateTicketRequest{Uses: members - 1, Roles: []string{"consensus", "curator"}})
 	if err != nil {
 		return "", err
 	}

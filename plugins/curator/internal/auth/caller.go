@@ -71,20 +71,10 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // Check returns why a caller may not have its way any more in the state of the cluster that a decision is made from: it may have been revoked since
 // the call began. Nodes are not looked at.
 func (c Caller) Check(state *store.State) error {
-	if c.Person != nil && !c.Person.still(state) {
+	if c.Person != nil && !state.HasPerson(c.Person.Operator, c.Person.ID) {
 		return unauthenticated("%s was revoked or replaced while the call was under way", c)
 	}
 	return nil
-}
-
-// still reports whether a person is the one that the cluster knows at a later state.
-func (p *Person) still(state *store.State) bool {
-	if p.Operator == "" {
-		key := ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())
-		return len(key) == ed25519.PublicKeySize && identity.OwnerKeyID(key) == p.ID
-	}
-	record := state.Operators[p.Operator]
-	return record != nil && record.GetId() == p.ID
 }
 
 // owner is the holder of the owner key.

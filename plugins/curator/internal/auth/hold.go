@@ -69,7 +69,7 @@ func (c Caller) outlived(state *store.State) error {
 		return c.superseded(state)
 	}
 	// The cache may be behind what the caller was admitted by.
-	if state.Revision > c.Person.Revision && !c.Person.still(state) {
+	if state.Revision > c.Person.Revision && !state.HasPerson(c.Person.Operator, c.Person.ID) {
 		return unauthenticated("%s is not what it was any more: the operator was revoked, or the owner key replaced", c)
 	}
 	return nil

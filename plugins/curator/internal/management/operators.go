@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -71,13 +72,16 @@ func (s *Service) ListOperators(ctx context.Context, _ *clusterv1.ListOperatorsR
 	return &clusterv1.ListOperatorsResponse{Operators: state.OperatorList(), OwnerPublicKey: state.Cluster.GetOwnerPublicKey()}, nil
 }
 
-// RevokeOperator implements clusterv1.ManagementServiceServer. An operator may revoke itself: the answer is the last that it gets.
+// RevokeOperator implements clusterv1.ManagementServiceServer. An operator may revoke itself: the answer is the last that it gets. What tickets it made are worth nothing
+// without it.
 func (s *Service) RevokeOperator(ctx context.Context, request *clusterv1.RevokeOperatorRequest) (*clusterv1.RevokeOperatorResponse, error) {
 	var revoked *clusterv1.Operator
-	_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
+	var worthless []*clusterv1.Ticket
+	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		if revoked = state.Operators[request.GetName()]; revoked == nil {
 			return nil, answer.Errorf(codes.NotFound, "there is no operator %s; %s", quote(request.GetName()), operatorList(state))
 		}
+		worthless = tickets.MadeBy(state, revoked)
 		return &store.Change{Revoked: []string{revoked.GetName()}}, nil
 	})
 	if err != nil {
@@ -85,8 +89,11 @@ func (s *Service) RevokeOperator(ctx context.Context, request *clusterv1.RevokeO
 	}
 	caller, _ := auth.CallerOf(ctx)
 	itself := caller.Person != nil && caller.Person.ID == revoked.GetId()
-	s.made(ctx, request.GetDryRun(), "operator revoked", "operator", revoked.GetName(), "role", roleName(revoked.GetRole()), "itself", itself)
-	return &clusterv1.RevokeOperatorResponse{Operator: revoked}, nil
+	s.made(ctx, request.GetDryRun(), "operator revoked", "operator", revoked.GetName(), "role", roleName(revoked.GetRole()), "itself", itself, "tickets", len(worthless))
+	if !request.GetDryRun() {
+		s.sweep(ctx, state)
+	}
+	return &clusterv1.RevokeOperatorResponse{Operator: revoked, Tickets: worthless}, nil
 }
 
 // newID draws the ID of a record.

@@ -40,11 +40,11 @@ func (s *Service) CreateTicket(ctx context.Context, request *clusterv1.CreateTic
 	now := s.config.Now()
 	caller, _ := auth.CallerOf(ctx)
 	made := &curatorv1.Ticket{
-		Created: timestamppb.New(now), CreatedBy: "owner", Expires: tickets.Expires(now, request.GetLifetimeSeconds()), Uses: max(1, request.GetUses()),
+		Created: timestamppb.New(now), CreatedBy: tickets.OwnerName, Expires: tickets.Expires(now, request.GetLifetimeSeconds()), Uses: max(1, request.GetUses()),
 		Roles: slices.Clone(request.GetRoles()), Labels: request.GetLabels(), AutoApprove: request.GetAutoApprove(), Note: request.GetNote(),
 	}
-	if caller.Person != nil && caller.Person.Operator != "" {
-		made.CreatedBy = caller.Person.Operator
+	if caller.Person != nil {
+		made.CreatedBy, made.MadeBy = cmp.Or(caller.Person.Operator, tickets.OwnerName), caller.Person.ID
 	}
 	slices.Sort(made.Roles)
 	var secret []byte
@@ -56,8 +56,12 @@ func (s *Service) CreateTicket(ctx context.Context, request *clusterv1.CreateTic
 			if known, _ := state.Role(role); known == nil {
 				return nil, unknownRole(state, role)
 			}
+			if capability := rules.Guarded(state, role); capability != "" && made.GetAutoApprove() {
+				return nil, answer.Errorf(codes.FailedPrecondition, "the role %q provides %s, and a node that runs it can do in the cluster what an owner can: no ticket that approves by itself gives it; "+
+					"make the ticket without --auto-approve, or without the role, and assign it to the node later (`reeve node role add`)", role, capability)
+			}
 		}
-		if kept := len(state.Tickets) - len(tickets.Forgotten(state.Tickets, now)); kept >= tickets.Most {
+		if kept := len(state.Tickets) - len(tickets.Forgotten(state, now)); kept >= tickets.Most {
 			return nil, answer.Errorf(codes.ResourceExhausted, "there are %d tickets already, which is all that a cluster keeps: revoke some (`reeve ticket revoke ID`)", kept)
 		}
 		return &store.Change{Tickets: []*curatorv1.Ticket{made}}, nil
@@ -155,7 +159,7 @@ func (s *Service) ListTickets(ctx context.Context, _ *clusterv1.ListTicketsReque
 		return nil, err
 	}
 	s.sweep(ctx, state)
-	forgotten := tickets.Forgotten(state.Tickets, s.config.Now())
+	forgotten := tickets.Forgotten(state, s.config.Now())
 	response := new(clusterv1.ListTicketsResponse)
 	for id, kept := range state.Tickets {
 		if _, gone := slices.BinarySearch(forgotten, id); !gone {
@@ -173,8 +177,8 @@ func (s *Service) ListTickets(ctx context.Context, _ *clusterv1.ListTicketsReque
 
 // sweep removes tickets that are not even listed any more. That they cannot be removed, as in a store that is full, is no reason not to answer.
 func (s *Service) sweep(ctx context.Context, state *store.State) {
-	if err := s.config.Store.SweepTickets(ctx, state.Revision, tickets.Forgotten(state.Tickets, s.config.Now())); err != nil {
-		s.config.Log.Warn("tickets that have expired could not be removed; it is tried again", "error", err)
+	if err := s.config.Store.SweepTickets(ctx, state.Revision, tickets.Forgotten(state, s.config.Now())); err != nil {
+		s.config.Log.Warn("tickets that nobody can use any more could not be removed; it is tried again", "error", err)
 	}
 }
 

@@ -112,7 +112,10 @@ func (m *machine) as(start *clusterv1.Incarnation) clusterv1.NodeServiceClient {
 func (c *cluster) member(roles ...string) *machine {
 	c.t.Helper()
 	m := c.machine()
-	m.register(c.ticket(&clusterv1.CreateTicketRequest{Roles: roles, AutoApprove: true}), roles...)
+	m.register(c.ticket(&clusterv1.CreateTicketRequest{Roles: roles}), roles...)
+	if _, err := c.asOwner().ApproveNode(c.t.Context(), &clusterv1.ApproveNodeRequest{NodeId: m.id}); err != nil {
+		c.t.Fatal(err)
+	}
 	if _, err := m.commit(); err != nil {
 		c.t.Fatal(err)
 	}

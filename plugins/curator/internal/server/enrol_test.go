@@ -227,8 +227,8 @@ func TestTicketAllows(t *testing.T) {
 	automatic := c.ticket(&clusterv1.CreateTicketRequest{Uses: 9, AutoApprove: true})
 	_, err = register(automatic, nil, "store")
 	wantCode(t, err, codes.PermissionDenied, "names no roles")
-	node, err := register(c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"store"}}), nil, "store")
-	if err != nil || node.GetState() != stateStandby || roles(node) != "store@1" || !node.GetRegistration().GetAutomatic() {
+	node, err := register(c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}}), nil, "hostsfile")
+	if err != nil || node.GetState() != stateStandby || roles(node) != "hostsfile@1" || !node.GetRegistration().GetAutomatic() {
 		t.Errorf("%v, %v", node, err)
 	}
 	// And the labels.

@@ -76,7 +76,7 @@ func TestManyRegisterAtOnce(t *testing.T) {
 	c.announce()
 	other := start(t, etcd, c.prefix, nil).ready()
 	const machines = 30
-	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: machines, Roles: []string{"store"}, AutoApprove: true})
+	made := c.ticket(&clusterv1.CreateTicketRequest{Uses: machines, Roles: []string{"hostsfile"}, AutoApprove: true})
 	var group sync.WaitGroup
 	for n := range machines {
 		m := c.machine()
@@ -84,7 +84,7 @@ func TestManyRegisterAtOnce(t *testing.T) {
 		group.Go(func() {
 			ctx := inTime(t)
 			for _, call := range []func() error{
-				func() error { _, err := client.Register(ctx, m.request(made, "store")); return err },
+				func() error { _, err := client.Register(ctx, m.request(made, "hostsfile")); return err },
 				func() error {
 					_, err := client.Commit(ctx, &clusterv1.CommitRequest{Cuk: m.cuk, Incarnation: m.start})
 					return err

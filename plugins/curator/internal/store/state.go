@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
@@ -113,6 +115,16 @@ func (s *State) OperatorList() []*clusterv1.Operator {
 		operators = append(operators, s.Operators[name])
 	}
 	return operators
+}
+
+// HasPerson reports whether an operator stands who had a name and an ID, or, without a name, the owner key with an ID.
+func (s *State) HasPerson(operator, id string) bool {
+	if operator == "" {
+		key := ed25519.PublicKey(s.Cluster.GetOwnerPublicKey())
+		return len(key) == ed25519.PublicKeySize && identity.OwnerKeyID(key) == id
+	}
+	record := s.Operators[operator]
+	return record != nil && record.GetId() == id
 }
 
 // Node returns a node as operators see it, or nil if there is no record of it.

@@ -45,10 +45,10 @@ func (s *Store) ReadEnrolment(ctx context.Context, node, ticket string) (*State,
 	return whole(state, err)
 }
 
-// ReadTickets reads cluster, CA and all tickets.
+// ReadTickets reads cluster, CA, all tickets and who may have made them. Unlike the records that are known, it does not hold tickets that were swept.
 func (s *Store) ReadTickets(ctx context.Context) (*State, error) {
-	state, err := s.read(ctx, "read the tickets",
-		clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates), clientv3.OpGet(prefixTickets, clientv3.WithPrefix()))
+	state, err := s.read(ctx, "read the tickets", clientv3.OpGet(keyCluster), clientv3.OpGet(keyCertificates),
+		clientv3.OpGet(prefixTickets, clientv3.WithPrefix()), clientv3.OpGet(prefixOperators, clientv3.WithPrefix()))
 	return whole(state, err)
 }
 
@@ -72,7 +72,7 @@ func (s *Store) SweepTickets(ctx context.Context, revision int64, ids []string) 
 		return err
 	})
 	if err != nil {
-		return s.failed(ctx, "remove tickets that have expired", err)
+		return s.failed(ctx, "remove tickets that nobody can use any more", err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
@@ -31,6 +32,8 @@ const (
 	MaxNote = 256
 	// Most is how many tickets a cluster keeps.
 	Most = 1000
+	// OwnerName is what the holder of the owner key is called as the maker of a ticket. No operator is called so.
+	OwnerName = "owner"
 	// ShownFor is how long a ticket is still listed after it has expired, and how long it is kept.
 	ShownFor = 24 * time.Hour
 )
@@ -81,15 +84,39 @@ func Worthless(kept *curatorv1.Ticket, now time.Time) string {
 	return ""
 }
 
+// Orphaned reports whether whoever made a ticket was revoked, or was the holder of an owner key that was replaced: nobody answers for it any more. That is no write of its own,
+// since one transaction could not take all tickets of somebody who has made many.
+func Orphaned(state *store.State, kept *curatorv1.Ticket) bool {
+	maker := kept.GetCreatedBy()
+	if maker == OwnerName {
+		maker = ""
+	}
+	if kept.GetMadeBy() == "" { // by an earlier version
+		return maker != "" && state.Operators[maker] == nil
+	}
+	return !state.HasPerson(maker, kept.GetMadeBy())
+}
+
 // Forgotten returns the IDs of the tickets that are not even listed any more, sorted.
-func Forgotten(all map[string]*curatorv1.Ticket, now time.Time) []string {
+func Forgotten(state *store.State, now time.Time) []string {
 	var ids []string
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if now.After(all[id].GetExpires().AsTime().Add(ShownFor)) {
+	for _, id := range slices.Sorted(maps.Keys(state.Tickets)) {
+		if kept := state.Tickets[id]; now.After(kept.GetExpires().AsTime().Add(ShownFor)) || Orphaned(state, kept) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+// MadeBy returns the tickets of somebody, by the ID of the operator's record and the name in it, as they are shown, sorted.
+func MadeBy(state *store.State, operator *clusterv1.Operator) (made []*clusterv1.Ticket) {
+	for _, id := range slices.Sorted(maps.Keys(state.Tickets)) {
+		kept := state.Tickets[id]
+		if kept.GetCreatedBy() == operator.GetName() && (kept.GetMadeBy() == "" || kept.GetMadeBy() == operator.GetId()) {
+			made = append(made, Shown(kept))
+		}
+	}
+	return made
 }
 
 // Spend returns the ticket after one more node has registered with it.

@@ -1663,7 +1663,8 @@ type CreateTicketRequest struct {
 	LifetimeSeconds uint32 `protobuf:"varint,1,opt,name=lifetime_seconds,json=lifetimeSeconds,proto3" json:"lifetime_seconds,omitempty"`
 	// How many nodes may register with it; 0: one. At most 1000.
 	Uses uint32 `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"`
-	// The roles that nodes may ask for; empty: any, or none where the ticket approves by itself.
+	// The roles that nodes may ask for; empty: any, or none where the ticket approves by itself. Such a ticket gives none that provides what the cluster is managed
+	// by (the consensus store, the cluster API).
 	Roles []string `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`
 	// The labels that every node which registers with it gets. Where the ticket approves by itself a node may ask for no others; otherwise it may, and they are looked at
 	// when it is approved.
@@ -5020,7 +5021,9 @@ func (x *RevokeOperatorRequest) GetDryRun() bool {
 type RevokeOperatorResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As it was.
-	Operator      *Operator `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	Operator *Operator `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The tickets that the operator had made, which are revoked with it, sorted by ID.
+	Tickets       []*Ticket `protobuf:"bytes,2,rep,name=tickets,proto3" json:"tickets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5058,6 +5061,13 @@ func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
 	if x != nil {
 		return x.Operator
+	}
+	return nil
+}
+
+func (x *RevokeOperatorResponse) GetTickets() []*Ticket {
+	if x != nil {
+		return x.Tickets
 	}
 	return nil
 }
@@ -5623,9 +5633,10 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10owner_public_key\x18\x02 \x01(\fR\x0eownerPublicKey\"P\n" +
 	"\x15RevokeOperatorRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x12\x1d\n" +
-	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"P\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x84\x01\n" +
 	"\x16RevokeOperatorResponse\x126\n" +
-	"\boperator\x18\x01 \x01(\v2\x1a.reeve.cluster.v1.OperatorR\boperator\"@\n" +
+	"\boperator\x18\x01 \x01(\v2\x1a.reeve.cluster.v1.OperatorR\boperator\x122\n" +
+	"\atickets\x18\x02 \x03(\v2\x18.reeve.cluster.v1.TicketR\atickets\"@\n" +
 	"\x10ListAuditRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x04R\x06before\"_\n" +
@@ -5974,101 +5985,102 @@ var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
 	109, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
 	109, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
 	109, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	93,  // 69: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	115, // 70: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	119, // 71: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	101, // 72: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
-	3,   // 73: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
-	5,   // 74: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
-	15,  // 75: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
-	18,  // 76: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
-	20,  // 77: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	22,  // 78: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	26,  // 79: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
-	7,   // 80: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
-	9,   // 81: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
-	11,  // 82: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
-	13,  // 83: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	28,  // 84: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	30,  // 85: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	32,  // 86: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	34,  // 87: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	36,  // 88: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	38,  // 89: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	40,  // 90: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	42,  // 91: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	44,  // 92: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	46,  // 93: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	49,  // 94: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	51,  // 95: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	53,  // 96: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	55,  // 97: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	57,  // 98: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	59,  // 99: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	61,  // 100: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	63,  // 101: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	65,  // 102: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	67,  // 103: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	69,  // 104: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	71,  // 105: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	73,  // 106: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
-	75,  // 107: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
-	77,  // 108: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	79,  // 109: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	81,  // 110: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	83,  // 111: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	85,  // 112: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	87,  // 113: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	89,  // 114: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	91,  // 115: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 116: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 117: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	16,  // 118: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	19,  // 119: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	21,  // 120: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	23,  // 121: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	27,  // 122: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	8,   // 123: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	10,  // 124: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	12,  // 125: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	14,  // 126: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	29,  // 127: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	31,  // 128: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	33,  // 129: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	35,  // 130: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	37,  // 131: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	39,  // 132: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	41,  // 133: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	43,  // 134: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	45,  // 135: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	47,  // 136: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	50,  // 137: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	52,  // 138: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	54,  // 139: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	56,  // 140: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	58,  // 141: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	60,  // 142: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	62,  // 143: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	64,  // 144: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	66,  // 145: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	68,  // 146: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	70,  // 147: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	72,  // 148: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	74,  // 149: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	76,  // 150: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	78,  // 151: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	80,  // 152: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	82,  // 153: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	84,  // 154: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	86,  // 155: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	88,  // 156: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	90,  // 157: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	92,  // 158: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	116, // [116:159] is the sub-list for method output_type
-	73,  // [73:116] is the sub-list for method input_type
-	73,  // [73:73] is the sub-list for extension type_name
-	73,  // [73:73] is the sub-list for extension extendee
-	0,   // [0:73] is the sub-list for field type_name
+	112, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	93,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	115, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	119, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	101, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	3,   // 74: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
+	5,   // 75: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
+	15,  // 76: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
+	18,  // 77: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
+	20,  // 78: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
+	22,  // 79: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	26,  // 80: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	7,   // 81: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	9,   // 82: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	11,  // 83: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	13,  // 84: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	28,  // 85: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	30,  // 86: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	32,  // 87: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	34,  // 88: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	36,  // 89: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	38,  // 90: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	40,  // 91: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	42,  // 92: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	44,  // 93: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	46,  // 94: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	49,  // 95: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	51,  // 96: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	53,  // 97: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	55,  // 98: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	57,  // 99: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	59,  // 100: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	61,  // 101: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	63,  // 102: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	65,  // 103: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	67,  // 104: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	69,  // 105: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	71,  // 106: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	73,  // 107: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
+	75,  // 108: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
+	77,  // 109: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	79,  // 110: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	81,  // 111: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	83,  // 112: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	85,  // 113: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	87,  // 114: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	89,  // 115: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	91,  // 116: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 117: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 118: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	16,  // 119: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	19,  // 120: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	21,  // 121: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	23,  // 122: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	27,  // 123: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	8,   // 124: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	10,  // 125: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	12,  // 126: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	14,  // 127: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	29,  // 128: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	31,  // 129: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	33,  // 130: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	35,  // 131: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	37,  // 132: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	39,  // 133: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	41,  // 134: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	43,  // 135: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	45,  // 136: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	47,  // 137: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	50,  // 138: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	52,  // 139: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	54,  // 140: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	56,  // 141: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	58,  // 142: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	60,  // 143: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	62,  // 144: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	64,  // 145: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	66,  // 146: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	68,  // 147: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	70,  // 148: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	72,  // 149: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	74,  // 150: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	76,  // 151: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	78,  // 152: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	80,  // 153: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	82,  // 154: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	84,  // 155: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	86,  // 156: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	88,  // 157: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	90,  // 158: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	92,  // 159: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	117, // [117:160] is the sub-list for method output_type
+	74,  // [74:117] is the sub-list for method input_type
+	74,  // [74:74] is the sub-list for extension type_name
+	74,  // [74:74] is the sub-list for extension extendee
+	0,   // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_reeve_cluster_v1_cluster_proto_init() }

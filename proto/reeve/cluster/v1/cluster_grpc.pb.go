@@ -818,7 +818,8 @@ type ManagementServiceClient interface {
 	// AddOperator makes an operator. AlreadyExists if there is one of that name with another key or role.
 	AddOperator(ctx context.Context, in *AddOperatorRequest, opts ...grpc.CallOption) (*AddOperatorResponse, error)
 	ListOperators(ctx context.Context, in *ListOperatorsRequest, opts ...grpc.CallOption) (*ListOperatorsResponse, error)
-	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on. NotFound if there is none.
+	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on, and every ticket that it made. NotFound if there
+	// is none.
 	RevokeOperator(ctx context.Context, in *RevokeOperatorRequest, opts ...grpc.CallOption) (*RevokeOperatorResponse, error)
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
@@ -1244,7 +1245,8 @@ type ManagementServiceServer interface {
 	// AddOperator makes an operator. AlreadyExists if there is one of that name with another key or role.
 	AddOperator(context.Context, *AddOperatorRequest) (*AddOperatorResponse, error)
 	ListOperators(context.Context, *ListOperatorsRequest) (*ListOperatorsResponse, error)
-	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on. NotFound if there is none.
+	// RevokeOperator removes an operator: every certificate that was issued to it is refused from the next call on, and every ticket that it made. NotFound if there
+	// is none.
 	RevokeOperator(context.Context, *RevokeOperatorRequest) (*RevokeOperatorResponse, error)
 	// ListAudit returns entries of the audit log, the newest first.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)

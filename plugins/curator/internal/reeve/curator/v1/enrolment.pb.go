@@ -30,16 +30,19 @@ type Ticket struct {
 	// 16 hexadecimal digits.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// SHA-256 of the secret, which is 32 random bytes: nobody finds them by it.
-	SecretSha256  []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
-	Created       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
-	CreatedBy     string                 `protobuf:"bytes,4,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	Expires       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
-	Uses          uint32                 `protobuf:"varint,6,opt,name=uses,proto3" json:"uses,omitempty"`
-	Used          uint32                 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
-	Roles         []string               `protobuf:"bytes,8,rep,name=roles,proto3" json:"roles,omitempty"`
-	Labels        map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	AutoApprove   bool                   `protobuf:"varint,10,opt,name=auto_approve,json=autoApprove,proto3" json:"auto_approve,omitempty"`
-	Note          string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	SecretSha256 []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	Created      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
+	CreatedBy    string                 `protobuf:"bytes,4,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Expires      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
+	Uses         uint32                 `protobuf:"varint,6,opt,name=uses,proto3" json:"uses,omitempty"`
+	Used         uint32                 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
+	Roles        []string               `protobuf:"bytes,8,rep,name=roles,proto3" json:"roles,omitempty"`
+	Labels       map[string]string      `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	AutoApprove  bool                   `protobuf:"varint,10,opt,name=auto_approve,json=autoApprove,proto3" json:"auto_approve,omitempty"`
+	Note         string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
+	// The ID of the operator's record by which it was made, or the ID of the owner key: it is worth something while they stand. Empty: an earlier version made it, and
+	// whoever has the name of its maker stands for it.
+	MadeBy        string `protobuf:"bytes,12,opt,name=made_by,json=madeBy,proto3" json:"made_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,6 +150,13 @@ func (x *Ticket) GetAutoApprove() bool {
 func (x *Ticket) GetNote() string {
 	if x != nil {
 		return x.Note
+	}
+	return ""
+}
+
+func (x *Ticket) GetMadeBy() string {
+	if x != nil {
+		return x.MadeBy
 	}
 	return ""
 }
@@ -333,7 +343,7 @@ var File_reeve_curator_v1_enrolment_proto protoreflect.FileDescriptor
 
 const file_reeve_curator_v1_enrolment_proto_rawDesc = "" +
 	"\n" +
-	" reeve/curator/v1/enrolment.proto\x12\x10reeve.curator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb6\x03\n" +
+	" reeve/curator/v1/enrolment.proto\x12\x10reeve.curator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\x03\n" +
 	"\x06Ticket\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
 	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\x124\n" +
@@ -347,7 +357,8 @@ const file_reeve_curator_v1_enrolment_proto_rawDesc = "" +
 	"\x06labels\x18\t \x03(\v2$.reeve.curator.v1.Ticket.LabelsEntryR\x06labels\x12!\n" +
 	"\fauto_approve\x18\n" +
 	" \x01(\bR\vautoApprove\x12\x12\n" +
-	"\x04note\x18\v \x01(\tR\x04note\x1a9\n" +
+	"\x04note\x18\v \x01(\tR\x04note\x12\x17\n" +
+	"\amade_by\x18\f \x01(\tR\x06madeBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +

@@ -1,0 +1,100 @@
+package server_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// What somebody handed out lets nobody in any more once they are revoked, however much it is, and no matter who has their name then.
+func TestTicketsOfRevokedOperator(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	anna, olga := c.addOperator("anna", roleOwner), c.addOperator("olga", roleOwner)
+	annas, olgas := anna.client(), olga.client()
+	create := func(by clusterv1.ManagementServiceClient) *clusterv1.CreateTicketResponse {
+		t.Helper()
+		made, err := by.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}, Uses: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	kept, gone := create(olgas), create(annas)
+	for range 140 { // more than one transaction can remove, which takes those with the lowest IDs first
+		if made := create(annas); made.GetTicket().GetId() > gone.GetTicket().GetId() {
+			gone = made
+		}
+	}
+	in := c.machine()
+	in.register(gone, "hostsfile")
+	dry, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna", DryRun: true})
+	if err != nil || len(dry.GetTickets()) != 141 {
+		t.Errorf("what would go: %d tickets, %v", len(dry.GetTickets()), err)
+	}
+	c.machine().register(gone, "hostsfile")
+	if answer, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna"}); err != nil || len(answer.GetTickets()) != 141 {
+		t.Errorf("%d tickets, %v", len(answer.GetTickets()), err)
+	}
+	refused := func(ticket *clusterv1.CreateTicketResponse) {
+		t.Helper()
+		m := c.machine()
+		_, err := m.enrolment().Register(t.Context(), m.request(ticket, "hostsfile"))
+		wantCode(t, err, codes.Unauthenticated, "reeve ticket create")
+	}
+	refused(gone)
+	if list := c.tickets(); len(list) != 1 || list[0].GetId() != kept.GetTicket().GetId() {
+		t.Errorf("%d tickets are listed", len(list))
+	}
+	c.addOperator("anna", roleOwner) // somebody else
+	refused(gone)
+	// They are no more in the store after a while, and stood in nobody's way meanwhile.
+	for range 2 {
+		c.tickets()
+	}
+	if state, err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).ReadRecords(t.Context()); err != nil || len(state.Tickets) != 1 {
+		t.Errorf("%d tickets are kept, %v", len(state.Tickets), err)
+	}
+	// Whoever came in before is in.
+	if _, err := in.commit(); err != nil {
+		t.Error(err)
+	}
+	// An owner key that is replaced is revoked, too.
+	owners := c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}})
+	replaced := newKey(t)
+	if _, err := c.curator.service.ReplaceOwner(t.Context(), &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: public(replaced), Requester: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	c.owner = replaced
+	refused(owners)
+	c.machine().register(kept, "hostsfile")
+}
+
+// Nobody becomes one of the trusted base by what a text says: an owner looks at the machine, or gives it the role.
+func TestTicketGivesNoGuardedRole(t *testing.T) {
+	c := newCluster(t)
+	c.announce()
+	for _, role := range []string{"store", "api"} {
+		_, err := c.asOwner().CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile", role}})
+		wantCode(t, err, codes.FailedPrecondition, role, "reeve.c", "without --auto-approve")
+	}
+	// Nor is it given by one that an earlier version made.
+	made := c.ticket(&clusterv1.CreateTicketRequest{Roles: []string{"store"}, Uses: 2})
+	c.update(func(state *store.State) *store.Change {
+		earlier := proto.CloneOf(state.Tickets[made.GetTicket().GetId()])
+		earlier.AutoApprove = true
+		return &store.Change{Tickets: []*curatorv1.Ticket{earlier}}
+	})
+	m := c.machine()
+	_, err := m.enrolment().Register(t.Context(), m.request(made, "store"))
+	wantCode(t, err, codes.PermissionDenied, "store", "reeve.consensus.v1")
+	looked := c.ticket(&clusterv1.CreateTicketRequest{Roles: []string{"store"}})
+	if node := m.register(looked, "store"); node.GetState() != stateNew {
+		t.Errorf("it is %s", node.GetState())
+	}
+}
