@@ -110,20 +110,29 @@ func (s *Service) changeRoles(
 	})
 }
 
-// mayAssign returns why who calls may not have a node have the roles that it did not have before: who runs a curator or a member of the consensus store has what the owner
-// has, so that an operator who could name the node for it would be one.
+// mayAssign returns why who calls may not have a node have the roles that it did not have before, or with another configuration: who runs a curator or a member of the consensus
+// store has what the owner has, so that an operator who could name the node for it would be one. A role that leaves is one that the node does not have any more: who
+// took it from there decided so.
 func mayAssign(ctx context.Context, state *store.State, before, after *clusterv1.NodeRecord) error {
 	caller, _ := auth.CallerOf(ctx)
 	if caller.Kind == clusterv1.Caller_CALLER_OWNER {
 		return nil
 	}
 	for _, assignment := range after.GetRoles() {
-		if assigned(before.GetRoles(), assignment.GetRole()) != nil {
+		had := assigned(before.GetRoles(), assignment.GetRole())
+		what := "assigns it to a node"
+		switch {
+		case had == nil:
+		case had.GetLeaving() && !assignment.GetLeaving():
+			what = "keeps it on a node that it leaves"
+		case had.GetConfiguration() != assignment.GetConfiguration():
+			what = "configures it"
+		default:
 			continue
 		}
 		if capability := rules.Guarded(state, assignment.GetRole()); capability != "" {
-			return answer.Errorf(codes.PermissionDenied, "the role %q provides %s, and a node that runs it can do in the cluster what an owner can: only an owner assigns it to a node, "+
-				"and not %s; have one do it (`reeve node role add %s %s`)", assignment.GetRole(), capability, caller, before.GetId(), assignment.GetRole())
+			return answer.Errorf(codes.PermissionDenied, "the role %q provides %s, and a node that runs it can do in the cluster what an owner can: only an owner %s, "+
+				"and not %s; have one do it (`reeve node role add %s %s`)", assignment.GetRole(), capability, what, caller, before.GetId(), assignment.GetRole())
 		}
 	}
 	return nil

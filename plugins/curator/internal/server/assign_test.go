@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -41,14 +42,41 @@ func TestOperatorsDoNotAssignTheControlPlane(t *testing.T) {
 		}
 	}
 	c.tell(c.id, second)
-	// What a node has may stay, be configured and be taken from it.
-	keep := []*clusterv1.RoleAssignment{{Role: "store"}, {Role: "api", Configuration: `{"listen": "127.0.0.1:0"}`}}
+	// What a node has may stay and be taken from it, but not be configured: where a curator listens, and what it answers, is the owner's to say.
+	keep := []*clusterv1.RoleAssignment{{Role: "store"}, {Role: "api"}, {Role: "hostsfile"}}
 	if _, err := otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil {
+		t.Error(err)
+	}
+	const elsewhere = `{"listen": "127.0.0.1:0"}`
+	keep[1].Configuration = elsewhere
+	_, err := otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep})
+	wantCode(t, err, codes.PermissionDenied, `"api"`, "only an owner configures it", "operator otto")
+	_, err = otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", Configuration: elsewhere})
+	wantCode(t, err, codes.PermissionDenied, `"api"`, "only an owner configures it")
+	if _, err := olga.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil {
 		t.Error(err)
 	}
 	if _, err := otto.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: second, Role: "api"}); err != nil {
 		t.Error(err)
 	}
-	_, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api"})
+	_, err = otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api"})
 	wantCode(t, err, codes.PermissionDenied, "only an owner")
+	// What the owner has taken from it an operator does not bring back while it leaves, whatever else is changed meanwhile.
+	if node, err := olga.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: second, Role: "store"}); err != nil || !leaves(node.GetNode(), "store") {
+		t.Fatalf("%v, %v", node, err)
+	}
+	_, err = otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "store"})
+	wantCode(t, err, codes.PermissionDenied, `"store"`, "only an owner keeps it", "operator otto")
+	_, err = otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: []*clusterv1.RoleAssignment{{Role: "store"}}})
+	wantCode(t, err, codes.PermissionDenied, `"store"`, "only an owner keeps it")
+	if node, err := otto.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: second, Role: "hostsfile"}); err != nil || !leaves(node.GetNode(), "store") {
+		t.Errorf("%v, %v", node, err)
+	}
+	if node, err := olga.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "store"}); err != nil || leaves(node.GetNode(), "store") {
+		t.Errorf("%v, %v", node, err)
+	}
+}
+
+func leaves(node *clusterv1.NodeRecord, role string) bool {
+	return slices.ContainsFunc(node.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role && a.GetLeaving() })
 }
