@@ -41,11 +41,15 @@ type curator struct {
 	// What came, in order.
 	calls   event.Value[[]call]
 	reports event.Value[[]*clusterv1.NodeStatus]
+	// streamed is how many messages the watches were sent.
+	streamed event.Value[int]
 }
 
 // rules are how a curator answers; they are read at every call.
 type rules struct {
-	ttl uint32
+	// room is how much of the directory the curator says that it has for the node.
+	room uint32
+	ttl  uint32
 	// refuse is the error of every call; nil: none.
 	refuse error
 	// refuseReport is the error of every report; nil: none.
@@ -161,7 +165,9 @@ func (c *curator) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreamingSe
 			if err != nil {
 				return err
 			}
-			if err := stream.Send(view); err != nil || c.now().oneView {
+			err = stream.Send(view)
+			c.streamed.Update(func(n int) int { return n + 1 })
+			if err != nil || c.now().oneView {
 				return err
 			}
 		}
@@ -178,7 +184,7 @@ func (c *curator) ReportStatus(ctx context.Context, request *clusterv1.ReportSta
 	c.reports.Update(func(reports []*clusterv1.NodeStatus) []*clusterv1.NodeStatus {
 		return append(slices.Clip(reports), request.GetStatus())
 	})
-	return &clusterv1.ReportStatusResponse{}, nil
+	return &clusterv1.ReportStatusResponse{PublishedBytes: c.now().room}, nil
 }
 
 func (c *curator) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) (*clusterv1.HeartbeatResponse, error) {

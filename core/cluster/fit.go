@@ -17,9 +17,10 @@ const noteRoom = 128
 
 // fit returns what of a status the cluster takes: a report that it refuses would make the whole node silent for what one role said. What is left
 // out is named in the reason of its instance. What roles last wrote before they failed goes first, which the node itself still tells; then values, those
-// of the instances that publish most; then, in the same way, endpoints. The status itself is not changed, and is returned if it fits.
-func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
-	if fits(status) {
+// of the instances that publish most; then, in the same way, endpoints. Before that go those of a role that publishes more than a role may, and of those that publish most while all of them
+// publish more than room bytes. The status itself is not changed, and is returned if it fits.
+func fit(status *clusterv1.NodeStatus, room int) *clusterv1.NodeStatus {
+	if fits(status, room) {
 		return status
 	}
 	fitted := &clusterv1.NodeStatus{
@@ -36,28 +37,52 @@ func fit(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 		instance.Reason = text(instance.GetReason())
 		fitted.Instances = append(fitted.Instances, instance)
 	}
-	leaveOut(fitted, failureSize, func(i *clusterv1.InstanceStatus) string {
+	for _, instance := range fitted.GetInstances() {
+		if size := valuesSize(instance) + endpointsSize(instance); size > limits.Published {
+			note(instance, withoutValues(instance)+fmt.Sprintf(": what it publishes has %d bytes, and the cluster takes %d of a role", size, limits.Published))
+		}
+	}
+	taken := func() bool { return published(fitted) <= room }
+	leaveOut(fitted, taken, valuesSize, fmt.Sprintf("the directory takes %d bytes of what the roles of this node publish", room), withoutValues)
+	leaveOut(fitted, taken, endpointsSize, fmt.Sprintf("the directory takes %d bytes of what the roles of this node publish", room), withoutEndpoints)
+	const full = "this node has more to report than the cluster takes"
+	small := func() bool { return proto.Size(fitted) <= limits.Report }
+	leaveOut(fitted, small, failureSize, full, func(i *clusterv1.InstanceStatus) string {
 		i.LastFailure.Lines, i.LastFailure.Cause = nil, limits.Cut(i.GetLastFailure().GetCause(), noteRoom)
 		return "what it wrote before its last failure is left out"
 	})
-	leaveOut(fitted, valuesSize, func(i *clusterv1.InstanceStatus) string {
-		note := fmt.Sprintf("its %d published values are left out", len(i.GetValues()))
-		i.Values = nil
-		return note
-	})
-	leaveOut(fitted, endpointsSize, func(i *clusterv1.InstanceStatus) string {
-		note := fmt.Sprintf("its %d endpoints are left out", len(i.GetEndpoints()))
-		i.Endpoints = nil
-		return note
-	})
+	leaveOut(fitted, small, valuesSize, full, withoutValues)
+	leaveOut(fitted, small, endpointsSize, full, withoutEndpoints)
 	return fitted
 }
 
-func fits(status *clusterv1.NodeStatus) bool {
-	return proto.Size(status) <= limits.Report && len(status.GetAddresses()) <= limits.ReportedAddresses &&
+func withoutValues(i *clusterv1.InstanceStatus) string {
+	left := fmt.Sprintf("its %d published values are left out", len(i.GetValues()))
+	i.Values = nil
+	return left
+}
+
+func withoutEndpoints(i *clusterv1.InstanceStatus) string {
+	left := fmt.Sprintf("its %d endpoints are left out", len(i.GetEndpoints()))
+	i.Endpoints = nil
+	return left
+}
+
+// published is how much of the directory what a node's instances publish takes, in bytes.
+func published(status *clusterv1.NodeStatus) (bytes int) {
+	for _, instance := range status.GetInstances() {
+		bytes += valuesSize(instance) + endpointsSize(instance)
+	}
+	return bytes
+}
+
+func fits(status *clusterv1.NodeStatus, room int) bool {
+	return proto.Size(status) <= limits.Report && published(status) <= room && len(status.GetAddresses()) <= limits.ReportedAddresses &&
 		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion()), len(status.GetMembership().GetReason())) <= limits.ReportedText &&
 		fitsStorage(status.GetStorage()) &&
-		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool { return len(i.GetReason()) > limits.ReportedText })
+		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool {
+			return len(i.GetReason()) > limits.ReportedText || valuesSize(i)+endpointsSize(i) > limits.Published
+		})
 }
 
 // fitsStorage says whether every text of the state of the volume is as short as those of a report are: a path, or what an error says, may be long.
@@ -82,26 +107,30 @@ func storageOf(storage *clusterv1.StorageStatus) *clusterv1.StorageStatus {
 	return storage
 }
 
-// leaveOut takes something away from the instances that have most of it, until the status fits. Of two that have the same the later one by name
+// leaveOut takes something away from the instances that have most of it, until the status is as it is to be. Of two that have the same the later one by name
 // goes first, so that the same is left out every time.
-func leaveOut(status *clusterv1.NodeStatus, size func(*clusterv1.InstanceStatus) int, remove func(*clusterv1.InstanceStatus) (note string)) {
+func leaveOut(status *clusterv1.NodeStatus, enough func() bool, size func(*clusterv1.InstanceStatus) int, why string, remove func(*clusterv1.InstanceStatus) (left string)) {
 	most := slices.Clone(status.GetInstances())
 	slices.SortFunc(most, func(a, b *clusterv1.InstanceStatus) int {
 		return cmp.Or(cmp.Compare(size(b), size(a)), strings.Compare(b.GetRole(), a.GetRole()))
 	})
 	for _, instance := range most {
-		if proto.Size(status) <= limits.Report {
+		if enough() {
 			return
 		}
 		if size(instance) <= noteRoom {
 			return // what is left is smaller than the notes would be
 		}
-		note := remove(instance) + ": this node has more to report than the cluster takes"
-		if reason := instance.GetReason(); reason != "" {
-			note += "; " + reason
-		}
-		instance.Reason = text(note)
+		note(instance, remove(instance)+": "+why)
 	}
+}
+
+// note says in the reason of an instance what was left out of it.
+func note(instance *clusterv1.InstanceStatus, note string) {
+	if reason := instance.GetReason(); reason != "" {
+		note += "; " + reason
+	}
+	instance.Reason = text(note)
 }
 
 func failureSize(instance *clusterv1.InstanceStatus) int {

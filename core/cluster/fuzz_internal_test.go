@@ -40,7 +40,7 @@ func FuzzFit(f *testing.F) {
 			}
 		}
 		before := proto.CloneOf(status)
-		fitted := fit(status)
+		fitted := fit(status, limits.ReportedPublished)
 		if !proto.Equal(before, status) {
 			t.Error("the status was changed")
 		}
@@ -48,7 +48,7 @@ func FuzzFit(f *testing.F) {
 		if now.GetKind() != given.GetKind() || now.GetState() != given.GetState() || now.GetEncrypted() != given.GetEncrypted() || len(now.GetSources()) != len(given.GetSources()) {
 			t.Errorf("the state of the volume is %v, and was %v", now, given)
 		}
-		if !fits(fitted) {
+		if !fits(fitted, limits.ReportedPublished) {
 			t.Errorf("a report of %d bytes for a status of %d", proto.Size(fitted), proto.Size(status))
 		}
 	})

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -16,7 +18,8 @@ import (
 // is known to exist.
 func (s *session) report(ctx context.Context, made func()) error {
 	statuses, streams := s.config.Status.Watch(), s.streams.Watch()
-	var newest, sent *clusterv1.NodeStatus
+	var whole, newest, sent *clusterv1.NodeStatus
+	room := limits.ReportedPublished // as the curator tells with each report
 	stream := 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -25,8 +28,8 @@ func (s *session) report(ctx context.Context, made func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-statuses.Changed():
-			if refresh(ctx, statuses, &newest); newest != nil {
-				newest = fit(newest)
+			if refresh(ctx, statuses, &whole); whole != nil {
+				newest = fit(whole, room)
 			}
 		case <-streams.Changed():
 			refresh(ctx, streams, &stream)
@@ -43,7 +46,7 @@ func (s *session) report(ctx context.Context, made func()) error {
 		}
 		s.pace.spend(time.Now(), sent, newest)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err := s.api.ReportStatus(call, &clusterv1.ReportStatusRequest{Status: newest})
+		answer, err := s.api.ReportStatus(call, &clusterv1.ReportStatusRequest{Status: newest})
 		cancel()
 		if err != nil {
 			if refused(err) {
@@ -56,6 +59,10 @@ func (s *session) report(ctx context.Context, made func()) error {
 			s.reporting.Set("")
 		}
 		made()
+		if told := min(cmp.Or(int(answer.GetPublishedBytes()), limits.ReportedPublished), limits.ReportedPublished); told != room {
+			room, newest = told, fit(whole, told)
+			timer.Reset(0)
+		}
 	}
 }
 

@@ -225,7 +225,7 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		untouched := proto.CloneOf(full)
 		s.status.Set(full)
 		reports := await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 1 })
-		if size := proto.Size(reports[0]); size > limits.Report || size < limits.Report/2 {
+		if size := proto.Size(reports[0]); size > limits.ReportedPublished+64*4096 || size < limits.ReportedPublished/2 {
 			t.Errorf("the report has %d bytes", size)
 		}
 		if n := len(reports[0].GetAddresses()); n != limits.ReportedAddresses {
@@ -236,8 +236,8 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		}
 		got := reports[0].GetInstances()[63]
 		if len(got.GetValues())+len(got.GetEndpoints()) > 0 || got.GetPid() != 1 ||
-			!strings.Contains(got.GetReason(), "its 32 published values are left out: this node has more to report than the cluster takes") ||
-			!strings.Contains(got.GetReason(), "its 32 endpoints are left out") || got.GetLastFailure().GetFailures() != 3 || len(got.GetLastFailure().GetLines()) > 0 {
+			!strings.Contains(got.GetReason(), "its 32 published values are left out: what it publishes has 148076 bytes, and the cluster takes 32768 of a role") ||
+			!strings.Contains(got.GetReason(), "its 32 endpoints are left out: the directory takes 65536 bytes") || got.GetLastFailure().GetFailures() != 3 || len(got.GetLastFailure().GetLines()) == 0 {
 			t.Errorf("the largest publisher is reported as %v", got)
 		}
 		if got := reports[0].GetInstances()[20].GetReason(); len(got) > limits.ReportedText {
@@ -249,6 +249,9 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		few := proto.CloneOf(full)
 		for _, instance := range few.GetInstances() {
 			instance.Endpoints, instance.Reason, instance.LastFailure = nil, "", nil
+			for n := 2; n < limits.Values; n++ {
+				delete(instance.Values, fmt.Sprint(n))
+			}
 		}
 		for _, instance := range few.GetInstances()[3:] {
 			instance.Values = nil
@@ -257,6 +260,16 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		reports = await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 2 })
 		for i, instance := range reports[1].GetInstances() {
 			equal(t, instance.GetRole(), instance, few.GetInstances()[i])
+		}
+		// The curator of a large cluster has less room, and says so: then those go that publish most.
+		s.curator.set(func(r *rules) { r.room = 12 << 10 })
+		few = proto.CloneOf(few)
+		few.Version, few.Instances[1].Values = "2", map[string]string{"small": "value"}
+		s.status.Set(few)
+		reports = await(t, &s.curator.reports, func(r []*clusterv1.NodeStatus) bool { return len(r) == 4 })
+		instances := reports[3].GetInstances()
+		if len(instances[0].GetValues()) != 2 || len(instances[1].GetValues()) != 1 || len(instances[2].GetValues()) != 0 || !strings.Contains(instances[2].GetReason(), "the directory takes 12288 bytes") {
+			t.Errorf("with less room: %.200v", instances)
 		}
 	})
 }

@@ -66,7 +66,7 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		return err
 	}
 	var directory *hostv1.Directory // that of the stream
-	for first := true; ; first = false {
+	for first := true; ; {
 		response, err := responses.Recv()
 		switch {
 		case errors.Is(context.Cause(stream), errSilent):
@@ -79,11 +79,15 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 		if directory, err = directoryIn(response, directory); err != nil {
 			return err
 		}
+		if response.GetMore() {
+			continue
+		}
 		response.Directory, response.Difference = directory, nil
 		if err := s.take(response); err != nil {
 			return err
 		}
 		if first {
+			first = false
 			late.Stop()
 			delivered = time.Now()
 			s.watching.Set(watching{up: true, since: delivered})

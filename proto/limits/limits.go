@@ -48,6 +48,8 @@ const (
 	// Values is how many values an instance publishes, Value the length of one.
 	Values = 32
 	Value  = 4096
+	// Published is how much all endpoints and values of an instance take in the directory, in bytes.
+	Published = 32 << 10
 	// Reason is the length of the reason that a role gives for its state: one sentence. What is longer belongs into the log.
 	Reason = 512
 	// Metrics is the size of a role's own metrics, as text.
@@ -61,6 +63,9 @@ const Attestation = 64 << 10
 const (
 	// Report is the size of the whole status, in bytes. The store takes 1.5 MiB in one request.
 	Report = 512 << 10
+	// ReportedPublished is how much all endpoints and values of a node's instances take in the directory, in bytes. In a cluster of more than DirectoryPublished/ReportedPublished nodes
+	// the curator tells them less.
+	ReportedPublished = 64 << 10
 	// ReportedInstances is how many roles a node runs.
 	ReportedInstances = 64
 	// ReportedAddresses is how many addresses a node has.
@@ -68,6 +73,9 @@ const (
 	// ReportedText is the length of every other text, in bytes: the core's own reasons too, which may list several problems.
 	ReportedText = 4096
 )
+
+// DirectoryPublished is how much all endpoints and values of the whole directory take at most, in bytes: every role that follows the directory is sent it in one message.
+const DirectoryPublished = Message / 2
 
 // Line reports whether a text is UTF-8 of one line that a log or a terminal takes for nothing else: no control characters, no line ends, no marks
 // that turn the direction of writing.

@@ -179,7 +179,7 @@ func (h *Host) Blocked(reason string) {
 
 // SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
 // an address (a URL or host:port). An empty address withdraws it. There is room for 32 endpoints; a name is one line of at most 64 bytes, an address
-// one of at most 512. What does not fit is left out, and the log says so.
+// one of at most 512, and endpoints and values have 32 KiB together. What does not fit is left out, and the log says so.
 func (h *Host) SetEndpoint(name, address string) {
 	switch {
 	case !limits.NameOK(name):
@@ -189,12 +189,13 @@ func (h *Host) SetEndpoint(name, address string) {
 		h.log.Error("an endpoint's address is not one line of UTF-8, or too long; it was left out",
 			"endpoint", name, "bytes", len(address), "allowed", limits.Address)
 	case !h.status.setEndpoint(name, address):
-		h.log.Error("there are too many endpoints; one was left out", "endpoint", name, "allowed", limits.Endpoints)
+		h.log.Error("there are too many endpoints, or endpoints and values have too many bytes together; one was left out",
+			"endpoint", name, "allowed", limits.Endpoints, "allowed_bytes", limits.Published)
 	}
 }
 
 // SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8, whose names are
-// one line of at most 64 bytes; what does not fit is left out, and the log says so. Others see the newest value within some seconds, not each of them.
+// one line of at most 64 bytes, 32 KiB together with the endpoints; what does not fit is left out, and the log says so. Others see the newest value within some seconds, not each of them.
 func (h *Host) SetValue(name, value string) {
 	switch {
 	case !limits.NameOK(name):
@@ -205,7 +206,8 @@ func (h *Host) SetValue(name, value string) {
 	case len(value) > limits.Value:
 		h.log.Error("a published value is too long and was left out", "value", name, "bytes", len(value), "allowed", limits.Value)
 	case !h.status.setValue(name, value):
-		h.log.Error("there are too many published values; one was left out", "value", name, "allowed", limits.Values)
+		h.log.Error("there are too many published values, or endpoints and values have too many bytes together; one was left out",
+			"value", name, "allowed", limits.Values, "allowed_bytes", limits.Published)
 	}
 }
 

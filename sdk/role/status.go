@@ -65,6 +65,10 @@ func (s *statusValue) setEndpoint(name, address string) bool {
 			}
 			next.Endpoints = append(next.Endpoints, &rolev1.Endpoint{Name: name, Address: address})
 		}
+		if address != "" && published(next) > limits.Published {
+			room = false
+			return now
+		}
 		return next
 	})
 	return room
@@ -88,9 +92,18 @@ func (s *statusValue) setValue(name, value string) bool {
 		}
 		next := proto.CloneOf(now)
 		next.Values = values
+		if value != "" && published(next) > limits.Published {
+			room = false
+			return now
+		}
 		return next
 	})
 	return room
+}
+
+// published is how much of the directory an instance takes, in bytes.
+func published(status *rolev1.WatchResponse) int {
+	return proto.Size(&rolev1.WatchResponse{Endpoints: status.GetEndpoints(), Values: status.GetValues()})
 }
 
 func final(status *rolev1.WatchResponse) bool { return finalState(status.GetState()) }

@@ -31,14 +31,19 @@ type Sendable struct {
 
 	mu          sync.Mutex
 	whole       []byte
+	parts       encoding
 	differences map[uint64]*encoding
 }
 
-// encoding is a part of a message that is made once.
+// encoding is what is sent of a directory to those who have the one of some revision, or none, made once: in messages that follow one another.
 type encoding struct {
 	once  sync.Once
-	bytes []byte
+	parts [][]byte
+	err   error
 }
+
+// maxPart is how long the part of a directory in one message is, in bytes, apart from the node by which it is longer: a directory may be longer than any message.
+const maxPart = 1 << 20
 
 // after returns what a directory is after a change of the one before; before is nil for the first one, and for one of which nobody knows how it came about.
 func after(before *Sendable, directory *hostv1.Directory, changed []string) *Sendable {
@@ -54,7 +59,7 @@ func after(before *Sendable, directory *hostv1.Directory, changed []string) *Sen
 // Revision is that of the directory.
 func (s *Sendable) Revision() uint64 { return s.directory.GetRevision() }
 
-// Whole returns a WatchResponse that holds the directory and nothing else, encoded. What is encoded so may be put behind any other, and is not to be changed.
+// Whole returns a WatchResponse that holds the directory and nothing else, encoded, for those who take no parts. What is encoded so may be put behind any other, and is not to be changed.
 func (s *Sendable) Whole() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,9 +73,41 @@ func (s *Sendable) Whole() ([]byte, error) {
 	return s.whole, nil
 }
 
-// Since returns a WatchResponse that holds what makes the directory of the one of an earlier revision and nothing else, encoded; or nil, if that is not known any
+// Parts returns what Whole does, in messages that follow one another.
+func (s *Sendable) Parts() ([][]byte, error) {
+	s.parts.once.Do(func() {
+		s.parts.parts, s.parts.err = inParts(s.directory.GetNodes(), func(nodes []*hostv1.DirectoryNode, first bool) *clusterv1.WatchResponse {
+			if first {
+				return &clusterv1.WatchResponse{Directory: &hostv1.Directory{Revision: s.Revision(), Nodes: nodes}}
+			}
+			return &clusterv1.WatchResponse{Difference: &clusterv1.DirectoryDifference{From: s.Revision(), Revision: s.Revision(), Nodes: nodes}}
+		})
+	})
+	return s.parts.parts, s.parts.err
+}
+
+// inParts encodes messages with some nodes each; each but the last says that there is more.
+func inParts(nodes []*hostv1.DirectoryNode, message func(nodes []*hostv1.DirectoryNode, first bool) *clusterv1.WatchResponse) (parts [][]byte, err error) {
+	for first := true; first || len(nodes) > 0; first = false {
+		n, size := 0, 0
+		for ; n < len(nodes) && size < maxPart; n++ {
+			size += proto.Size(nodes[n])
+		}
+		response := message(nodes[:n], first)
+		nodes = nodes[n:]
+		response.More = len(nodes) > 0
+		part, err := proto.Marshal(response)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// Since returns WatchResponses that hold what makes the directory of the one of an earlier revision and nothing else, encoded, which follow one another; or nil, if that is not known any
 // more, or not shorter than the whole directory.
-func (s *Sendable) Since(revision uint64) ([]byte, error) {
+func (s *Sendable) Since(revision uint64) ([][]byte, error) {
 	s.mu.Lock()
 	made := s.differences[revision]
 	if made == nil {
@@ -78,13 +115,20 @@ func (s *Sendable) Since(revision uint64) ([]byte, error) {
 		s.differences[revision] = made
 	}
 	s.mu.Unlock()
-	var err error
 	made.once.Do(func() {
-		if difference := s.since(revision); difference != nil {
-			made.bytes, err = proto.Marshal(&clusterv1.WatchResponse{Difference: difference})
+		difference := s.since(revision)
+		if difference == nil {
+			return
 		}
+		made.parts, made.err = inParts(difference.GetNodes(), func(nodes []*hostv1.DirectoryNode, first bool) *clusterv1.WatchResponse {
+			part := &clusterv1.DirectoryDifference{From: s.Revision(), Revision: s.Revision(), Nodes: nodes}
+			if first {
+				part.From, part.Gone = revision, difference.GetGone()
+			}
+			return &clusterv1.WatchResponse{Difference: part}
+		})
 	})
-	return made.bytes, err
+	return made.parts, made.err
 }
 
 func (s *Sendable) since(revision uint64) *clusterv1.DirectoryDifference {

@@ -97,11 +97,11 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("the whole directory: %v, want %v", whole, snapshot.Directory)
 		}
 		for _, earlier := range past[:len(past)-1] {
-			encoded, err := snapshot.Sendable.Since(earlier.GetRevision())
-			if encoded == nil {
+			parts, err := snapshot.Sendable.Since(earlier.GetRevision())
+			if len(parts) != 1 {
 				t.Fatalf("no difference since revision %d at %d: %v", earlier.GetRevision(), snapshot.Directory.GetRevision(), err)
 			}
-			response := decoded(t, encoded, err)
+			response := decoded(t, parts[0], err)
 			if got := apply(t, earlier, response.GetDifference()); !proto.Equal(got, snapshot.Directory) || response.GetDirectory() != nil {
 				t.Fatalf("since revision %d: %v, want %v", earlier.GetRevision(), got, snapshot.Directory)
 			}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
@@ -16,6 +17,7 @@ type sources struct {
 	record *clusterv1.NodeRecord
 	status *clusterv1.NodeStatus
 	alive  bool
+	room   int
 }
 
 // drawn is a node as it was last put into the directory; nil: it is not in it.
@@ -39,9 +41,10 @@ func (d *directory) draw(state *store.State) (directory *hostv1.Directory, chang
 	before := d.nodes
 	d.nodes = make(map[string]drawn, len(d.ids))
 	directory = &hostv1.Directory{Nodes: make([]*hostv1.DirectoryNode, 0, len(d.ids))}
+	room := Room(len(d.ids))
 	for _, id := range d.ids {
 		last := before[id]
-		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive[id]}, node: last.node}
+		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive[id], room: room}, node: last.node}
 		if now.from != last.from {
 			if now.node = nodeOf(id, now.from); last.node != nil && now.node != nil && proto.Equal(now.node, last.node) {
 				now.node = last.node
@@ -109,5 +112,41 @@ func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 		})
 	}
 	slices.SortFunc(node.Roles, func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(a.GetRole(), b.GetRole()) })
+	publish(node, from.room)
 	return node
+}
+
+// minRoom is how much of the directory what a node publishes may take in however large a cluster, in bytes: where its curator is.
+const minRoom = 1 << 10
+
+// Room is how much of the directory what a node publishes may take in a cluster of some nodes, in bytes: all of them together are sent to every role that follows the directory, in one
+// message. It changes where the cluster doubles, since it is every node's.
+func Room(nodes int) int {
+	room := limits.ReportedPublished
+	for room > minRoom && room*nodes > limits.DirectoryPublished {
+		room /= 2
+	}
+	return room
+}
+
+// publish takes what is published out of a node of the directory until it has room: that of the roles that publish most. Their core says so to those who look after them, and has left it
+// out itself, unless the cluster has just grown, or it does not keep to what it is told.
+func publish(node *hostv1.DirectoryNode, room int) {
+	size := func(role *hostv1.DirectoryRole) int {
+		return proto.Size(&hostv1.DirectoryRole{Endpoints: role.GetEndpoints(), Values: role.GetValues()})
+	}
+	total := 0
+	for _, role := range node.GetRoles() {
+		total += size(role)
+	}
+	for total > room {
+		most := slices.MaxFunc(node.GetRoles(), func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(size(a), size(b)) })
+		before := size(most)
+		if len(most.GetValues()) > 0 {
+			most.Values = nil
+		} else {
+			most.Endpoints = nil
+		}
+		total -= before - size(most)
+	}
 }

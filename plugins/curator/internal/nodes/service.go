@@ -111,7 +111,11 @@ func (s *Service) ReportStatus(ctx context.Context, request *clusterv1.ReportSta
 	if err := s.config.Store.PutStatus(ctx, reported); err != nil {
 		return nil, err
 	}
-	return &clusterv1.ReportStatusResponse{}, nil
+	response := new(clusterv1.ReportStatusResponse)
+	if snapshot, ok := s.config.Snapshots.Get(); ok {
+		response.PublishedBytes = uint32(cache.Room(len(snapshot.Nodes)))
+	}
+	return response, nil
 }
 
 // Heartbeat implements clusterv1.NodeServiceServer.

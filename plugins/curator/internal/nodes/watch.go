@@ -41,15 +41,14 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 		if err != nil {
 			return err
 		}
-		message, err := last.look(snapshot, id)
+		messages, err := last.look(snapshot, id)
 		if err != nil {
 			return err
 		}
-		if message == nil {
-			continue
-		}
-		if err := stream.SendMsg(message); err != nil {
-			return err
+		for _, message := range messages {
+			if err := stream.SendMsg(message); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -65,8 +64,8 @@ type sight struct {
 	sendable *cache.Sendable
 }
 
-// look returns the message for a node whose watch comes to a snapshot; nil: nothing of it is news.
-func (s *sight) look(snapshot *cache.Snapshot, id string) (*Encoded, error) {
+// look returns the messages for a node whose watch comes to a snapshot; none: nothing of it is news. Of several all are the same but for their part of the directory.
+func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 	node := snapshot.Nodes[id]
 	if node == nil || snapshot.Cluster == nil {
 		return nil, gone(id)
@@ -99,25 +98,31 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) (*Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	message := &Encoded{Parts: [][]byte{revision, own}}
-	if shown, err := s.directory(snapshot.Sendable); err != nil {
+	parts, err := s.directory(snapshot.Sendable)
+	if err != nil {
 		return nil, err
-	} else if shown != nil {
-		message.Parts = append(message.Parts, shown)
+	}
+	var messages []*Encoded
+	for _, part := range parts {
+		messages = append(messages, &Encoded{Parts: [][]byte{revision, own, part}})
 	}
 	s.node, s.common, s.response, s.sendable = node, snapshot.Common, response, snapshot.Sendable
-	return message, nil
+	return messages, nil
 }
 
-// directory returns what is to be sent of a directory; nil: nothing.
-func (s *sight) directory(sendable *cache.Sendable) ([]byte, error) {
-	if s.differences && s.sendable != nil {
+// directory returns what is to be sent of a directory, in parts: one that is empty, if nothing is.
+func (s *sight) directory(sendable *cache.Sendable) ([][]byte, error) {
+	if !s.differences {
+		whole, err := sendable.Whole()
+		return [][]byte{whole}, err
+	}
+	if s.sendable != nil {
 		if s.sendable == sendable {
-			return nil, nil
+			return [][]byte{nil}, nil
 		}
 		if difference, err := sendable.Since(s.sendable.Revision()); difference != nil || err != nil {
 			return difference, err
 		}
 	}
-	return sendable.Whole()
+	return sendable.Parts()
 }

@@ -1018,7 +1018,9 @@ type WatchResponse struct {
 	Operators []*Operator    `protobuf:"bytes,7,rep,name=operators,proto3" json:"operators,omitempty"`
 	Policy    *ClusterPolicy `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	// How the directory has changed, for who asked for differences.
-	Difference    *DirectoryDifference `protobuf:"bytes,9,opt,name=difference,proto3" json:"difference,omitempty"`
+	Difference *DirectoryDifference `protobuf:"bytes,9,opt,name=difference,proto3" json:"difference,omitempty"`
+	// The directory, or the difference, goes on in the next message, with a difference to the same revision: it is not to be acted on before. Only for who asked for differences.
+	More          bool `protobuf:"varint,10,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1114,6 +1116,13 @@ func (x *WatchResponse) GetDifference() *DirectoryDifference {
 		return x.Difference
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // DirectoryDifference makes one directory of another.
@@ -1234,9 +1243,11 @@ func (x *ReportStatusRequest) GetStatus() *NodeStatus {
 }
 
 type ReportStatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much of the directory what the node's instances publish may take, in bytes: what more there is is left out there. 0: 65536.
+	PublishedBytes uint32 `protobuf:"varint,1,opt,name=published_bytes,json=publishedBytes,proto3" json:"published_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ReportStatusResponse) Reset() {
@@ -1267,6 +1278,13 @@ func (x *ReportStatusResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReportStatusResponse.ProtoReflect.Descriptor instead.
 func (*ReportStatusResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ReportStatusResponse) GetPublishedBytes() uint32 {
+	if x != nil {
+		return x.PublishedBytes
+	}
+	return 0
 }
 
 type HeartbeatRequest struct {
@@ -5380,7 +5398,7 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x03cuk\x18\x01 \x01(\fR\x03cuk\x12'\n" +
 	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"0\n" +
 	"\fWatchRequest\x12 \n" +
-	"\vdifferences\x18\x01 \x01(\bR\vdifferences\"\xdc\x03\n" +
+	"\vdifferences\x18\x01 \x01(\bR\vdifferences\"\xf0\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
@@ -5392,15 +5410,18 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\b \x01(\v2\x1f.reeve.cluster.v1.ClusterPolicyR\x06policy\x12E\n" +
 	"\n" +
 	"difference\x18\t \x01(\v2%.reeve.cluster.v1.DirectoryDifferenceR\n" +
-	"difference\"\x8d\x01\n" +
+	"difference\x12\x12\n" +
+	"\x04more\x18\n" +
+	" \x01(\bR\x04more\"\x8d\x01\n" +
 	"\x13DirectoryDifference\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x122\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x1c.reeve.host.v1.DirectoryNodeR\x05nodes\x12\x12\n" +
 	"\x04gone\x18\x04 \x03(\tR\x04gone\"K\n" +
 	"\x13ReportStatusRequest\x124\n" +
-	"\x06status\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\"\x16\n" +
-	"\x14ReportStatusResponse\"\x12\n" +
+	"\x06status\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeStatusR\x06status\"?\n" +
+	"\x14ReportStatusResponse\x12'\n" +
+	"\x0fpublished_bytes\x18\x01 \x01(\rR\x0epublishedBytes\"\x12\n" +
 	"\x10HeartbeatRequest\"4\n" +
 	"\x11HeartbeatResponse\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\rR\n" +

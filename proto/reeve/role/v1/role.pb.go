@@ -935,7 +935,8 @@ type WatchResponse struct {
 	// Addresses that the instance serves: at most 32.
 	Endpoints []*Endpoint `protobuf:"bytes,6,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Small values that the instance shows to others in the directory: at most 32 of at most 4096 bytes each. A name is one line of 1 to 64
-	// bytes. While all that a node's instances publish does not fit into its report (512 KiB), the values of those that publish most are left out of it.
+	// bytes. Where an instance publishes more than 32 KiB, endpoints included, its values are left out of the directory. While all that a node's instances publish does not
+	// fit into what the directory has for it (64 KiB, less in a cluster of more than 128 nodes), the values of those that publish most are left out.
 	Values        map[string]string `protobuf:"bytes,7,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
