@@ -12,6 +12,8 @@
 //   - All others, reads, refusals and calls that changed nothing, are written by the Log: one transaction at a time, with the entries of all calls that came
 //     meanwhile, so that many calls cost no more than one write each way. The call waits for it.
 //
+// By which a node gets an SVID is kept as soon as it can be, and the node does not wait for it.
+//
 // A caller who was let in and whose call cannot be kept gets Unavailable in place of the answer: nobody looks at the cluster unseen. Who was refused is
 // told why, kept or not. An answer that the store is away does not wait for the store once more. A stream has one entry, before its first message.
 //
@@ -20,8 +22,8 @@
 // The fields of the request that declare it (shown_in_audit), the code of the answer and, where it is not OK, a reason that quotes nothing else of the
 // request (internal/answer). Requests that are too large or that cannot be read end in gRPC before anybody has asked who calls, and are not kept.
 //
-// # Who proved nothing
+// # Who calls all the time
 //
-// Anybody who reaches the port may be refused as often as he likes. Of such calls only so many are written; the others are counted, and the next
-// entry of such a call, which comes after a moment by itself, says how many they were.
+// Anybody who reaches the port may be refused as often as he likes, and a viewer may ask. Of such calls only so many are written, of each caller, answered and refused ones
+// each; the others are counted, and the next entry of such a call, which comes after a while by itself, says how many they were. So nobody pushes out of the log what they did before.
 package audit

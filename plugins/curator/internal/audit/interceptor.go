@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -108,13 +109,14 @@ func (l *Log) end(call *Call, err error) error {
 		return nil
 	}
 	entry := call.ended(err)
-	if entry.GetCaller() == unknown {
-		if !l.limiter.Allow() {
-			l.config.Counts.AuditSuppressed()
-			l.crowd.add(entry)
-			return err
-		}
-		l.crowd.join(entry)
+	if !l.admit(entry) {
+		l.config.Counts.AuditSuppressed()
+		return err
+	}
+	if shelf(entry) == store.AuditIssued {
+		// A store that is full is no reason to leave a node without identities: what it has would end within the hour.
+		l.drop(entry)
+		return err
 	}
 	if code(err) == codes.Unavailable {
 		// The store is away, most likely. Whoever was told so has waited for it already.

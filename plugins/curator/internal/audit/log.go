@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -24,6 +25,10 @@ const (
 	// than a day's worth of one per minute for one who tries all the time.
 	unprovenBurst = 20
 	unprovenEvery = time.Second
+	// provenBurst and provenEvery bound the entries of a caller's calls that changed nothing, of answered and refused ones each: it takes somebody days of calling to push out of a shelf what
+	// they did before, and what is left out is counted. SVIDs of a node are renewed every half an hour for each of its roles.
+	provenBurst = 300
+	provenEvery = time.Minute
 	// trimAfter is after which part of what a shelf holds it is looked at again whether it is full.
 	trimAfter = 100
 )
@@ -54,6 +59,9 @@ type Config struct {
 	// 20 and 1 s.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
+	// ProvenBurst and ProvenEvery say the same of the calls of a caller who proved who it is, and that changed nothing. Defaults: 300 and 1 min.
+	ProvenBurst int
+	ProvenEvery time.Duration
 	// WaitAtMost is how long a call waits for its entry to be written; default 6 s.
 	WaitAtMost time.Duration
 }
@@ -61,10 +69,9 @@ type Config struct {
 // Log writes the entries of this curator.
 type Log struct {
 	config  Config
-	limiter *rate.Limiter
 	pending chan *item
 	changes chan struct{} // tells Run of an entry that was written with a change; holds many
-	crowd   crowd
+	crowds  crowds
 }
 
 // item is an entry on its way.
@@ -83,12 +90,17 @@ func New(config Config) *Log {
 	if config.UnprovenEvery == 0 {
 		config.UnprovenEvery = unprovenEvery
 	}
+	if config.ProvenBurst == 0 {
+		config.ProvenBurst = provenBurst
+	}
+	if config.ProvenEvery == 0 {
+		config.ProvenEvery = provenEvery
+	}
 	if config.WaitAtMost == 0 {
 		config.WaitAtMost = waitAtMost
 	}
 	l := &Log{config: config, pending: make(chan *item, queued), changes: make(chan struct{}, queued)}
-	l.limiter = rate.NewLimiter(rate.Every(config.UnprovenEvery), config.UnprovenBurst)
-	l.crowd.some = make(chan struct{}, 1)
+	l.crowds = crowds{now: time.Now, some: make(chan struct{}, 1), by: make(map[crowdOf]*crowd)}
 	return l
 }
 
@@ -105,7 +117,7 @@ func (l *Log) Run(ctx context.Context) {
 			_ = w.write(first) // whoever waits for it is told
 		case <-l.changes:
 			w.wrote(store.AuditChanges, 1)
-		case <-l.crowd.some:
+		case <-l.crowds.some:
 			due = time.After(l.config.UnprovenEvery)
 		case <-due:
 			if due = nil; !l.settle(w) {
@@ -160,12 +172,29 @@ func (l *Log) noteChange() {
 	}
 }
 
+// issues are the RPCs by which nodes get identities.
+var issues = []string{path.Base(clusterv1.NodeService_IssueSVID_FullMethodName), path.Base(clusterv1.NodeService_IssueRoleSVID_FullMethodName)}
+
 // shelf is where an entry of a call that changed nothing belongs.
 func shelf(entry *clusterv1.AuditEntry) store.AuditShelf {
-	if entry.GetCaller() == unknown {
+	switch {
+	case entry.GetCaller() == unknown:
 		return store.AuditUnproven
+	case slices.Contains(issues, entry.GetRpc()):
+		return store.AuditIssued
+	case entry.GetCode() != spell(codes.OK):
+		return store.AuditRefused
 	}
 	return store.AuditCalls
+}
+
+// admit reports whether an entry is written now, or left out for one that stands for several.
+func (l *Log) admit(entry *clusterv1.AuditEntry) bool {
+	of, bound := crowdOf{entry.GetCaller(), string(shelf(entry))}, allowance{l.config.ProvenBurst, l.config.ProvenEvery}
+	if entry.GetCaller() == unknown {
+		bound = allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}
+	}
+	return l.crowds.admit(of, bound, entry)
 }
 
 // writer is the state of Run.
@@ -229,16 +258,16 @@ func (w *writer) wrote(shelf store.AuditShelf, entries int) {
 
 // last writes what was handed over, unless the store is away: then nobody waits for it any more.
 func (w *writer) last(l *Log) {
-	left := l.crowd.take()
+	left, _ := l.crowds.take(true)
 	for {
 		var next *item
 		select {
 		case next = <-l.pending:
 		default:
-			if left == nil {
+			if len(left) == 0 {
 				return
 			}
-			next, left = &item{entry: left, result: make(chan error, 1)}, nil
+			next, left = &item{entry: left[0], result: make(chan error, 1)}, left[1:]
 		}
 		if w.write(next) != nil {
 			return
@@ -246,13 +275,11 @@ func (w *writer) last(l *Log) {
 	}
 }
 
-// settle writes an entry for the calls that were left out, if one more may be written. It reports whether nothing is left.
+// settle writes entries for the calls that were left out, as far as more may be written. It reports whether nothing is left.
 func (l *Log) settle(w *writer) bool {
-	if !l.limiter.Allow() {
-		return false
-	}
-	if entry := l.crowd.take(); entry != nil {
+	entries, left := l.crowds.take(false)
+	for _, entry := range entries {
 		_ = w.write(&item{entry: entry, result: make(chan error, 1)}) // nobody waits for it
 	}
-	return true
+	return !left
 }

@@ -208,7 +208,7 @@ func TestDeclaredPermissions(t *testing.T) {
 	)
 	want := map[string]string{
 		"BootstrapService.Bootstrap": "CORE", "BootstrapService.ReplaceOwner": "CORE audited",
-		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.IssueSVID": "NODE",
+		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.IssueSVID": "NODE audited",
 		"ManagementService.GetClusterInfo": read, "ManagementService.ListNodes": read, "ManagementService.GetNode": read, "ManagementService.WatchNode": read,
 		"ManagementService.ListPlugins": read, "ManagementService.ListOperators": read, "ManagementService.ListAudit": read,
 		"ManagementService.AddRole": write, "ManagementService.RemoveRole": write, "ManagementService.SetRoles": write,
@@ -217,7 +217,7 @@ func TestDeclaredPermissions(t *testing.T) {
 		"ManagementService.AddPluginReport": "OWNER audited", "ManagementService.GetPluginReport": read,
 		"ManagementService.GetPolicy": read, "ManagementService.SetPolicy": "OWNER audited",
 		"ManagementService.Login":   "OWNER OPERATOR VIEWER by-key audited",
-		"NodeService.IssueRoleSVID": "NODE", "ManagementService.ListCertificates": read, "ManagementService.RotateCA": "OWNER audited",
+		"NodeService.IssueRoleSVID": "NODE audited", "ManagementService.ListCertificates": read, "ManagementService.RotateCA": "OWNER audited",
 		"EnrolmentService.Register": "NEWCOMER audited", "EnrolmentService.Await": "NEWCOMER",
 		"EnrolmentService.Commit": "NEWCOMER audited", "EnrolmentService.Join": "NEWCOMER audited",
 		"ManagementService.CreateTicket": "OWNER audited", "ManagementService.ListTickets": read, "ManagementService.RevokeTicket": "OWNER audited",

@@ -61,6 +61,9 @@ type Config struct {
 	// UnprovenBurst and UnprovenEvery are those of audit.Config.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
+	// ProvenBurst and ProvenEvery are those of audit.Config.
+	ProvenBurst int
+	ProvenEvery time.Duration
 }
 
 func (c *Config) defaults() {
@@ -99,7 +102,7 @@ func Run(ctx context.Context, config Config) error {
 	}
 	audited := audit.New(audit.Config{
 		WaitAtMost: waitForEntry, Store: records, NodeID: config.NodeID, Log: config.Log.Named("audit"), Now: config.Now, Counts: config.Metrics,
-		UnprovenBurst: config.UnprovenBurst, UnprovenEvery: config.UnprovenEvery,
+		UnprovenBurst: config.UnprovenBurst, UnprovenEvery: config.UnprovenEvery, ProvenBurst: config.ProvenBurst, ProvenEvery: config.ProvenEvery,
 	})
 	// The last calls end after ctx, and are kept too.
 	keeping, keep := context.WithCancel(context.WithoutCancel(ctx))

@@ -26,22 +26,27 @@ type AuditShelf string
 const (
 	// AuditChanges holds the calls that changed something. Only Update writes to it.
 	AuditChanges AuditShelf = "change"
-	// AuditCalls holds the other calls of callers who have proved who they are.
-	AuditCalls AuditShelf = "call"
+	// AuditCalls holds the calls of callers who have proved who they are that were answered and changed nothing, AuditRefused those that were refused.
+	AuditCalls   AuditShelf = "call"
+	AuditRefused AuditShelf = "refused"
+	// AuditIssued holds the calls by which nodes got identities, and tried to.
+	AuditIssued AuditShelf = "issued"
 	// AuditUnproven holds the calls of those who have not.
 	AuditUnproven AuditShelf = "unproven"
 )
 
 // AuditShelves is all of them.
-var AuditShelves = []AuditShelf{AuditChanges, AuditCalls, AuditUnproven}
+var AuditShelves = []AuditShelf{AuditChanges, AuditCalls, AuditRefused, AuditIssued, AuditUnproven}
 
-// Most is how many entries a shelf holds at most: together 10,000, some months of an operator's changes and days of a program's polling.
+// Most is how many entries a shelf holds at most: together 12,000, some months of an operator's changes and days of a program's polling.
 func (s AuditShelf) Most() int {
 	switch s {
 	case AuditChanges:
 		return 5000
 	case AuditCalls:
-		return 4000
+		return 3000
+	case AuditRefused, AuditIssued:
+		return 1500
 	}
 	return 1000
 }

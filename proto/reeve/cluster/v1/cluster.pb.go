@@ -5221,7 +5221,7 @@ type AuditEntry struct {
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The node whose curator took the call.
 	NodeId string `protobuf:"bytes,10,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// How many calls like this one, of callers who proved nothing, were left out since the entry before.
+	// How many calls like this one were left out since the entry before: answered calls that changed nothing, or refused ones, of the same caller; or calls of callers who proved nothing.
 	Suppressed    uint64 `protobuf:"varint,11,opt,name=suppressed,proto3" json:"suppressed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5435,9 +5435,9 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05known\x18\x02 \x01(\x04R\x05known\">\n" +
 	"\vNodeRemoved\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"[\n" +
-	"\x14IssueRoleSVIDRequest\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x12/\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"a\n" +
+	"\x14IssueRoleSVIDRequest\x12\x18\n" +
+	"\x04role\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12/\n" +
 	"\x13certificate_request\x18\x02 \x01(\fR\x12certificateRequest\"T\n" +
 	"\x15IssueRoleSVIDResponse\x12\x12\n" +
 	"\x04svid\x18\x01 \x03(\fR\x04svid\x12'\n" +
@@ -5705,18 +5705,18 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tBootstrap\x12\".reeve.cluster.v1.BootstrapRequest\x1a#.reeve.cluster.v1.BootstrapResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x01\x12h\n" +
 	"\fReplaceOwner\x12%.reeve.cluster.v1.ReplaceOwnerRequest\x1a&.reeve.cluster.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\x01\x18\x012\xf3\x03\n" +
+	"\x01\x01\x18\x012\xf7\x03\n" +
 	"\vNodeService\x12S\n" +
 	"\x05Watch\x12\x1e.reeve.cluster.v1.WatchRequest\x1a\x1f.reeve.cluster.v1.WatchResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x020\x01\x12f\n" +
 	"\fReportStatus\x12%.reeve.cluster.v1.ReportStatusRequest\x1a&.reeve.cluster.v1.ReportStatusResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x02\x12]\n" +
 	"\tHeartbeat\x12\".reeve.cluster.v1.HeartbeatRequest\x1a#.reeve.cluster.v1.HeartbeatResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x02\x12]\n" +
-	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x02\x12i\n" +
-	"\rIssueRoleSVID\x12&.reeve.cluster.v1.IssueRoleSVIDRequest\x1a'.reeve.cluster.v1.IssueRoleSVIDResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x022\xef\x02\n" +
+	"\x01\x02\x12_\n" +
+	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x02\x18\x01\x12k\n" +
+	"\rIssueRoleSVID\x12&.reeve.cluster.v1.IssueRoleSVIDRequest\x1a'.reeve.cluster.v1.IssueRoleSVIDResponse\"\t\xd2\xf3\x18\x05\n" +
+	"\x01\x02\x18\x012\xef\x02\n" +
 	"\x10EnrolmentService\x12\\\n" +
 	"\bRegister\x12!.reeve.cluster.v1.RegisterRequest\x1a\".reeve.cluster.v1.RegisterResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\a\x18\x01\x12S\n" +
