@@ -16,9 +16,11 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // Records is where the pinned keys are: a *store.Store. All reads are linearizable.
@@ -29,20 +31,49 @@ type Records interface {
 	ReadOperator(ctx context.Context, name string) (*store.State, error)
 	// ReadOperators reads the cluster's record, its CA and the records of all operators.
 	ReadOperators(ctx context.Context) (*store.State, error)
+	// ReadEpoch reads which change of the cluster was the last one. Those who ask at the same time are answered together.
+	ReadEpoch(ctx context.Context) (uint64, error)
 }
 
 var _ Records = (*store.Store)(nil)
 
 // Authenticator tells who calls.
 type Authenticator struct {
-	records  Records
-	now      func() time.Time
-	verified verified
+	records   Records
+	snapshots *event.Value[*cache.Snapshot]
+	now       func() time.Time
+	verified  verified
 }
 
-// NewAuthenticator returns an Authenticator that knows who is pinned from records.
-func NewAuthenticator(records Records, now func() time.Time) *Authenticator {
-	return &Authenticator{records: records, now: now}
+// NewAuthenticator returns an Authenticator that knows who is pinned from records. By snapshots it knows whom to look for there.
+func NewAuthenticator(records Records, snapshots *event.Value[*cache.Snapshot], now func() time.Time) *Authenticator {
+	return &Authenticator{records: records, snapshots: snapshots, now: now}
+}
+
+// unheardFor is how long is waited for the cache to hear of the last change, before somebody is told that it is not known whether they are known.
+const unheardFor = 5 * time.Second
+
+// plausible reports whether a caller may be known, by what this curator has heard of the cluster: only then is the store asked about the caller alone. Whoever is known to nobody costs it no
+// more than the question what the last change was, which is asked once for all who come at the same time: the caller may have been made known in this very moment, by another curator.
+func (a *Authenticator) plausible(ctx context.Context, is func(*store.State) bool) (bool, *store.State, error) {
+	if snapshot, ok := a.snapshots.Get(); ok && snapshot.Cluster != nil && is(snapshot.State) {
+		return true, snapshot.State, nil
+	}
+	epoch, err := a.records.ReadEpoch(ctx)
+	if err != nil {
+		return false, nil, answer.Error(err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, unheardFor)
+	defer cancel()
+	snapshot, err := a.snapshots.Wait(bounded, func(snapshot *cache.Snapshot) bool { return snapshot.Cluster != nil && snapshot.Epoch >= epoch })
+	if err != nil {
+		if ctx.Err() != nil {
+			return false, nil, context.Cause(ctx)
+		}
+		return false, nil, answer.Errorf(codes.Unavailable, "this curator has not heard of the last change of the cluster yet: try again, or another curator")
+	}
+	// Of a cluster of another version nothing is known here: the store is asked, and what is wrong is told.
+	return is(snapshot.State) || snapshot.CheckCluster() != nil, snapshot.State, nil
 }
 
 // Authenticate returns who made the call of ctx. Its errors are gRPC statuses: Unauthenticated with the reason, or what kept it from finding
@@ -77,8 +108,14 @@ func shown(ctx context.Context) ([]*x509.Certificate, error) {
 // pinned finds whose key a self-signed certificate has proved.
 func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Caller, error) {
 	id := identity.NodeID(key)
-	state, err := a.records.ReadNode(ctx, id)
+	known, state, err := a.plausible(ctx, func(state *store.State) bool { return pins(state, key) })
 	if err != nil {
+		return Caller{}, err
+	}
+	if !known {
+		return Caller{}, unpinned(state)
+	}
+	if state, err = a.records.ReadNode(ctx, id); err != nil {
 		return Caller{}, answer.Error(err)
 	}
 	if key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) {
@@ -94,15 +131,35 @@ func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Call
 	if record := holder(state, key); record != nil {
 		return operator(state, record).as(), nil
 	}
-	return Caller{}, unauthenticated("the key of the self-signed client certificate is neither that of a node of cluster %s nor that of its owner or of an operator: "+
+	return Caller{}, unpinned(state)
+}
+
+// pins reports whether a key is that of somebody in a state of the cluster.
+func pins(state *store.State, key ed25519.PublicKey) bool {
+	return key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) || key.Equal(ed25519.PublicKey(state.Nodes[identity.NodeID(key)].GetPublicKey())) || holder(state, key) != nil
+}
+
+func unpinned(state *store.State) error {
+	return unauthenticated("the key of the self-signed client certificate is neither that of a node of cluster %s nor that of its owner or of an operator: "+
 		"check that the credentials are for this cluster, and that they were not revoked or replaced", state.Cluster.GetClusterId())
 }
 
 // session finds whose session a certificate is of. named is what the certificate says, which proves nothing yet.
 func (a *Authenticator) session(ctx context.Context, chain []*x509.Certificate, named identity.Session) (Caller, error) {
-	state, err := a.records.ReadOperator(ctx, named.Operator)
+	known, state, err := a.plausible(ctx, func(state *store.State) bool {
+		roots, err := authorities(state)
+		if err == nil {
+			_, err = identity.VerifySession(chain, roots, identity.TrustDomain(state.Cluster.GetClusterId()), a.now())
+		}
+		return err == nil
+	})
 	if err != nil {
-		return Caller{}, answer.Error(err)
+		return Caller{}, err
+	}
+	if known {
+		if state, err = a.records.ReadOperator(ctx, named.Operator); err != nil {
+			return Caller{}, answer.Error(err)
+		}
 	}
 	roots, err := authorities(state)
 	if err != nil {
@@ -145,11 +202,16 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 			"%s is neither a node nor a session: only nodes, operators and the owner call the cluster API", id)
 	}
 	nodeID := match[1]
-	state, err := a.records.ReadNode(ctx, nodeID)
-	if err != nil {
-		return Caller{}, answer.Error(err)
-	}
 	now := a.now()
+	known, state, err := a.plausible(ctx, func(state *store.State) bool { return a.verify(chain, state, now) == nil })
+	if err != nil {
+		return Caller{}, err
+	}
+	if known {
+		if state, err = a.records.ReadNode(ctx, nodeID); err != nil {
+			return Caller{}, answer.Error(err)
+		}
+	}
 	if err := a.verify(chain, state, now); err != nil {
 		if leaf := chain[0]; now.After(leaf.NotAfter) {
 			return Caller{}, unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",

@@ -41,10 +41,13 @@ type peers struct {
 	strangers map[string]int                          // those of them on which nobody was let in yet
 	by        map[ends]*peerConnection                // strangers
 	nodes     map[string]map[*peerConnection]struct{} // connections on which a node was let in, by its ID
-	state     *store.State                            // the newest that was seen; nil: none was
-	failing   time.Time                               // since when connections cannot be accepted; zero: they can
-	failed    time.Time                               // when that was last seen
-	failure   error
+	// Calls that began on a connection of a stranger and are under way, by host, and all of them.
+	strangerCalls    map[string]int
+	allStrangerCalls int
+	state            *store.State // the newest that was seen; nil: none was
+	failing          time.Time    // since when connections cannot be accepted; zero: they can
+	failed           time.Time    // when that was last seen
+	failure          error
 
 	counts func(kind metrics.Kind, opened int) // is told of connections by the kind of the caller; nil: nobody is
 }
@@ -55,6 +58,7 @@ type ends struct{ local, remote string }
 func newPeers() *peers {
 	return &peers{
 		open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection), nodes: make(map[string]map[*peerConnection]struct{}),
+		strangerCalls: make(map[string]int),
 	}
 }
 
@@ -295,6 +299,11 @@ type peerConnection struct {
 	// Guarded by the lock of peers: whether somebody was let in on it, and how many bytes may be read until then.
 	known bool
 	left  int
+	// calls is how many that began on it before are under way, and refusal what a stranger was told on it; expects says that the key is that of somebody in the cluster, once it was looked
+	// at. They are guarded too.
+	calls           int
+	refusal         error
+	looked, expects bool
 	// node is whose it is, if it is a node's; leaving says that it is closed soon. Both are guarded too.
 	node    string
 	leaving bool

@@ -63,7 +63,7 @@ func newServer(
 	starts := auth.NewStarts(auth.StartsConfig{Store: records, Log: config.Log.Named("starts"), Now: config.Now})
 	guard := auth.NewGuard(auth.GuardConfig{
 		Starts:       starts,
-		Authenticate: auth.NewAuthenticator(records, config.Now).Authenticate,
+		Authenticate: peers.remembering(auth.NewAuthenticator(records, snapshots, config.Now).Authenticate),
 		Snapshots:    snapshots,
 		Now:          config.Now,
 		Told: func(ctx context.Context, caller auth.Caller, admitted bool) {
@@ -100,6 +100,7 @@ func newServer(
 		grpc.WriteBufferSize(connectionBuffer),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.InTapHandle(peers.admit),
 		grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

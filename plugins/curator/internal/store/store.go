@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,7 @@ type Store struct {
 	known atomic.Pointer[State]
 
 	nodes      *together[string, *State]
+	epochs     *together[struct{}, uint64]
 	heartbeats *together[string, heartbeat]
 	renewing   *together[clientv3.LeaseID, error]
 }
@@ -60,6 +62,11 @@ func New(config Config) *Store {
 		s.answerWithin = answerWithin
 	}
 	s.nodes = newTogether(turnsAtOnce, readsPerTurn, s.readNodes)
+	// One read answers all who ask, however many they are; the next one begins when it has ended.
+	s.epochs = newTogether(1, math.MaxInt, func(ctx context.Context, _ []struct{}) (map[struct{}]uint64, error) {
+		epoch, err := s.Probe(ctx)
+		return map[struct{}]uint64{{}: epoch}, err
+	})
 	s.heartbeats = newTogether(turnsAtOnce, readsPerTurn, s.readHeartbeats)
 	s.renewing = newTogether(turnsAtOnce, renewalsPerTurn, s.renewals)
 	return s
@@ -106,6 +113,12 @@ func (s *Store) Probe(ctx context.Context) (epoch uint64, err error) {
 		return 0, err
 	}
 	return state.Epoch, nil
+}
+
+// ReadEpoch reads the epoch, together for all who ask at the same time.
+func (s *Store) ReadEpoch(ctx context.Context) (uint64, error) {
+	epoch, _, err := s.epochs.call(ctx, struct{}{})
+	return epoch, err
 }
 
 // ReadSigningKey reads the private key of the cluster CA, PKCS #8, and the certificate that it belongs to, DER.
