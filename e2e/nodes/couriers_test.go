@@ -78,6 +78,9 @@ func TestCouriers(t *testing.T) {
 	if !t.Run("Workload API", func(t *testing.T) { workloadAPI(t, c) }) {
 		return
 	}
+	if !t.Run("a role that was taken from a node", func(t *testing.T) { takenRole(t, c) }) {
+		return
+	}
 	if !t.Run("a node that was removed", func(t *testing.T) { cutOff(t, c) }) {
 		return
 	}
