@@ -43,8 +43,11 @@ func (d directories) has(name string) bool {
 // provider is the user that may do anything in the directory of an instance.
 func (d directories) provider(name string) uint32 { return d.made[name].uid }
 
-// prepare makes the directory in which the others are, and takes note of what an earlier core left there.
+// prepare makes the directory in which the others are, whenever it is not there: somebody may have removed it, and the directories of instances with it.
 func (d directories) prepare() error {
+	if _, err := os.Lstat(d.root); errors.Is(err, fs.ErrNotExist) {
+		clear(d.made)
+	}
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
 		return fmt.Errorf("directory of the consensus sockets: %w", err)
 	}

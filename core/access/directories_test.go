@@ -114,6 +114,33 @@ func TestDirectoryThatCannotBeMade(t *testing.T) {
 	n.awaitReason(bad, "open")
 }
 
+// TestTheDirectoryIsMadeAgain: somebody who removes all of it keeps nobody who starts from the store, and what cannot be made ends nothing and is made when it can be.
+func TestTheDirectoryIsMadeAgain(t *testing.T) {
+	n, s := newNode(t), newStore(t, nil)
+	root := filepath.Join(n.runDir, "access")
+	// A file is in the way at first.
+	if err := os.WriteFile(root, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	provider, first, second := n.provide("consensus.1", uint32(os.Geteuid()), s.conn), user("first.1"), user("second.1")
+	n.membership.Set(home())
+	n.instances.Set(roles.Instances{provider, first})
+	n.run()
+	n.awaitReason(first, "WAITING")
+	if err := os.Remove(root); err != nil {
+		t.Fatal(err)
+	}
+	n.awaitReason(first, "open")
+	if err := os.RemoveAll(root); err != nil {
+		t.Fatal(err)
+	}
+	n.instances.Set(roles.Instances{provider, first, second})
+	n.awaitReason(second, "open")
+	if _, err := os.Stat(filepath.Dir(n.socket(second))); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestConfiguration: a room that misses something says so.
 func TestConfiguration(t *testing.T) {
 	n := newNode(t)

@@ -97,9 +97,6 @@ func (r *Room) Run(ctx context.Context) error {
 	if err := r.config.check(); err != nil {
 		return fmt.Errorf("access: configuration: %w", err)
 	}
-	if err := r.directories.prepare(); err != nil {
-		return fmt.Errorf("access: %w", err)
-	}
 	defer r.disconnect()
 	instances, capabilities := r.config.Instances.Watch(), r.config.Capabilities.Watch()
 	member, reports := r.config.Membership.Watch(), r.reports.Watch()
@@ -166,6 +163,12 @@ func (r *Room) step(ctx context.Context) (again <-chan time.Time) {
 // makeDirectories makes the directories of the candidates and removes those of instances that are gone. It reports whether something
 // failed; a candidate without a directory is then refused.
 func (r *Room) makeDirectories(instances roles.Instances, candidates []*candidate, provider roles.Provider) (failed bool) {
+	// What the machine lacks is tried again, and ends neither the room nor what runs.
+	unprepared := r.directories.prepare()
+	if unprepared != nil {
+		failed = true
+		r.complain("The directory of the consensus sockets cannot be made; it is tried again", "error", unprepared)
+	}
 	wanted := make(map[string]struct{}, len(candidates))
 	owner, haveOwner := uidOf(instances, provider.InstanceID)
 	for _, c := range candidates {
@@ -183,6 +186,9 @@ func (r *Room) makeDirectories(instances roles.Instances, candidates []*candidat
 			r.complain("The directory of an instance's consensus socket cannot be made; it is tried again", "instance", c.remit.InstanceID, "error", err)
 			c.refusal = refuse(waiting, fmt.Sprintf("the core cannot make the directory of the socket, and tries again: %v", err))
 		}
+	}
+	if unprepared != nil {
+		return failed
 	}
 	if err := r.directories.keep(wanted); err != nil {
 		failed = true

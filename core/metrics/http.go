@@ -32,7 +32,7 @@ const (
 )
 
 // serve answers HTTP until the context ends.
-func (m *Metrics) serve(ctx context.Context) error {
+func (m *Metrics) serve(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.handler())
 	server := &http.Server{
@@ -42,7 +42,7 @@ func (m *Metrics) serve(ctx context.Context) error {
 	// With port 0 nothing else says which one it is.
 	m.log.Info("serving the node's metrics", "address", m.Address())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(m.listener, maxConnections)) }()
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("metrics: serving the node's metrics on %s failed: %w", m.Address(), err)

@@ -8,12 +8,14 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
@@ -38,7 +40,8 @@ type Config struct {
 // Metrics is the metrics of the node.
 type Metrics struct {
 	log      hclog.Logger
-	listener net.Listener // nil: not served
+	listen   string // empty: not served
+	listener atomic.Pointer[net.Listener]
 
 	// own has the node's own metrics, and scrapes what is known of the roles' only when they have been asked.
 	own, scrapes *prometheus.Registry
@@ -89,12 +92,23 @@ func New(config Config) (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	if config.Listen != "" {
-		if m.listener, err = net.Listen("tcp", config.Listen); err != nil {
-			return nil, fmt.Errorf("metrics: the node's metrics cannot be served on %s (parameter metrics.listen): %w", config.Listen, err)
+	if m.listen = config.Listen; m.listen != "" {
+		// That somebody else has the address, or that the machine does not have it yet, is no reason for a node not to start: Run tries again.
+		if err := m.open(); err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// open listens.
+func (m *Metrics) open() error {
+	listener, err := net.Listen("tcp", m.listen)
+	if err != nil {
+		return fmt.Errorf("metrics: the node's metrics cannot be served on %s (parameter metrics.listen): %w", m.listen, err)
+	}
+	m.listener.Store(&listener)
+	return nil
 }
 
 func register(with *prometheus.Registry, all ...prometheus.Collector) error {
@@ -107,34 +121,63 @@ func register(with *prometheus.Registry, all ...prometheus.Collector) error {
 
 // Address is the host:port that HTTP is served on; empty if it is not.
 func (m *Metrics) Address() string {
-	if m.listener == nil {
+	listener := m.listener.Load()
+	if listener == nil {
 		return ""
 	}
-	return m.listener.Addr().String()
+	return (*listener).Addr().String()
 }
 
 // Close gives up what New made, for metrics whose Run is never called.
 func (m *Metrics) Close() error {
-	if m.listener == nil {
+	listener := m.listener.Load()
+	if listener == nil {
 		return nil
 	}
-	if err := m.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := (*listener).Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil
 }
 
-// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. It returns an error if the listener fails, and
-// may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched
+// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. Where it cannot listen it says so in the log, and tries again. It may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched
 // when it is made.
 func (m *Metrics) Run(ctx context.Context, instances *event.Value[roles.Instances], capabilities *event.Value[roles.Capabilities]) error {
 	m.sources.Store(&sources{instances: instances, capabilities: capabilities})
 	defer m.sources.Store(nil)
-	if m.listener == nil {
+	if m.listen == "" {
 		<-ctx.Done()
 		return nil
 	}
-	return m.serve(ctx)
+	for told := ""; ; {
+		err := m.begin(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if text := err.Error(); text != told {
+			m.log.Error("the node's metrics are not served; it is tried again", "error", err)
+			told = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// listenAgain is how long it takes until an address is tried again that could not be listened on.
+const listenAgain = time.Second
+
+// begin listens, unless that is so already, and serves until the context ends, or the listener fails.
+func (m *Metrics) begin(ctx context.Context) error {
+	if m.listener.Load() == nil {
+		if err := m.open(); err != nil {
+			return err
+		}
+	}
+	defer m.listener.Store(nil)
+	return m.serve(ctx, *m.listener.Load())
 }
 
 // Text is the metrics in the text format of Prometheus, version 0.0.4: those of the node always, those of the roles as far as they answer. It takes a

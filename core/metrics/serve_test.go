@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -77,13 +78,39 @@ func TestHTTP(t *testing.T) {
 			t.Errorf("%s %s: %d, want %d", test.method, test.path, code, test.want)
 		}
 	}
-	if _, err := metrics.New(metrics.Config{Listen: n.Address()}); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
-		t.Errorf("a port that is taken: %v", err)
+	if _, err := metrics.New(metrics.Config{Listen: "nonsense"}); err == nil || !strings.Contains(err.Error(), "metrics.listen") {
+		t.Errorf("what is no address: %v", err)
 	}
+	address := n.Address()
 	n.stop()
-	if connection, err := net.Dial("tcp", n.Address()); err == nil {
+	if connection, err := net.Dial("tcp", address); err == nil {
 		_ = connection.Close()
 		t.Error("the port is still open")
+	}
+}
+
+// Somebody else may have the address when the node starts: it runs, and serves as soon as it can.
+func TestAddressThatIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := taken.Addr().String()
+	n := start(t, metrics.Config{Listen: address})
+	if _, err := n.Text(within(t)); err != nil || n.Address() != "" {
+		t.Errorf("at %q: %v", n.Address(), err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for ctx := within(t); n.Address() == ""; {
+		if ctx.Err() != nil {
+			t.Fatal("it is not served")
+		}
+		runtime.Gosched()
+	}
+	if code, _, _ := get(t, client(t), http.MethodGet, "http://"+address+"/metrics", ""); code != http.StatusOK {
+		t.Errorf("%d", code)
 	}
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 var ErrLeave = roles.ErrLeave
 
 // Run runs a node until the context ends, then stops its roles, closes its volume and returns nil; it leaves them running, and the volume open, if the cause is
-// ErrLeave. It returns an error if the node cannot go on, its roles are then stopped too, if it cannot start: what an earlier core left running then runs on, or
+// ErrLeave. It returns an error if the node cannot go on or cannot start, whose roles run on in both cases, or
 // if the volume cannot be closed, which names who uses it.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -93,10 +94,12 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	return ended, err
 }
 
-// runRoles runs the roles until they are to end, and reports whether they go on without the core. It always returns an error.
+// runRoles runs the roles until they are to end, and reports whether they go on without the core. It always returns an error. If another room fails, which is no fault of theirs, they run on for the
+// core that comes next.
 func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
-	rolesCtx, cancel := context.WithCancelCause(groupCtx)
+	rolesCtx, cancel := context.WithCancelCause(context.WithoutCancel(groupCtx))
 	defer cancel(nil)
+	defer context.AfterFunc(groupCtx, func() { cancel(fmt.Errorf("%w: %w", ErrLeave, context.Cause(groupCtx))) })()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	defer context.AfterFunc(w.sealing.asked, func() { cancel(errSeal) })()
 	go func() {

@@ -54,3 +54,20 @@ func TestLaunchWaitsForWriters(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Somebody has removed the directories of instances while the core runs: that is nothing that a role could help, and a role that is started finds them again.
+func TestRemovedDirectoriesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	for _, name := range []string{"access", "host", "plugin"} {
+		if err := os.RemoveAll(filepath.Join(node.dir, "run", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := node.launchGranted(t, everything, plugintest.Configuration{Do: "ready"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(node.dir, "run", "access")); err != nil {
+		t.Error(err)
+	}
+}

@@ -144,21 +144,8 @@ func NewLauncher(c Config) (*Launcher, error) {
 		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
 		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults, patience: c.Patience.orDefault(),
 	}
-	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
-	passage := os.FileMode(0o711)
-	if c.Users.Shared() {
-		passage = 0o700
-	}
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-	}{
-		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700}, {l.hostDir(), passage}, {l.accessDir(), passage},
-		{l.dataDir, passage}, {filepath.Join(l.dataDir, "roles"), passage}, {filepath.Join(l.dataDir, "logs"), 0o700},
-	} {
-		if err := makeDirectory(d.path, d.mode); err != nil {
-			return nil, fmt.Errorf("plugin: directories of instances: %w", err)
-		}
+	if err := l.makeDirectories(); err != nil {
+		return nil, err
 	}
 	var err error
 	if l.bootID, err = bootID(); err != nil {
@@ -173,6 +160,27 @@ func NewLauncher(c Config) (*Launcher, error) {
 		}
 	}
 	return l, nil
+}
+
+// makeDirectories makes the directories of all instances, where they are not there.
+func (l *Launcher) makeDirectories() error {
+	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
+	passage := os.FileMode(0o711)
+	if l.users.Shared() {
+		passage = 0o700
+	}
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700}, {l.hostDir(), passage}, {l.accessDir(), passage},
+		{l.dataDir, passage}, {filepath.Join(l.dataDir, "roles"), passage}, {filepath.Join(l.dataDir, "logs"), 0o700},
+	} {
+		if err := makeDirectory(d.path, d.mode); err != nil {
+			return fmt.Errorf("plugin: directories of instances: %w", err)
+		}
+	}
+	return nil
 }
 
 func (l *Launcher) pluginDir() string                { return filepath.Join(l.runDir, "plugin") }
@@ -220,6 +228,10 @@ func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
 		}
 	}
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// Somebody may have removed one since: no role could start without it, and none could help it.
+	if err := l.makeDirectories(); err != nil {
 		return nil, err
 	}
 	if remit.Name, remit.InstanceID, err = l.number(spec.Role); err != nil {
