@@ -38,15 +38,13 @@ const (
 // AuditShelves is all of them.
 var AuditShelves = []AuditShelf{AuditChanges, AuditCalls, AuditRefused, AuditIssued, AuditUnproven}
 
-// Most is how many entries a shelf holds at most: together 12,000, some months of an operator's changes and days of a program's polling.
+// Most is how many entries a shelf holds at most: together 10,000, some months of an operator's changes and days of a program's polling.
 func (s AuditShelf) Most() int {
 	switch s {
 	case AuditChanges:
 		return 5000
 	case AuditCalls:
-		return 3000
-	case AuditRefused, AuditIssued:
-		return 1500
+		return 2000
 	}
 	return 1000
 }
