@@ -43,11 +43,8 @@ func (d directories) has(name string) bool {
 // provider is the user that may do anything in the directory of an instance.
 func (d directories) provider(name string) uint32 { return d.made[name].uid }
 
-// prepare makes the directory in which the others are, whenever it is not there: somebody may have removed it, and the directories of instances with it.
+// prepare makes the directory in which the others are, whenever it is not there: somebody may have removed it.
 func (d directories) prepare() error {
-	if _, err := os.Lstat(d.root); errors.Is(err, fs.ErrNotExist) {
-		clear(d.made)
-	}
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
 		return fmt.Errorf("directory of the consensus sockets: %w", err)
 	}
@@ -70,10 +67,13 @@ func (d directories) make(remit *plugin.Remit, provider uint32) error {
 			socket, len(socket), maxSocketPath)
 	}
 	want := owners{uid: provider, gid: remit.GID}
-	if have, ok := d.made[name]; ok && have == want {
-		return nil
-	}
 	path := d.path(name)
+	if have, ok := d.made[name]; ok && have == want {
+		// Somebody may have removed it, and the launcher of roles may have made the root anew since (core/plugin).
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	// The directory may be there, from before or with another owner.
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -134,10 +134,16 @@ func TestTheDirectoryIsMadeAgain(t *testing.T) {
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
+	// As the launcher does before there is another instance.
+	if err := os.Mkdir(root, 0o711); err != nil {
+		t.Fatal(err)
+	}
 	n.instances.Set(roles.Instances{provider, first, second})
 	n.awaitReason(second, "open")
-	if _, err := os.Stat(filepath.Dir(n.socket(second))); err != nil {
-		t.Error(err)
+	for _, instance := range []roles.Instance{first, second} {
+		if _, err := os.Stat(filepath.Dir(n.socket(instance))); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
