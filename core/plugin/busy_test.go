@@ -1,6 +1,8 @@
 package plugin_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,5 +71,31 @@ func TestRemovedDirectoriesAreMadeAgain(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(node.dir, "run", "access")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Nothing is made in the place of a volume that is gone: what a role wrote there would lie open.
+func TestNoRoleStartsBesideItsVolume(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	what := spec(node.add(t, everything), everything, plugintest.Configuration{Do: "ready"})
+	data := filepath.Join(node.dir, "data")
+	if err := os.Rename(data, data+".volume"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(data, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	// Executables may lie outside of the volume.
+	if err := os.Symlink(filepath.Join(data+".volume", "plugins"), filepath.Join(data, "plugins")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.launcher.Prepare(t.Context(), what); err == nil {
+		t.Error("a role is prepared without its volume")
+	}
+	for _, name := range []string{"roles", "logs"} {
+		if _, err := os.Lstat(filepath.Join(data, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

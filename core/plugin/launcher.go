@@ -144,7 +144,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
 		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults, patience: c.Patience.orDefault(),
 	}
-	if err := l.makeDirectories(); err != nil {
+	if err := l.makeDirectories(append(l.runDirectories(), l.dataDirectories()...)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -162,21 +162,29 @@ func NewLauncher(c Config) (*Launcher, error) {
 	return l, nil
 }
 
-// makeDirectories makes the directories of all instances, where they are not there.
-func (l *Launcher) makeDirectories() error {
-	// Under users of their own, roles pass through these directories to reach what is theirs, but cannot list them.
-	passage := os.FileMode(0o711)
-	if l.users.Shared() {
-		passage = 0o700
-	}
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-	}{
-		{l.runDir, passage}, {l.pluginDir(), passage}, {l.instancesDir(), 0o700}, {l.hostDir(), passage}, {l.accessDir(), passage},
-		{l.dataDir, passage}, {filepath.Join(l.dataDir, "roles"), passage}, {filepath.Join(l.dataDir, "logs"), 0o700},
-	} {
-		if err := makeDirectory(d.path, d.mode); err != nil {
+// directory is one of those in which the instances have theirs.
+type directory struct {
+	path    string
+	passage bool // roles pass through it to reach what is theirs
+}
+
+// runDirectories are those that may be made anew whenever one is missing. What is on the volume is not: where it is missing, the volume is, and what a role wrote there would lie open.
+func (l *Launcher) runDirectories() []directory {
+	return []directory{{l.runDir, true}, {l.pluginDir(), true}, {l.instancesDir(), false}, {l.hostDir(), true}, {l.accessDir(), true}}
+}
+
+func (l *Launcher) dataDirectories() []directory {
+	return []directory{{l.dataDir, true}, {filepath.Join(l.dataDir, "roles"), true}, {filepath.Join(l.dataDir, "logs"), false}}
+}
+
+// makeDirectories makes directories where they are not there.
+func (l *Launcher) makeDirectories(directories []directory) error {
+	for _, d := range directories {
+		mode := os.FileMode(0o700)
+		if d.passage && !l.users.Shared() {
+			mode = 0o711 // under users of their own, roles pass through, but cannot list them
+		}
+		if err := makeDirectory(d.path, mode); err != nil {
 			return fmt.Errorf("plugin: directories of instances: %w", err)
 		}
 	}
@@ -231,7 +239,7 @@ func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
 		return nil, err
 	}
 	// Somebody may have removed one since: no role could start without it, and none could help it.
-	if err := l.makeDirectories(); err != nil {
+	if err := l.makeDirectories(l.runDirectories()); err != nil {
 		return nil, err
 	}
 	if remit.Name, remit.InstanceID, err = l.number(spec.Role); err != nil {
