@@ -56,6 +56,8 @@ type alive struct {
 	recovery   *age.X25519Identity
 	// wrap puts something between the node and its volume; nil: nothing.
 	wrap func(storageRoom) storageRoom
+	// beside is a room beside the others, where there is something between; nil: there is none.
+	beside func(context.Context) error
 
 	stop  context.CancelCauseFunc
 	ended chan error
@@ -119,7 +121,7 @@ func (a *alive) start() {
 		}
 		room, err := unseal.New(unseal.Config{Log: log, Storage: held, Parameters: a.parameters})
 		if err == nil {
-			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), events: &relay{now: time.Now}}
+			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), beside: a.beside, events: &relay{now: time.Now}}
 			err = n.run(ctx)
 		}
 		ended <- errors.Join(err, held.Close())

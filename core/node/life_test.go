@@ -293,3 +293,47 @@ func TestControlGroupsGoWithTheNode(t *testing.T) {
 		t.Errorf("when the node has ended there are %v", found)
 	}
 }
+
+// A room that fails is no fault of the roles: the core ends with its error, and leaves them running on their open volume, for the core that comes next.
+func TestAFailedRoomLeavesTheRoles(t *testing.T) {
+	a := newAlive(t, plain())
+	fail, broken := make(chan error, 1), errors.New("broken")
+	a.beside = func(ctx context.Context) error {
+		select {
+		case err := <-fail:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	w := &watched{t: t, layout: a.layout(), closed: make(chan bool, 4)}
+	a.wrap = func(room storageRoom) storageRoom { w.storageRoom = room; return w }
+	a.start()
+	a.until("the role", ready)
+	groups, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "api"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail <- broken
+	if err := <-a.ended; !errors.Is(err, broken) {
+		t.Errorf("the core ended with %v", err)
+	}
+	if left, err := anyRecords(a.layout()); err != nil || !left {
+		t.Errorf("no role runs on: %v", err)
+	}
+	if len(w.closed) > 0 {
+		t.Error("the volume is closed")
+	}
+	a.start()
+	a.until("the role", ready)
+	again, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "api"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before, now := groups.GetSandbox().GetControlGroups(), again.GetSandbox().GetControlGroups(); !slices.Equal(before, now) {
+		t.Errorf("the role was started anew: %v, and then %v", before, now)
+	}
+	if err := a.end(); err != nil {
+		t.Error(err)
+	}
+}

@@ -67,6 +67,8 @@ type node struct {
 	incarnation event.Value[*clusterv1.Incarnation]
 	// locked is the API while the volume is not open; nil: none is served.
 	locked *lockedAPI
+	// beside is one more room, as tests have it; nil: there is none.
+	beside func(context.Context) error
 }
 
 // storageRoom is the volume and its keys, as *unseal.Room has them.

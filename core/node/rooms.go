@@ -193,6 +193,9 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		rest(groupCtx, w.member.Status(), w.log)
 		return nil
 	})
+	if w.node.beside != nil {
+		group.Go(func() error { return w.node.beside(groupCtx) })
+	}
 }
 
 // run runs a room that never fails until the function that it returns is called.
