@@ -61,7 +61,7 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
 	defer late.Stop()
-	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{Differences: true})
+	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{Differences: true, Parts: true})
 	if err != nil {
 		return err
 	}
@@ -80,6 +80,9 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 			return err
 		}
 		if response.GetMore() {
+			if first {
+				late.Reset(callTimeout)
+			}
 			continue
 		}
 		response.Directory, response.Difference = directory, nil

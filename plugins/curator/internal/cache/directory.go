@@ -41,7 +41,7 @@ func (d *directory) draw(state *store.State) (directory *hostv1.Directory, chang
 	before := d.nodes
 	d.nodes = make(map[string]drawn, len(d.ids))
 	directory = &hostv1.Directory{Nodes: make([]*hostv1.DirectoryNode, 0, len(d.ids))}
-	room := Room(len(d.ids))
+	room := Room(state)
 	for _, id := range d.ids {
 		last := before[id]
 		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive[id], room: room}, node: last.node}
@@ -83,9 +83,7 @@ func (d *directory) knows(state *store.State) bool {
 // nodeOf makes a node of the directory; nil: it is no member.
 func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 	record, status := from.record, from.status
-	switch record.GetState() {
-	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-	default:
+	if !IsMember(record) {
 		return nil
 	}
 	node := &hostv1.DirectoryNode{
@@ -119,34 +117,61 @@ func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 // minRoom is how much of the directory what a node publishes may take in however large a cluster, in bytes: where its curator is.
 const minRoom = 1 << 10
 
-// Room is how much of the directory what a node publishes may take in a cluster of some nodes, in bytes: all of them together are sent to every role that follows the directory, in one
-// message. It changes where the cluster doubles, since it is every node's.
-func Room(nodes int) int {
+// Room is how much of the directory what a node publishes may take in a state of the cluster, in bytes: all of them together are sent to every role that follows the directory, in one
+// message. Only members are in it. It changes where the cluster doubles, since it is every node's.
+func Room(state *store.State) int {
+	members := 0
+	for _, node := range state.Nodes {
+		if IsMember(node) {
+			members++
+		}
+	}
+	return room(members)
+}
+
+func room(members int) int {
 	room := limits.ReportedPublished
-	for room > minRoom && room*nodes > limits.DirectoryPublished {
+	for room > minRoom && room*members > limits.DirectoryPublished {
 		room /= 2
 	}
 	return room
 }
 
-// publish takes what is published out of a node of the directory until it has room: that of the roles that publish most. Their core says so to those who look after them, and has left it
-// out itself, unless the cluster has just grown, or it does not keep to what it is told.
+// IsMember reports whether a node is in the directory: a tombstone is not, nor a machine that waits.
+func IsMember(node *clusterv1.NodeRecord) bool {
+	return node.GetState() == clusterv1.NodeState_NODE_STATE_UP || node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONING
+}
+
+// publish takes what is published out of a node of the directory until it has room, by the rule of its core (core/cluster): the values of a role that has more than a role may, then the values of the
+// roles that have most of them, and then endpoints in the same way. The core says so to those who look after the roles, and has left it out itself, unless the cluster has just grown, or it is an older
+// one: a report is never refused for it, since its node would be silent for what one role says.
 func publish(node *hostv1.DirectoryNode, room int) {
-	size := func(role *hostv1.DirectoryRole) int {
-		return proto.Size(&hostv1.DirectoryRole{Endpoints: role.GetEndpoints(), Values: role.GetValues()})
+	values := func(role *hostv1.DirectoryRole) int {
+		return proto.Size(&hostv1.DirectoryRole{Values: role.GetValues()})
+	}
+	endpoints := func(role *hostv1.DirectoryRole) int {
+		return proto.Size(&hostv1.DirectoryRole{Endpoints: role.GetEndpoints()})
 	}
 	total := 0
 	for _, role := range node.GetRoles() {
-		total += size(role)
-	}
-	for total > room {
-		most := slices.MaxFunc(node.GetRoles(), func(a, b *hostv1.DirectoryRole) int { return cmp.Compare(size(a), size(b)) })
-		before := size(most)
-		if len(most.GetValues()) > 0 {
-			most.Values = nil
-		} else {
-			most.Endpoints = nil
+		if values(role)+endpoints(role) > limits.Published {
+			role.Values = nil
 		}
-		total -= before - size(most)
+		total += values(role) + endpoints(role)
 	}
+	leaveOut := func(size func(*hostv1.DirectoryRole) int, clear func(*hostv1.DirectoryRole)) {
+		most := slices.Clone(node.GetRoles())
+		slices.SortFunc(most, func(a, b *hostv1.DirectoryRole) int {
+			return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.GetRole(), a.GetRole()))
+		})
+		for _, role := range most {
+			if total <= room {
+				return
+			}
+			total -= size(role)
+			clear(role)
+		}
+	}
+	leaveOut(values, func(role *hostv1.DirectoryRole) { role.Values = nil })
+	leaveOut(endpoints, func(role *hostv1.DirectoryRole) { role.Endpoints = nil })
 }

@@ -113,7 +113,7 @@ func (s *Service) ReportStatus(ctx context.Context, request *clusterv1.ReportSta
 	}
 	response := new(clusterv1.ReportStatusResponse)
 	if snapshot, ok := s.config.Snapshots.Get(); ok {
-		response.PublishedBytes = uint32(cache.Room(len(snapshot.Nodes)))
+		response.PublishedBytes = uint32(cache.Room(snapshot.State))
 	}
 	return response, nil
 }

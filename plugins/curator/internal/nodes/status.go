@@ -78,7 +78,7 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 		add(field+".instances", "there are %d instances, a node runs at most %d roles", n, limits.ReportedInstances)
 		return problems
 	}
-	seen, published := make(map[string]bool), 0
+	seen := make(map[string]bool)
 	for i, instance := range status.GetInstances() {
 		at := fmt.Sprintf("%s.instances[%d]", field, i)
 		problems = append(problems, rules.RoleName(at+".role", instance.GetRole())...)
@@ -123,13 +123,6 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 				add(at+".values", "a published value has %d bytes, at most %d fit", len(value), limits.Value)
 			}
 		}
-		size := proto.Size(&hostv1.DirectoryRole{Endpoints: instance.GetEndpoints(), Values: instance.GetValues()})
-		if published += size; size > limits.Published {
-			add(at, "what it publishes has %d bytes, at most %d fit", size, limits.Published)
-		}
-	}
-	if published > limits.ReportedPublished {
-		add(field, "what its instances publish has %d bytes together, at most %d fit", published, limits.ReportedPublished)
 	}
 	return problems
 }

@@ -35,7 +35,7 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
 		return err
 	}
-	last := sight{differences: request.GetDifferences()}
+	last := sight{differences: request.GetDifferences(), parts: request.GetParts()}
 	for watcher := s.config.Snapshots.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
@@ -55,8 +55,8 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 
 // sight is what a watch has last sent.
 type sight struct {
-	// differences is whether the caller takes differences.
-	differences bool
+	// differences is whether the caller takes differences, and parts whether it takes what is large in parts: an older core would take the first one for all.
+	differences, parts bool
 
 	node     *clusterv1.NodeRecord
 	common   *cache.Common
@@ -64,7 +64,7 @@ type sight struct {
 	sendable *cache.Sendable
 }
 
-// look returns the messages for a node whose watch comes to a snapshot; none: nothing of it is news. Of several all are the same but for their part of the directory.
+// look returns the messages for a node whose watch comes to a snapshot; none: nothing of it is news. Of several the last one holds all but the parts of the directory.
 func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 	node := snapshot.Nodes[id]
 	if node == nil || snapshot.Cluster == nil {
@@ -103,26 +103,35 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 		return nil, err
 	}
 	var messages []*Encoded
-	for _, part := range parts {
-		messages = append(messages, &Encoded{Parts: [][]byte{revision, own, part}})
+	last := len(parts) - 1
+	for _, part := range parts[:last] {
+		messages = append(messages, &Encoded{Parts: [][]byte{part}})
 	}
+	messages = append(messages, &Encoded{Parts: [][]byte{revision, own, parts[last]}})
 	s.node, s.common, s.response, s.sendable = node, snapshot.Common, response, snapshot.Sendable
 	return messages, nil
 }
 
 // directory returns what is to be sent of a directory, in parts: one that is empty, if nothing is.
 func (s *sight) directory(sendable *cache.Sendable) ([][]byte, error) {
-	if !s.differences {
+	whole := func() ([][]byte, error) {
 		whole, err := sendable.Whole()
 		return [][]byte{whole}, err
+	}
+	if !s.differences {
+		return whole()
 	}
 	if s.sendable != nil {
 		if s.sendable == sendable {
 			return [][]byte{nil}, nil
 		}
-		if difference, err := sendable.Since(s.sendable.Revision()); difference != nil || err != nil {
+		difference, err := sendable.Since(s.sendable.Revision())
+		if err != nil || len(difference) == 1 || difference != nil && s.parts {
 			return difference, err
 		}
+	}
+	if !s.parts {
+		return whole()
 	}
 	return sendable.Parts()
 }

@@ -959,7 +959,9 @@ func (x *JoinResponse) GetCaCertificates() [][]byte {
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the directory, send what has changed since the message before, in every message but the first.
-	Differences   bool `protobuf:"varint,1,opt,name=differences,proto3" json:"differences,omitempty"`
+	Differences bool `protobuf:"varint,1,opt,name=differences,proto3" json:"differences,omitempty"`
+	// Send a directory, or a difference, that is large in several messages. Only with differences.
+	Parts         bool `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1003,13 @@ func (x *WatchRequest) GetDifferences() bool {
 	return false
 }
 
+func (x *WatchRequest) GetParts() bool {
+	if x != nil {
+		return x.Parts
+	}
+	return false
+}
+
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The store's revision that this message reflects.
@@ -1019,7 +1028,8 @@ type WatchResponse struct {
 	Policy    *ClusterPolicy `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	// How the directory has changed, for who asked for differences.
 	Difference *DirectoryDifference `protobuf:"bytes,9,opt,name=difference,proto3" json:"difference,omitempty"`
-	// The directory, or the difference, goes on in the next message, with a difference to the same revision: it is not to be acted on before. Only for who asked for differences.
+	// The directory, or the difference, goes on in the next message, with a difference to the same revision: it is not to be acted on before. Only for who asked for parts,
+	// and the rest of the message is in the last of them.
 	More          bool `protobuf:"varint,10,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5396,9 +5406,10 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vincarnation\x18\x01 \x01(\v2\x1d.reeve.cluster.v1.IncarnationR\vincarnation\"I\n" +
 	"\fJoinResponse\x12\x10\n" +
 	"\x03cuk\x18\x01 \x01(\fR\x03cuk\x12'\n" +
-	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"0\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"F\n" +
 	"\fWatchRequest\x12 \n" +
-	"\vdifferences\x18\x01 \x01(\bR\vdifferences\"\xf0\x03\n" +
+	"\vdifferences\x18\x01 \x01(\bR\vdifferences\x12\x14\n" +
+	"\x05parts\x18\x02 \x01(\bR\x05parts\"\xf0\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
