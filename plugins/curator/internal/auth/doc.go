@@ -11,8 +11,9 @@
 // A node also says which start of its core calls. The one that called last, by its number, is taken for the node; a copy of its disk has a lower number, and of
 // two machines with one number the first that calls is the node (Starts). A node that was removed is told so whatever it calls, by the tombstone that names it.
 //
-// The package owns nothing stored but which starts of nodes are known and refused. For every call it reads the cluster's record, its CA and the caller's record
-// linearizably, in one go: what is no longer pinned is refused with the next call. It watches the snapshots of the cache for the calls that last: the stream of
+// The package owns nothing stored but which starts of nodes are known and refused. For every call of somebody who may be known it reads the cluster's record, its CA and the caller's record
+// linearizably, in one go: what is no longer pinned is refused with the next call. Who cannot be known is refused by a snapshot of the cache that has the epoch of a read which began after the
+// call: whatever makes somebody known changes the epoch. It watches the snapshots of the cache for the calls that last: the stream of
 // an operator who is revoked, of an owner key that is replaced, or of a start of a node after which a later one has called, ends as soon as this curator sees
 // it. It publishes nothing.
 //

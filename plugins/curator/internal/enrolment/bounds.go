@@ -139,8 +139,8 @@ func (f *failures) room(now time.Time) bool {
 	return len(f.by) < mostHosts
 }
 
-// host is the host of an address; an IPv6 one counts by its network, of which a machine has all addresses.
-func host(address string) string {
+// Host is the host of an address; an IPv6 one counts by its network, of which a machine has all addresses.
+func Host(address string) string {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return address

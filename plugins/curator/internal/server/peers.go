@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/peer"
-
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
+	"github.com/reeveproject/reeve/plugins/curator/internal/enrolment"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -37,18 +36,23 @@ const (
 // peers counts the connections of a server, by address.
 type peers struct {
 	mu        sync.Mutex
-	open      map[string]int                          // connections by host
-	strangers map[string]int                          // those of them on which nobody was let in yet
+	open      map[string]int // connections by host
+	strangers map[string]int // those of them on which nobody was let in yet, by network
+	all       map[ends]*peerConnection
 	by        map[ends]*peerConnection                // strangers
 	nodes     map[string]map[*peerConnection]struct{} // connections on which a node was let in, by its ID
-	// Calls that began on a connection of a stranger and are under way, by host, and all of them.
+	// Calls that began on a connection of a stranger and are under way, by network, and all of them.
 	strangerCalls    map[string]int
 	allStrangerCalls int
-	state            *store.State // the newest that was seen; nil: none was
-	failing          time.Time    // since when connections cannot be accepted; zero: they can
-	failed           time.Time    // when that was last seen
-	failure          error
+	// What is unfinished of requests, by the caller, and of all, in bytes.
+	unfinished    map[string]int
+	allUnfinished int
+	state         *store.State // the newest that was seen; nil: none was
+	failing       time.Time    // since when connections cannot be accepted; zero: they can
+	failed        time.Time    // when that was last seen
+	failure       error
 
+	now    func() time.Time                    // by which certificates are valid
 	counts func(kind metrics.Kind, opened int) // is told of connections by the kind of the caller; nil: nobody is
 }
 
@@ -58,7 +62,7 @@ type ends struct{ local, remote string }
 func newPeers() *peers {
 	return &peers{
 		open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection), nodes: make(map[string]map[*peerConnection]struct{}),
-		strangerCalls: make(map[string]int),
+		strangerCalls: make(map[string]int), now: time.Now, all: make(map[ends]*peerConnection), unfinished: make(map[string]int),
 	}
 }
 
@@ -151,13 +155,9 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	if name, _, err := net.SplitHostPort(between.remote); err == nil {
 		host = name
 	}
-	connection := &peerConnection{Conn: accepted, peers: p, host: host, ends: between, since: time.Now(), left: strangerBytes}
-	var ended *peerConnection
-	defer func() {
-		if ended != nil {
-			_ = ended.Close()
-		}
-	}()
+	connection := &peerConnection{
+		Conn: accepted, peers: p, host: host, network: enrolment.Host(between.remote), ends: between, since: time.Now(), left: strangerBytes,
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[host] >= connectionsPerPeer {
@@ -165,26 +165,23 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	}
 	// The oldest one goes, and not the newcomer: who may come in is let in within moments, and must not be kept out by those who hold what they have.
 	switch {
-	case p.strangers[host] >= strangersPerPeer:
-		ended = p.oldest(host)
+	case p.strangers[connection.network] >= strangersPerPeer:
+		p.end(p.oldest(func(other *peerConnection) bool { return other.network == connection.network }))
 	case len(p.by) >= mostStrangers:
-		ended = p.oldest("")
-	}
-	if ended != nil {
-		p.know(ended)
+		p.end(p.oldest(func(*peerConnection) bool { return true }))
 	}
 	p.open[host]++
-	p.strangers[host]++
-	p.by[between] = connection
+	p.strangers[connection.network]++
+	p.all[between], p.by[between] = connection, connection
 	p.count(connection, metrics.Stranger)
 	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
 	return connection
 }
 
-// oldest returns the stranger of a host, or of all if it is empty, that has been there for the longest time. The caller holds the lock.
-func (p *peers) oldest(host string) (oldest *peerConnection) {
+// oldest returns the stranger that has been there for the longest time, of those that are meant. The caller holds the lock, and knows that there is one.
+func (p *peers) oldest(meant func(*peerConnection) bool) (oldest *peerConnection) {
 	for _, connection := range p.by {
-		if (host == "" || connection.host == host) && (oldest == nil || connection.since.Before(oldest.since)) {
+		if meant(connection) && (oldest == nil || connection.since.Before(oldest.since)) {
 			oldest = connection
 		}
 	}
@@ -204,16 +201,13 @@ func (p *peers) letIn(ctx context.Context, node string) {
 // letInNewcomer does so for a machine that comes. node is the node that it is to be.
 func (p *peers) letInNewcomer(ctx context.Context, node string) {
 	p.letInAs(ctx, metrics.Newcomer, node)
+	p.belongs(ctx, "machine "+node)
 }
 
 func (p *peers) letInAs(ctx context.Context, kind metrics.Kind, node string) {
-	from, ok := peer.FromContext(ctx)
-	if !ok || from.Addr == nil || from.LocalAddr == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	connection := p.by[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]
+	connection := p.stranger(ctx)
 	if connection == nil {
 		return
 	}
@@ -240,7 +234,8 @@ func (p *peers) know(connection *peerConnection) {
 	connection.known = true
 	connection.hurry.Stop()
 	delete(p.by, connection.ends)
-	less(p.strangers, connection.host)
+	less(p.strangers, connection.network)
+	p.forgetCalls(connection, connection.calls)
 }
 
 func (p *peers) leave(connection *peerConnection) {
@@ -248,6 +243,9 @@ func (p *peers) leave(connection *peerConnection) {
 	defer p.mu.Unlock()
 	p.know(connection)
 	p.count(connection, "")
+	p.hold(connection, -connection.unfinished.bytes)
+	connection.ended = true
+	delete(p.all, connection.ends)
 	less(p.open, connection.host)
 	connection.hurry.Stop()
 	if of := p.nodes[connection.node]; of != nil {
@@ -283,7 +281,8 @@ func (p *peers) took(connection *peerConnection, n int) bool {
 	if !connection.known {
 		connection.left -= n
 	}
-	return connection.known || connection.left >= 0
+	p.came(connection, n)
+	return !connection.ended && (connection.known || connection.left >= 0)
 }
 
 // peerConnection is counted until it is closed.
@@ -291,17 +290,20 @@ type peerConnection struct {
 	net.Conn
 	peers *peers
 	host  string
-	ends  ends
-	since time.Time
-	hurry *time.Timer
-	once  sync.Once
+	// network is what a stranger is counted by: the host, or the network of an IPv6 one, of which a machine has all addresses.
+	network string
+	ends    ends
+	since   time.Time
+	hurry   *time.Timer
+	once    sync.Once
 
-	// Guarded by the lock of peers: whether somebody was let in on it, and how many bytes may be read until then.
-	known bool
-	left  int
+	// Guarded by the lock of peers: whether somebody was let in on it, or it is no stranger's for it ends, and how many bytes may be read until then; ended says that nothing is read any more.
+	known, ended bool
+	left         int
 	// calls is how many that began on it before are under way, and refusal what a stranger was told on it; expects says that the key is that of somebody in the cluster, once it was looked
 	// at. They are guarded too.
 	calls           int
+	unfinished      unfinished
 	refusal         error
 	looked, expects bool
 	// node is whose it is, if it is a node's; leaving says that it is closed soon. Both are guarded too.
@@ -319,13 +321,13 @@ func (c *peerConnection) leaveSoon() {
 	}
 }
 
-var errStranger = errors.New("it has sent more than anybody needs to before being let in")
+var errTooMuch = errors.New("it has sent more than anybody needs to before being let in, or has more unfinished requests than anybody needs")
 
 // Read implements net.Conn.
 func (c *peerConnection) Read(into []byte) (int, error) {
 	n, err := c.Conn.Read(into)
 	if !c.peers.took(c, n) {
-		return 0, errStranger
+		return 0, errTooMuch
 	}
 	return n, err
 }

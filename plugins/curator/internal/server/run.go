@@ -129,7 +129,7 @@ func Run(ctx context.Context, config Config) error {
 		return fmt.Errorf("issue the curator's own SVID: %w", err)
 	}
 	peers := newPeers()
-	peers.counts = config.Metrics.Connections
+	peers.now, peers.counts = config.Now, config.Metrics.Connections
 	workers.Go(func() { peers.follow(ctx, followed.Snapshots()) })
 	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited, peers)
 	if err != nil {

@@ -74,6 +74,7 @@ func newServer(
 			if admitted {
 				kind = caller.Kind
 				peers.letIn(ctx, caller.NodeID)
+				peers.belongs(ctx, caller.String())
 			}
 			audit.CallOf(ctx).By(caller.String(), kind)
 		},
@@ -101,6 +102,7 @@ func newServer(
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.InTapHandle(peers.admit),
+		grpc.StatsHandler(peers),
 		grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

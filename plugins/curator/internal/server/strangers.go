@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/ed25519"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,12 +12,10 @@ import (
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
-	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
-	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 )
 
 const (
-	// strangerCalls is how many calls may be under way on a connection on which nobody was let in yet: as many as a node makes at once that begins. strangerCallsPerPeer is how many from one address,
+	// strangerCalls is how many calls may be under way on a connection on which nobody was let in yet: as many as a node makes at once that begins. strangerCallsPerPeer is how many from one network,
 	// and mostStrangerCalls how many from all. A call costs memory before anybody can ask who makes it.
 	strangerCalls        = 32
 	strangerCallsPerPeer = 256
@@ -27,62 +24,93 @@ const (
 	refusedFor = 3 * time.Second
 )
 
-// admit is what decides of each call, before anything is kept for it, whether there is room for one of somebody who may be nobody.
+// admit is what looks at each call before anything is kept for it. Where callers who may be nobody have too many under way, a connection that holds some is closed: the one that has too many by itself,
+// or the oldest one, and never the newcomer, who may be somebody and is let in within moments.
+//
+// It refuses no call: gRPC does not cancel the context of one that is refused here, and so keeps it in memory until the deadline that the caller has set. What is admitted ends with its connection.
 func (p *peers) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	connection := p.stranger(ctx)
-	if connection == nil || connection.expected(ctx, p.state) {
+	connection := p.connection(ctx)
+	if connection == nil {
 		return ctx, nil
 	}
-	var most int
-	var where string
+	ctx = p.begins(ctx, connection)
+	if connection.known {
+		return ctx, nil
+	}
+	p.look(ctx, connection)
+	if connection.known || connection.expects {
+		return ctx, nil
+	}
+	busy := func(other *peerConnection) bool { return other.calls > 0 }
 	switch {
 	case connection.calls >= strangerCalls:
-		most, where = strangerCalls, "on one connection"
-	case p.strangerCalls[connection.host] >= strangerCallsPerPeer:
-		most, where = strangerCallsPerPeer, "from one address"
+		p.end(connection)
+		return ctx, nil
+	case p.strangerCalls[connection.network] >= strangerCallsPerPeer:
+		p.end(p.oldest(func(other *peerConnection) bool { return other.network == connection.network && busy(other) }))
 	case p.allStrangerCalls >= mostStrangerCalls:
-		most, where = mostStrangerCalls, "from all addresses"
+		p.end(p.oldest(busy))
 	}
-	if most > 0 {
-		return ctx, status.Errorf(codes.ResourceExhausted, "there are %d calls under way %s of callers of whom nobody knows yet who they are, and no more may be: try again in a moment", most, where)
+	if connection.known {
+		return ctx, nil // it was the oldest one
 	}
 	connection.calls++
-	p.strangerCalls[connection.host]++
+	p.strangerCalls[connection.network]++
 	p.allStrangerCalls++
 	context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		connection.calls--
-		p.allStrangerCalls--
-		less(p.strangerCalls, connection.host)
+		if !connection.known {
+			p.forgetCalls(connection, 1)
+		}
 	})
 	return ctx, nil
 }
 
-// expected reports whether the key that was proved in the handshake of a connection is that of somebody in the cluster, by what was heard of it: a node, an operator or the owner may make as many
-// calls at once as anybody who was let in. It is found out once. The caller holds the lock.
-func (c *peerConnection) expected(ctx context.Context, state *store.State) bool {
-	if c.looked || state == nil {
-		return c.expects
+// forgetCalls ends the count of so many calls of a stranger. The caller holds the lock.
+func (p *peers) forgetCalls(connection *peerConnection, calls int) {
+	connection.calls -= calls
+	p.allStrangerCalls -= calls
+	if p.strangerCalls[connection.network] -= calls; p.strangerCalls[connection.network] <= 0 {
+		delete(p.strangerCalls, connection.network)
 	}
-	c.looked = true
+}
+
+// end closes a connection soon, from which nothing is read any more. The caller holds the lock.
+func (p *peers) end(connection *peerConnection) {
+	p.know(connection)
+	p.hold(connection, -connection.unfinished.bytes)
+	connection.ended = true
+	go func() { _ = connection.Close() }()
+}
+
+// look finds out, once, whether a connection is that of somebody in the cluster, by the certificate of its handshake and by what was heard of the cluster: they may make as many calls at once as
+// anybody who was let in. The caller holds the lock, which is given up meanwhile: signatures are verified, and the calls of one connection come one after another.
+func (p *peers) look(ctx context.Context, connection *peerConnection) {
+	if connection.looked || p.state == nil {
+		return
+	}
+	connection.looked = true
 	from, _ := peer.FromContext(ctx)
-	if info, ok := from.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
-		key, isKey := info.State.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
-		c.expects = isKey && rules.KeyHolder(state, key) != ""
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return
 	}
-	return c.expects
+	state := p.state
+	p.mu.Unlock()
+	expects := auth.Expected(info.State.PeerCertificates, state, p.now())
+	p.mu.Lock()
+	connection.expects = expects
 }
 
 // stranger returns the connection of a call on which nobody was let in yet; nil: it is none. The caller holds the lock.
 func (p *peers) stranger(ctx context.Context) *peerConnection {
-	from, ok := peer.FromContext(ctx)
-	if !ok || from.Addr == nil || from.LocalAddr == nil {
-		return nil
+	if connection := p.connection(ctx); connection != nil && !connection.known {
+		return connection
 	}
-	return p.by[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]
+	return nil
 }
 
 // remembering has somebody who was told to be nobody be told so again on the same connection, without another look: the certificate is that of its handshake. The connection is

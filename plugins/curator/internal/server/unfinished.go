@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+)
+
+const (
+	// callerUnfinished is how many bytes may have come of requests of one caller that are not complete, on all of its connections: eight of the largest requests. gRPC holds them all, and no call of
+	// whoever stops in the midst of them ever ends.
+	callerUnfinished = 8 * maxRequest
+	// mostUnfinished is how many there may be of all callers, of whom there may be many: a quarter of what the curator may use.
+	mostUnfinished = 256 << 20
+)
+
+// unfinished is the bytes of requests that are not complete, on one connection. It is guarded by the lock of peers.
+type unfinished struct {
+	// requests is how many have begun, and bytes what has come on the connection since the first of them did, but for those that are complete. What is around them is counted too.
+	requests, bytes int
+	// caller is who was let in on the connection; empty: nobody was yet.
+	caller string
+}
+
+// connection returns that of a call; nil: it is gone. The caller holds the lock.
+func (p *peers) connection(ctx context.Context) *peerConnection {
+	from, ok := peer.FromContext(ctx)
+	if !ok || from.Addr == nil || from.LocalAddr == nil {
+		return nil
+	}
+	return p.all[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]
+}
+
+type requestKey struct{}
+
+// begins counts a request until it is complete, or its call has ended. The caller holds the lock.
+func (p *peers) begins(ctx context.Context, connection *peerConnection) context.Context {
+	connection.unfinished.requests++
+	var once sync.Once
+	complete := func(size int) {
+		once.Do(func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if connection.unfinished.requests--; connection.unfinished.requests == 0 {
+				size = connection.unfinished.bytes
+			}
+			p.hold(connection, -min(size, connection.unfinished.bytes))
+		})
+	}
+	ctx = context.WithValue(ctx, requestKey{}, complete)
+	context.AfterFunc(ctx, func() { complete(0) })
+	return ctx
+}
+
+// belongs takes note of who the caller on a connection is. It is the same for all of its calls, by the certificate of its handshake.
+func (p *peers) belongs(ctx context.Context, caller string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	connection := p.connection(ctx)
+	if connection == nil || connection.unfinished.caller != "" {
+		return
+	}
+	connection.unfinished.caller = caller
+	p.unfinished[caller] += connection.unfinished.bytes
+}
+
+// hold has a connection hold so many bytes more. The caller holds the lock.
+func (p *peers) hold(connection *peerConnection, bytes int) {
+	connection.unfinished.bytes += bytes
+	p.allUnfinished += bytes
+	if caller := connection.unfinished.caller; caller != "" {
+		if p.unfinished[caller] += bytes; p.unfinished[caller] == 0 {
+			delete(p.unfinished, caller)
+		}
+	}
+}
+
+// came counts bytes that have come on a connection. Who has more unfinished requests than anybody needs loses the connection; where all together have, the one that holds the most is closed.
+// The caller holds the lock.
+func (p *peers) came(connection *peerConnection, bytes int) {
+	if connection.unfinished.requests == 0 || connection.ended {
+		return
+	}
+	p.hold(connection, bytes)
+	if p.unfinished[connection.unfinished.caller] > callerUnfinished {
+		p.end(connection)
+	}
+	if p.allUnfinished <= mostUnfinished {
+		return
+	}
+	var most *peerConnection
+	for _, other := range p.all {
+		if !other.ended && (most == nil || other.unfinished.bytes > most.unfinished.bytes) {
+			most = other
+		}
+	}
+	if most != nil {
+		p.end(most)
+	}
+}
+
+// TagRPC implements stats.Handler.
+func (p *peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler: it hears of requests that are complete.
+func (p *peers) HandleRPC(ctx context.Context, what stats.RPCStats) {
+	if payload, is := what.(*stats.InPayload); is {
+		if complete, is := ctx.Value(requestKey{}).(func(int)); is {
+			complete(payload.WireLength)
+		}
+	}
+}
+
+// TagConn implements stats.Handler.
+func (p *peers) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (p *peers) HandleConn(context.Context, stats.ConnStats) {}
