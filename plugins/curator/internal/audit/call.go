@@ -29,6 +29,7 @@ type Call struct {
 	mu     sync.Mutex
 	entry  *clusterv1.AuditEntry
 	kept   bool // the entry was written with a change
+	renews bool
 	onKept func()
 }
 
@@ -49,6 +50,16 @@ func (c *Call) By(caller string, kind clusterv1.Caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entry.Caller, c.entry.Kind = caller, kind
+}
+
+// Renews says that the call, if it succeeds, gives what an entry tells already: it has none of its own.
+func (c *Call) Renews() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.renews = true
 }
 
 // Asked sets what is shown of the request.
@@ -76,11 +87,11 @@ func (c *Call) Kept() {
 	}
 }
 
-// written reports whether the entry was written with a change.
+// written reports whether an entry tells of the call: its own, which was written with a change, or that of what it renews.
 func (c *Call) written() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.kept
+	return c.kept || c.renews
 }
 
 // ended is the entry of a call that ended with err.

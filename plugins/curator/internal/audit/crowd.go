@@ -6,51 +6,65 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// allowance is how many calls of one kind are written of a caller: so many at once, and then one in that time.
+// allowance is how many calls are written of a caller: so many at once, and then one in that time.
 type allowance struct {
 	burst int
 	every time.Duration
 }
 
-// crowds is the calls that are left out for now, by whose they are and of what kind. One that calls all the time cannot push out of a shelf what it did before.
+// crowds is the calls that are left out for now, by who made them. One that calls all the time cannot push out of a shelf what it did before.
 type crowds struct {
 	now  func() time.Time
 	some chan struct{} // tells Run that there are some; holds one
 
-	mu sync.Mutex
-	by map[crowdOf]*crowd
+	mu      sync.Mutex
+	callers map[caller]*budget
 }
 
-// crowdOf is whose calls a crowd is made of: those of all callers who proved nothing are of nobody.
-type crowdOf struct{ caller, kind string }
+// caller is whose calls share a budget, on each shelf: those of all callers who proved nothing are of nobody.
+type caller struct {
+	name  string
+	shelf store.AuditShelf
+}
+
+// kind is what calls have in common of which one entry stands for several; for calls of nobody it is empty.
+type kind struct{ rpc, code string }
+
+// budget is what may be written of a caller.
+type budget struct {
+	limiter *rate.Limiter
+	crowds  map[kind]*crowd
+}
 
 // crowd is the calls of one kind of one caller.
 type crowd struct {
-	limiter *rate.Limiter
+	limiter *rate.Limiter         // beyond the budget, so that a kind of which there are few calls is not left out for one of which there are many
 	newest  *clusterv1.AuditEntry // stands for all that are left out; nil: there are none
 	others  uint64                // beside the newest
 }
 
-// maxCrowds is how many crowds are kept before those are looked for that nobody would miss.
-const maxCrowds = 1024
+// maxCallers is how many budgets are kept before those are looked for that nobody would miss.
+const maxCallers = 1024
 
 // admit reports whether an entry is written. One that is stands for those that were left out before it; one that is not is left out.
-func (c *crowds) admit(of crowdOf, bound allowance, entry *clusterv1.AuditEntry) bool {
+func (c *crowds) admit(by caller, bound allowance, of kind, entry *clusterv1.AuditEntry) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	known := c.by[of]
+	budget := c.budget(by, bound, now)
+	known := budget.crowds[of]
 	if known == nil {
-		if len(c.by) >= maxCrowds {
-			c.forget(now)
+		known = &crowd{limiter: rate.NewLimiter(rate.Every(kindEvery), 1)}
+		if of == (kind{}) {
+			known.limiter = rate.NewLimiter(0, 0)
 		}
-		known = &crowd{limiter: rate.NewLimiter(rate.Every(bound.every), bound.burst)}
-		c.by[of] = known
+		budget.crowds[of] = known
 	}
-	if known.limiter.AllowN(now, 1) {
+	if budget.allow(known, now) {
 		if known.newest != nil {
 			entry.Suppressed = known.others + 1
 			known.newest, known.others = nil, 0
@@ -68,31 +82,56 @@ func (c *crowds) admit(of crowdOf, bound allowance, entry *clusterv1.AuditEntry)
 	return false
 }
 
-// forget removes the crowds that are as new ones.
-func (c *crowds) forget(now time.Time) {
-	for of, known := range c.by {
-		if known.newest == nil && known.limiter.TokensAt(now) >= float64(known.limiter.Burst()) {
-			delete(c.by, of)
+// budget returns that of a caller.
+func (c *crowds) budget(by caller, bound allowance, now time.Time) *budget {
+	if known := c.callers[by]; known != nil {
+		return known
+	}
+	if len(c.callers) >= maxCallers {
+		for other, known := range c.callers {
+			if known.asNew(now) {
+				delete(c.callers, other)
+			}
 		}
 	}
+	c.callers[by] = &budget{limiter: rate.NewLimiter(rate.Every(bound.every), bound.burst), crowds: make(map[kind]*crowd)}
+	return c.callers[by]
 }
 
-// take returns an entry for each crowd that has been left out and of which one more may be written, or, if all is true, for each; and whether others are left. Each says how many there
-// were besides.
+// allow takes one more entry of a kind from what may be written.
+func (b *budget) allow(of *crowd, now time.Time) bool {
+	return b.limiter.AllowN(now, 1) || of.limiter.AllowN(now, 1)
+}
+
+// asNew reports whether a budget is as one that was just made.
+func (b *budget) asNew(now time.Time) bool {
+	for _, of := range b.crowds {
+		if of.newest != nil || of.limiter.TokensAt(now) < float64(of.limiter.Burst()) {
+			return false
+		}
+	}
+	return b.limiter.TokensAt(now) >= float64(b.limiter.Burst())
+}
+
+// take returns an entry for each kind of calls that has been left out and of which one more may be written, or, if all is true, for each; and whether others are left. Each says how many
+// there were besides.
 func (c *crowds) take(all bool) (entries []*clusterv1.AuditEntry, left bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, known := range c.by {
-		if known.newest == nil {
-			continue
+	now := c.now()
+	for _, budget := range c.callers {
+		for _, of := range budget.crowds {
+			if of.newest == nil {
+				continue
+			}
+			if !all && !budget.allow(of, now) {
+				left = true
+				continue
+			}
+			of.newest.Suppressed = of.others
+			entries = append(entries, of.newest)
+			of.newest, of.others = nil, 0
 		}
-		if !all && !known.limiter.AllowN(c.now(), 1) {
-			left = true
-			continue
-		}
-		known.newest.Suppressed = known.others
-		entries = append(entries, known.newest)
-		known.newest, known.others = nil, 0
 	}
 	return entries, left
 }

@@ -12,9 +12,9 @@
 //   - All others, reads, refusals and calls that changed nothing, are written by the Log: one transaction at a time, with the entries of all calls that came
 //     meanwhile, so that many calls cost no more than one write each way. The call waits for it.
 //
-// By which a node gets an SVID is kept as soon as it can be, and the node does not wait for it.
+// By which a node gets an SVID is kept as soon as it can be, and the node does not wait for it. One that renews an SVID that lives has no entry.
 //
-// A caller who was let in and whose call cannot be kept gets Unavailable in place of the answer: nobody looks at the cluster unseen. Who was refused is
+// A caller who was let in and whose call is to have an entry that cannot be kept gets Unavailable in place of the answer: nobody looks at the cluster unseen. Who was refused is
 // told why, kept or not. An answer that the store is away does not wait for the store once more. A stream has one entry, before its first message.
 //
 // # What is in an entry
@@ -24,6 +24,7 @@
 //
 // # Who calls all the time
 //
-// Anybody who reaches the port may be refused as often as he likes, and a viewer may ask. Of such calls only so many are written, of each caller, answered and refused ones
-// each; the others are counted, and the next entry of such a call, which comes after a while by itself, says how many they were. So nobody pushes out of the log what they did before.
+// Anybody who reaches the port may be refused as often as he likes, and a viewer may ask. Of such calls only so many are written, of each caller, answered and refused ones each, and beyond that
+// a few of each RPC and code; the others are counted, and the next entry of such a call, which comes after a while by itself, says how many they were. So nobody pushes out of the log what they
+// did before, nor hides one call among others of another kind.
 package audit

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -25,10 +26,14 @@ const (
 	// than a day's worth of one per minute for one who tries all the time.
 	unprovenBurst = 20
 	unprovenEvery = time.Second
-	// provenBurst and provenEvery bound the entries of a caller's calls that changed nothing, of answered and refused ones each: it takes somebody days of calling to push out of a shelf what
-	// they did before, and what is left out is counted. SVIDs of a node are renewed every half an hour for each of its roles.
-	provenBurst = 300
-	provenEvery = time.Minute
+	// provenBurst and provenEvery bound the entries of a caller's calls that changed nothing, of answered and refused ones each, and kindEvery those of each RPC and code beyond that, so that no
+	// kind of call is left out for another. All that one caller can have one curator write at once, of some forty RPCs, is less than a sixth of a shelf, and then less than two in a minute; what is
+	// left out is counted.
+	provenBurst = 60
+	provenEvery = 5 * time.Minute
+	kindEvery   = time.Hour
+	// complainEvery is how often the log of the curator says that entries are lost: there may be thousands.
+	complainEvery = time.Minute
 	// trimAfter is after which part of what a shelf holds it is looked at again whether it is full.
 	trimAfter = 100
 )
@@ -59,7 +64,7 @@ type Config struct {
 	// 20 and 1 s.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
-	// ProvenBurst and ProvenEvery say the same of the calls of a caller who proved who it is, and that changed nothing. Defaults: 300 and 1 min.
+	// ProvenBurst and ProvenEvery say the same of the calls of a caller who proved who it is, and that changed nothing. Defaults: 60 and 5 min.
 	ProvenBurst int
 	ProvenEvery time.Duration
 	// WaitAtMost is how long a call waits for its entry to be written; default 6 s.
@@ -72,6 +77,7 @@ type Log struct {
 	pending chan *item
 	changes chan struct{} // tells Run of an entry that was written with a change; holds many
 	crowds  crowds
+	lost    rate.Sometimes
 }
 
 // item is an entry on its way.
@@ -99,8 +105,8 @@ func New(config Config) *Log {
 	if config.WaitAtMost == 0 {
 		config.WaitAtMost = waitAtMost
 	}
-	l := &Log{config: config, pending: make(chan *item, queued), changes: make(chan struct{}, queued)}
-	l.crowds = crowds{now: time.Now, some: make(chan struct{}, 1), by: make(map[crowdOf]*crowd)}
+	l := &Log{config: config, pending: make(chan *item, queued), changes: make(chan struct{}, queued), lost: rate.Sometimes{Interval: complainEvery}}
+	l.crowds = crowds{now: time.Now, some: make(chan struct{}, 1), callers: make(map[caller]*budget)}
 	return l
 }
 
@@ -157,7 +163,9 @@ func (l *Log) drop(entry *clusterv1.AuditEntry) bool {
 	case l.pending <- &item{entry: entry, result: make(chan error, 1)}:
 		return true
 	default:
-		l.config.Log.Warn("a call is not kept in the audit log, which cannot be written", "rpc", entry.GetRpc(), "caller", entry.GetCaller(), "code", entry.GetCode())
+		l.lost.Do(func() {
+			l.config.Log.Warn("calls are not kept in the audit log, which cannot be written as fast", "rpc", entry.GetRpc(), "caller", entry.GetCaller(), "code", entry.GetCode())
+		})
 		l.config.Counts.AuditFailed()
 		return false
 	}
@@ -188,14 +196,19 @@ func shelf(entry *clusterv1.AuditEntry) store.AuditShelf {
 	return store.AuditCalls
 }
 
-// admit reports whether an entry is written now, or left out for one that stands for several.
+// admit reports whether an entry is written now, or left out for one that stands for several. How often somebody has logged in, and from where, is never left out.
 func (l *Log) admit(entry *clusterv1.AuditEntry) bool {
-	of, bound := crowdOf{entry.GetCaller(), string(shelf(entry))}, allowance{l.config.ProvenBurst, l.config.ProvenEvery}
 	if entry.GetCaller() == unknown {
-		bound = allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}
+		return l.crowds.admit(caller{unknown, store.AuditUnproven}, allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}, kind{}, entry)
 	}
-	return l.crowds.admit(of, bound, entry)
+	if entry.GetRpc() == login {
+		return true
+	}
+	return l.crowds.admit(caller{entry.GetCaller(), shelf(entry)}, allowance{l.config.ProvenBurst, l.config.ProvenEvery}, kind{entry.GetRpc(), entry.GetCode()}, entry)
 }
+
+// login is the RPC by which a key becomes a session.
+var login = path.Base(clusterv1.ManagementService_Login_FullMethodName)
 
 // writer is the state of Run.
 type writer struct {
@@ -252,7 +265,7 @@ func (w *writer) wrote(shelf store.AuditShelf, entries int) {
 	case err != nil:
 		w.log.config.Log.Warn("the oldest entries of the audit log could not be removed; it is tried again", "error", err)
 	case removed > 0:
-		w.log.config.Log.Info("removed the oldest entries of the audit log", "shelf", string(shelf), "entries", removed)
+		w.log.config.Log.Debug("removed the oldest entries of the audit log", "shelf", string(shelf), "entries", removed)
 	}
 }
 

@@ -66,7 +66,7 @@ func New() *Metrics {
 			Name: "curator_audit_entries_total", Help: "Entries that this curator has written to the audit log, by kind: change, call, or unproven for callers who proved nothing.",
 		}, []string{"kind"}),
 		suppressed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "curator_audit_suppressed_total", Help: "Calls of callers who proved nothing that have no entry of their own in the audit log.",
+			Name: "curator_audit_suppressed_total", Help: "Calls that have no entry of their own in the audit log, since there are so many of their caller, and are counted in the next one.",
 		}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "curator_audit_failures_total", Help: "Writes of the audit log that failed.",

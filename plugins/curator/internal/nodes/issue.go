@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -86,11 +87,15 @@ func runs(state *store.State, id, role string) error {
 	return answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s", role, id)
 }
 
-// note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without.
+// note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without. One that renews another that lives has no entry in
+// the audit log: that of the first stands, or that of what changed the roles of the node.
 func (s *Service) note(ctx context.Context, issued store.Issued) {
 	leaf, err := x509.ParseCertificate(issued.Certificate)
 	if err == nil {
-		err = s.config.Store.NoteIssued(ctx, issued, leaf.NotAfter.Sub(s.config.Now()))
+		var renewed bool
+		if renewed, err = s.config.Store.NoteIssued(ctx, issued, leaf.NotAfter.Sub(s.config.Now())); renewed {
+			audit.CallOf(ctx).Renews()
+		}
 	}
 	if err != nil {
 		s.config.Log.Warn("a certificate was issued that is not in the list of those in use", "node", issued.Node, "role", issued.Role, "error", err)

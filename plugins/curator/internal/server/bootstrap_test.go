@@ -307,7 +307,9 @@ func (k *keeper) Update(context.Context, store.Call, func(*store.State) (*store.
 	return nil, errors.New("nobody changes anything")
 }
 
-func (k *keeper) NoteIssued(context.Context, store.Issued, time.Duration) error { return nil }
+func (k *keeper) NoteIssued(context.Context, store.Issued, time.Duration) (bool, error) {
+	return false, nil
+}
 
 func (k *keeper) ReadSigningKey(context.Context) (key, certificate []byte, err error) {
 	return k.kept.Key.GetPrivateKey(), k.kept.CA.GetCertificates()[0], nil

@@ -176,7 +176,7 @@ func TestListCertificates(t *testing.T) {
 	}
 	// What nobody can read, and what is of nobody, is not in it.
 	stranger := identity.NodeID(public(newKey(t)))
-	if err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).NoteIssued(t.Context(), store.Issued{Node: stranger, Certificate: c.svid.Certificate[0]}, time.Hour); err != nil {
+	if _, err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).NoteIssued(t.Context(), store.Issued{Node: stranger, Certificate: c.svid.Certificate[0]}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for key, value := range map[string]string{"issued/node/" + c.id + "/a/b": "x", "issued/role/" + c.id + "/api": "\xff", "issued/nonsense": "", "issued/role/" + c.id + "/gone": "\n\x01x"} {

@@ -57,7 +57,7 @@ func noted(records *store.Store, config Config) func(ctx context.Context, certif
 	return func(ctx context.Context, certificate []byte, lifetime time.Duration) {
 		config.Metrics.SVID(certificate)
 		issued := store.Issued{Node: config.NodeID, Role: config.Role, Curator: true, Certificate: certificate}
-		if err := records.NoteIssued(ctx, issued, lifetime); err != nil && ctx.Err() == nil {
+		if _, err := records.NoteIssued(ctx, issued, lifetime); err != nil && ctx.Err() == nil {
 			config.Log.Warn("the certificate of this curator is not in the list of those in use", "error", err)
 		}
 	}

@@ -91,33 +91,33 @@ func issuedAt(key string) (issued Issued, ok bool) {
 }
 
 // NoteIssued keeps a certificate for as long as it lives, in the place of the one that was issued before to the same role or node. It goes by a lease, one for
-// each, so that there are never more of them than nodes and roles.
-func (s *Store) NoteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
+// each, so that there are never more of them than nodes and roles. It reports whether there was one that lives, which this one renews.
+func (s *Store) NoteIssued(ctx context.Context, issued Issued, lifetime time.Duration) (renewed bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
 	// Only a certificate that is issued to the same one at the same time can be in the way.
-	_, err := backoff.Retry(bounded, func() (struct{}, error) {
-		err := s.noteIssued(bounded, issued, lifetime)
+	renewed, err = backoff.Retry(bounded, func() (bool, error) {
+		renewed, err := s.noteIssued(bounded, issued, lifetime)
 		if err != nil && !errors.Is(err, ErrConflict) {
 			err = backoff.Permanent(err)
 		}
-		return struct{}{}, err
+		return renewed, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(20*time.Millisecond)), backoff.WithMaxTries(tries))
 	if err == nil || errors.Is(err, ErrConflict) {
-		return err
+		return renewed, err
 	}
-	return s.failed(ctx, "take note of a certificate", err)
+	return renewed, s.failed(ctx, "take note of a certificate", err)
 }
 
-func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Duration) error {
+func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Duration) (renewed bool, err error) {
 	key := issued.key()
 	value, err := encode(&curatorv1.IssuedCertificate{Certificate: issued.Certificate})
 	if err != nil {
-		return err
+		return false, err
 	}
 	got, err := s.client.Get(ctx, key) // with its value: of keys alone etcd does not say by which lease they go
 	if err != nil {
-		return err
+		return false, err
 	}
 	var seen int64
 	var before clientv3.LeaseID
@@ -126,7 +126,7 @@ func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Dur
 	}
 	granted, err := s.client.Grant(ctx, max(1, int64(lifetime/time.Second)))
 	if err != nil {
-		return err
+		return false, err
 	}
 	// Nobody else knows of the lease: it is used or taken back, also if who asked for the certificate has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.answerWithin)
@@ -140,10 +140,10 @@ func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Dur
 		err = ErrConflict
 	}
 	if err != nil {
-		return errors.Join(err, s.revoke(ctx, granted.ID))
+		return false, errors.Join(err, s.revoke(ctx, granted.ID))
 	}
 	// The lease of the one before has no key any more.
-	return s.revoke(ctx, before)
+	return before != 0, s.revoke(ctx, before)
 }
 
 // revoke takes a lease back. One that is gone by now is none to take back.

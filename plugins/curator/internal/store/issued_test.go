@@ -38,7 +38,7 @@ func TestNotesAtTheSameTime(t *testing.T) {
 	var group sync.WaitGroup
 	for n := range 12 {
 		group.Go(func() {
-			err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-1", Certificate: []byte{byte(n)}}, time.Hour)
+			_, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-1", Certificate: []byte{byte(n)}}, time.Hour)
 			if err != nil && !errors.Is(err, store.ErrConflict) {
 				t.Error(err)
 			}
@@ -69,7 +69,7 @@ func TestNoLeaseIsLeftBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	own := client.Lease
 	client.Lease = &granting{Lease: own, granted: cancel}
-	if err := s.NoteIssued(ctx, store.Issued{Node: "reeve-1", Certificate: []byte("a")}, time.Hour); err != nil {
+	if _, err := s.NoteIssued(ctx, store.Issued{Node: "reeve-1", Certificate: []byte("a")}, time.Hour); err != nil {
 		t.Error(err)
 	}
 	if now := leases(t, client); now != before+1 || issued(t, s) != 1 {
@@ -81,7 +81,7 @@ func TestNoLeaseIsLeftBehind(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	if err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-2", Certificate: []byte("b")}, time.Hour); !errors.Is(err, store.ErrConflict) {
+	if _, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-2", Certificate: []byte("b")}, time.Hour); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	if now := leases(t, client); now != before+1 {
