@@ -83,6 +83,15 @@ func (s *Service) commit(state *store.State, c caller, request *clusterv1.Commit
 	default:
 		return nil, answer.Errorf(codes.FailedPrecondition, "node %s is not approved yet: `reeve node approve %s`", c.id, c.id)
 	}
+	// A ticket of an earlier version may have approved by itself what none gives any more.
+	if registration := before.GetRegistration(); registration.GetAutomatic() {
+		for _, role := range registration.GetRoles() {
+			if capability := rules.Guarded(state, role.GetRole()); capability != "" {
+				return nil, answer.Errorf(codes.PermissionDenied, "node %s was approved by its ticket %s, which gives no role that provides %s as %q does: remove the node (`reeve node delete %s`), "+
+					"and register the machine without the role", c.id, registration.GetTicketId(), capability, role.GetRole(), c.id)
+			}
+		}
+	}
 	after := proto.CloneOf(before)
 	after.State, after.Since = clusterv1.NodeState_NODE_STATE_UP, timestamppb.New(s.config.Now())
 	after.Generation++

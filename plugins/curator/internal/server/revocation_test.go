@@ -93,6 +93,17 @@ func TestTicketGivesNoGuardedRole(t *testing.T) {
 	m := c.machine()
 	_, err := m.enrolment().Register(t.Context(), m.request(made, "store"))
 	wantCode(t, err, codes.PermissionDenied, "store", "reeve.consensus.v1")
+	// Nor to a machine that such a ticket has let in, and that was not a member yet.
+	waits := c.machine()
+	waits.register(c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}}), "hostsfile")
+	c.update(func(state *store.State) *store.Change {
+		node := proto.CloneOf(state.Nodes[waits.id])
+		node.Registration.Roles = []*clusterv1.RoleAssignment{{Role: "store", Generation: 1}}
+		node.Roles, node.Generation = node.Registration.Roles, node.Generation+1
+		return &store.Change{Nodes: []*clusterv1.NodeRecord{node}}
+	})
+	_, err = waits.commit()
+	wantCode(t, err, codes.PermissionDenied, "store", "reeve.consensus.v1", waits.id)
 	looked := c.ticket(&clusterv1.CreateTicketRequest{Roles: []string{"store"}})
 	if node := m.register(looked, "store"); node.GetState() != stateNew {
 		t.Errorf("it is %s", node.GetState())
