@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"math/big"
 	"net/url"
 	"testing"
@@ -122,6 +123,11 @@ type records struct {
 func (r *records) ReadEpoch(context.Context) (uint64, error) {
 	r.asked = append(r.asked, "epoch")
 	return 7, nil
+}
+
+func (r *records) ReadNode(context.Context, string) (*store.State, error) {
+	r.asked = append(r.asked, "node")
+	return nil, errors.New("away")
 }
 
 // Whoever cannot be known costs the store one question, which all share who come at the same time, and nothing about the caller.
