@@ -118,12 +118,12 @@ func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Sett
 	if user == s.plan.ClusterUser {
 		return nothing, nil
 	}
-	settle, err := s.usage.Admit(ctx, user, request)
-	if err != nil {
+	// The pace first: what waits must not take room from what does not.
+	if err := s.usage.Wait(ctx, user, request); err != nil {
 		return nil, err
 	}
-	if err := s.usage.Wait(ctx, user, request); err != nil {
-		settle(nil, ErrFull) // it has no effect
+	settle, err := s.usage.Admit(ctx, user, request)
+	if err != nil {
 		return nil, err
 	}
 	cost := s.costOf(request)

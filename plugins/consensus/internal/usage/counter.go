@@ -60,6 +60,7 @@ type account struct {
 	reserved int64
 	refused  uint64
 	pace     *rate.Limiter // nil: not needed yet
+	line     chan struct{} // holds the one that waits for pace; others wait for it
 	// looking is held by the one that looks how much a request reads.
 	looking sync.Mutex
 }

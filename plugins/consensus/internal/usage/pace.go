@@ -21,6 +21,10 @@ const (
 	perWrite = int64(1 << 10)
 	// perDeleted is what each key costs that a request deletes.
 	perDeleted = int64(256)
+	// A transaction that writes reads while it is applied, by each member, and everybody's writes are behind it. It may read so much, and each byte costs as much as the part
+	// of one that is written. Kubernetes reads the value that it replaces, once or twice.
+	maxApplied = int64(8 << 20)
+	perApplied = 8
 	// paceBound is how long a write waits at most because its user has written too fast.
 	paceBound = 5 * time.Second
 )
@@ -43,7 +47,8 @@ func (e *PaceError) GRPCStatus() *status.Status {
 	return status.New(codes.ResourceExhausted, e.Error())
 }
 
-// Wait has a request that writes wait until its user may write again, or refuses it with *PaceError.
+// Wait has a request that writes wait until its user may write again, or refuses it with *PaceError. Those of a user wait in line: so what one costs that is given up is given
+// back as a whole, which is not so once others have reserved behind it.
 func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 	bytes := written(request)
 	if bytes == 0 {
@@ -53,27 +58,40 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 	if limiter == nil {
 		return nil
 	}
-	reservation := limiter.ReserveN(time.Now(), int(min(bytes, c.config.Pace.AtOnce)))
-	delay := reservation.Delay()
+	read, err := c.Reads(ctx, user, request, maxApplied)
 	switch {
-	case delay == 0:
-		return nil
-	case delay > paceBound:
-		reservation.Cancel()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		a.refused++
-		return &PaceError{User: user, Pace: c.config.Pace, Wait: delay}
+	case err != nil:
+		return status.FromContextError(err).Err()
+	case read > maxApplied:
+		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
+			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
+	bytes += read / perApplied
+	waiting, cancel := context.WithTimeout(ctx, paceBound)
+	defer cancel()
 	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		reservation.Cancel()
+	case a.line <- struct{}{}:
+		defer func() { <-a.line }()
+	case <-waiting.Done():
+		return c.late(ctx, user, a, bytes)
+	}
+	bytes = min(bytes, c.config.Pace.AtOnce)
+	if limiter.WaitN(waiting, int(bytes)) != nil {
+		return c.late(ctx, user, a, bytes)
+	}
+	return nil
+}
+
+// late refuses what could not be written in time.
+func (c *Counter) late(ctx context.Context, user string, a *account, bytes int64) error {
+	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.refused++
+	missing := max(0, float64(bytes)-a.pace.Tokens())
+	return &PaceError{User: user, Pace: c.config.Pace, Wait: time.Duration(missing / float64(c.config.Pace.PerSecond) * float64(time.Second))}
 }
 
 // Deleted counts what a request has deleted, when it is known: the next one waits for it.
@@ -93,6 +111,7 @@ func (c *Counter) paceOf(user string) (*account, *rate.Limiter) {
 	a := c.account(user)
 	if a.pace == nil && c.config.Pace.PerSecond > 0 {
 		a.pace = rate.NewLimiter(rate.Limit(c.config.Pace.PerSecond), int(c.config.Pace.AtOnce))
+		a.line = make(chan struct{}, 1)
 	}
 	return a, a.pace
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,10 +38,15 @@ func TestPace(t *testing.T) {
 		if took, err := put("bee", t.Context()); took != 0 || err != nil {
 			t.Errorf("another user: %v, %v", took, err)
 		}
-		// One that is given up costs nothing.
+		// One that would come too late is refused at once, and one that is given up costs nothing.
 		given, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := put("ant", given); status.Code(err) != codes.DeadlineExceeded {
+		if took, err := put("ant", given); took != 0 || status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a write that has no time: %v, %v", took, err)
+		}
+		given, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		if _, err := put("ant", given); status.Code(err) != codes.Canceled {
 			t.Errorf("a write that is given up: %v", err)
 		}
 		// What was deleted is known afterwards. A delete itself costs little.
@@ -59,6 +66,38 @@ func TestPace(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		if took, err := put("ant", t.Context()); took != 0 || err != nil {
 			t.Errorf("after a pause: %v, %v", took, err)
+		}
+	})
+}
+
+// TestWritesWithDeadlines has more writers than there is room for, none of which waits for longer than a second. What they give up must not be paid for.
+func TestWritesWithDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := usage.Paced(usage.Pace{PerSecond: 4 << 20, AtOnce: 64 << 20})
+		request := &pb.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
+		began := time.Now()
+		var late atomic.Int64
+		var group sync.WaitGroup
+		for range 32 {
+			group.Go(func() {
+				for time.Since(began) < 2*time.Minute {
+					ctx, cancel := context.WithCancel(t.Context())
+					stop := time.AfterFunc(time.Second, cancel) // a deadline that the store cannot see
+					err := c.Wait(ctx, "ant", request)
+					stop.Stop()
+					cancel()
+					switch {
+					case err != nil:
+						time.Sleep(100 * time.Millisecond)
+					case time.Since(began) > time.Minute:
+						late.Add(1)
+					}
+				}
+			})
+		}
+		group.Wait()
+		if late.Load() < 230 {
+			t.Errorf("%d MiB in the second minute, of 240", late.Load())
 		}
 	})
 }

@@ -46,20 +46,22 @@ func (c *Counter) MostRead(user string, request any) int64 {
 		if err != nil {
 			return 0, nil // etcd says so
 		}
-		return all + perKey*int64(counted.Count), nil
+		keys := int64(counted.Count)
+		if r.limit > 0 && r.limit < keys {
+			keys = r.limit
+		}
+		return min(all, keys*mostOfKey) + perKey*keys, nil
 	})
 	return most
 }
 
 // Reads is what a request reads as the store is now. Only the user's own keys are looked at: etcd refuses to read others, and how much they are is nobody's
-// business. One look of a user is made at a time, since a page of it is in memory.
+// business. One look of a user at ranges is made at a time, since a page of it is in memory.
 func (c *Counter) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
 	c.mu.Lock()
 	a := c.account(user)
 	all := a.bytes + a.reserved
 	c.mu.Unlock()
-	a.looking.Lock()
-	defer a.looking.Unlock()
 	left := most
 	return eachRead(request, func(r read) (int64, error) {
 		if !r.within(user) || r.countOnly || left < 0 {
@@ -67,6 +69,10 @@ func (c *Counter) Reads(ctx context.Context, user string, request any, most int6
 		}
 		if r.lease {
 			return min(all, most), nil // its keys are known to etcd only
+		}
+		if len(r.end) > 0 {
+			a.looking.Lock()
+			defer a.looking.Unlock()
 		}
 		size, err := c.sizeOfRange(ctx, r, left)
 		left -= size
@@ -117,7 +123,7 @@ func eachRead(request any, size func(read) (int64, error)) (int64, error) {
 	case *pb.RangeRequest:
 		return size(readOf(request))
 	case *pb.PutRequest:
-		if request.GetPrevKv() {
+		if request.GetPrevKv() || request.GetIgnoreLease() {
 			return size(read{key: request.GetKey()})
 		}
 	case *pb.DeleteRangeRequest:
