@@ -2,6 +2,7 @@ package door
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -85,6 +86,9 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 		return nil, err
 	}
 	reserved, err := c.reckon(ctx, served, request)
+	if rewrites(request) {
+		return nil, errRewrite(c.user)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +150,21 @@ type flowing struct {
 	grpc.ServerStream
 	caller *caller
 }
+// rewrites reports whether a request has etcd write values anew that are not in it.
+func rewrites(request any) bool {
+	switch request := request.(type) {
+	case *pb.PutRequest:
+		return request.GetIgnoreValue()
+	case *pb.TxnRequest:
+		for _, op := range slices.Concat(request.GetSuccess(), request.GetFailure()) {
+			if op.GetRequestPut().GetIgnoreValue() || op.GetRequestTxn() != nil && rewrites(op.GetRequestTxn()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 
 func (f flowing) SendMsg(message any) error {
 	found, ok := message.(proto.Message)

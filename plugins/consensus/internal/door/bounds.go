@@ -60,3 +60,8 @@ func errUnread(user string, unread int64) error {
 	return errExceeded(user, "has %d MiB of answers that were not sent yet, and may have %d MiB: read the answers of former calls, and ask for less at a time",
 		unread>>20, maxAnswers>>20)
 }
+
+// errRewrite refuses a put that would cost its user some bytes, and the store as many as the value has. No known client makes one.
+func errRewrite(user string) error {
+	return status.Errorf(codes.InvalidArgument, "consensus: the user %s puts with ignore_value, which is not offered: send the value", user)
+}

@@ -85,9 +85,6 @@ func (r *reader) growthOfPut(ctx context.Context, put *pb.PutRequest) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	if put.GetIgnoreValue() && former > 0 {
-		return 0, nil
-	}
 	return sizeOfPut(put) - former, nil
 }
 
