@@ -108,6 +108,11 @@ func everyCall(t *testing.T, status devcluster.Status) {
 			if result.Code == "OK" {
 				t.Errorf("%s: the role has become root", name)
 			}
+		case result.Method == "RangeStream":
+			if result.Code != "Unimplemented" {
+				t.Errorf("%s: %s %q, want that it is not offered", name, result.Code, result.Message)
+			}
+			denied++
 		case result.Service == "Watch":
 			// The answer to a watch is a message, which holds the status as a text.
 			if !strings.Contains(result.Message, "PermissionDenied") || !strings.Contains(result.Message, "etcdserver: permission denied") {

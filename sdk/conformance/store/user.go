@@ -94,7 +94,7 @@ func (u *user) Clear(ctx context.Context) error {
 
 // methods is all that a ConsensusUser may call in a cluster.
 var methods = map[string]bool{
-	pb.KV_Range_FullMethodName: true, pb.KV_RangeStream_FullMethodName: true, pb.KV_Put_FullMethodName: true, pb.KV_DeleteRange_FullMethodName: true, pb.KV_Txn_FullMethodName: true,
+	pb.KV_Range_FullMethodName: true, pb.KV_Put_FullMethodName: true, pb.KV_DeleteRange_FullMethodName: true, pb.KV_Txn_FullMethodName: true,
 	pb.Watch_Watch_FullMethodName: true, pb.Maintenance_Status_FullMethodName: true,
 	pb.Lease_LeaseGrant_FullMethodName: true, pb.Lease_LeaseRevoke_FullMethodName: true, pb.Lease_LeaseKeepAlive_FullMethodName: true,
 	pb.Lease_LeaseTimeToLive_FullMethodName: true, pb.Lease_LeaseLeases_FullMethodName: true,
@@ -111,6 +111,9 @@ func (s *Store) unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 
 func (s *Store) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	u := s.userOf(stream.Context())
+	if info.FullMethod == pb.KV_RangeStream_FullMethodName {
+		return status.Error(codes.Unimplemented, "consensus: RangeStream is not offered: use Range, with a limit")
+	}
 	if !methods[info.FullMethod] {
 		u.asked(info.FullMethod, nil, rpctypes.ErrGRPCPermissionDenied)
 		return rpctypes.ErrGRPCPermissionDenied

@@ -59,7 +59,7 @@ func (c *caller) begin(stream bool) error {
 	case c.calls >= maxCalls:
 		return errExceeded(c.user, "has %d calls under way, which is the most: wait for some of them to end", maxCalls)
 	case stream && c.streams >= maxWatchStreams:
-		return errExceeded(c.user, "has %d streams of watches, leases and ranges open, which is the most: put several watches on one", maxWatchStreams)
+		return errExceeded(c.user, "has %d streams of watches and leases open, which is the most: put several watches on one", maxWatchStreams)
 	}
 	c.calls++
 	if stream {

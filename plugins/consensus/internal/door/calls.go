@@ -12,7 +12,6 @@ import (
 var streaming = map[string]bool{
 	pb.Watch_Watch_FullMethodName:          true,
 	pb.Lease_LeaseKeepAlive_FullMethodName: true,
-	pb.KV_RangeStream_FullMethodName:       true,
 }
 
 // tap sees each call before anything of its request is read, and refuses those of a user that has too many.

@@ -56,6 +56,8 @@ const (
 	own outcome = "allowed"
 	// denied: etcd's own permission denied, by etcd or by the door.
 	denied outcome = "refused"
+	// absent: not offered, whatever it concerns.
+	absent outcome = "not offered"
 )
 
 // TestConfinement calls every method of etcd's API, through the socket of an instance and without any namespace, and then the same as root in
@@ -92,6 +94,10 @@ func TestConfinement(t *testing.T) {
 			case row.want == own:
 				if got != nil {
 					t.Errorf("the confined user got %v, want that it is allowed", got)
+				}
+			case row.want == absent:
+				if status.Code(got) != codes.Unimplemented {
+					t.Errorf("the confined user got %v, want that it is not offered", got)
 				}
 			case !isStatus(got, rpctypes.ErrGRPCPermissionDenied):
 				t.Errorf("the confined user got %v, want etcd's %v", got, rpctypes.ErrGRPCPermissionDenied)

@@ -6,16 +6,16 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // errDenied is what a user is told that calls what is not for it, or uses the lease of another: etcd's own error for it, which its clients know.
 var errDenied = rpctypes.ErrGRPCPermissionDenied
 
 // methods is all that a ConsensusUser may call, whichever it is: the cluster user needs no more than the others. What a later etcd brings is not among them.
-// RangeStream is Range with its answer in parts.
 var methods = map[string]bool{
 	pb.KV_Range_FullMethodName:              true,
-	pb.KV_RangeStream_FullMethodName:        true,
 	pb.KV_Put_FullMethodName:                true,
 	pb.KV_DeleteRange_FullMethodName:        true,
 	pb.KV_Txn_FullMethodName:                true,
@@ -29,7 +29,20 @@ var methods = map[string]bool{
 	pb.Maintenance_Status_FullMethodName: true,
 }
 
-func mayCall(method string) bool { return methods[method] }
+// errNoRangeStream says that RangeStream is not offered. What etcd reads for it waits in memory before anything can bound it: ten keys at first, later as many as there are. Told
+// so with this code, the API server of Kubernetes reads in pages.
+var errNoRangeStream = status.Error(codes.Unimplemented, "consensus: RangeStream is not offered: use Range, with a limit")
+
+// mayCall refuses what is not to be called.
+func mayCall(method string) error {
+	switch {
+	case methods[method]:
+		return nil
+	case method == pb.KV_RangeStream_FullMethodName:
+		return errNoRangeStream
+	}
+	return errDenied
+}
 
 // statusFor answers Status as if the user had a store of its own: what it has and may have stand for the sizes of the database. How far the members' log is
 // and what is wrong with the store is left out.

@@ -65,8 +65,11 @@ func newServer(served Store, patience time.Duration) *grpc.Server {
 
 func unary(served Store, callers *callers) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if !mayCall(info.FullMethod) {
-			return nil, errDenied
+		if err := mayCall(info.FullMethod); err != nil {
+			return nil, err
+		}
+		if own := turnOf(ctx); own != nil && !own.taken {
+			return nil, status.FromContextError(ctx.Err()).Err() // gRPC reads a request that is there, all the same
 		}
 		return callers.of(ctx).bounded(ctx, served, request, carryOut(served, handle))
 	}
@@ -110,8 +113,8 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 
 func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if !mayCall(info.FullMethod) {
-			return errDenied
+		if err := mayCall(info.FullMethod); err != nil {
+			return err
 		}
 		user := store.UserOf(call.Context())
 		call = tokenless{ServerStream: call, ctx: withoutToken(call.Context())}

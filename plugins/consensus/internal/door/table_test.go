@@ -122,7 +122,7 @@ func readRows() []row {
 		if c.request.KeysOnly || c.request.CountOnly {
 			continue
 		}
-		rows = append(rows, row{"KV/RangeStream", c.name, c.want, nil, func(ctx context.Context, a api) error {
+		rows = append(rows, row{"KV/RangeStream", c.name, absent, nil, func(ctx context.Context, a api) error {
 			return drain(a.RangeStream(ctx, c.request))
 		}})
 	}

@@ -136,7 +136,7 @@ func (t *trial) kv(a api, revision, lease int64) {
 	} {
 		t.record("Range", c.call, c.permitted, func(ctx context.Context) error { return drop(a.Range(ctx, c.request)) })
 		if !c.request.CountOnly {
-			t.record("RangeStream", c.call, c.permitted, func(ctx context.Context) error { return drain(a.RangeStream(ctx, c.request)) })
+			t.refused("RangeStream", c.call, func(ctx context.Context) error { return drain(a.RangeStream(ctx, c.request)) })
 		}
 	}
 	for _, c := range []struct {
