@@ -25,8 +25,9 @@ const (
 	// more as there are resource definitions of others. Each takes two buffers of 32 KiB and two goroutines.
 	maxConnections = 384
 	// maxCalls is how many calls a user may have begun. The API server handles 600 requests at a time, and has a watch per connection. One that waits for
-	// its turn may hold 64 KiB of its request.
-	maxCalls = 2048
+	// its turn may hold maxWaiting of its request. gRPC widens that by itself for what is being read, and would have made up to 16 MiB of it for all.
+	maxCalls   = 2048
+	maxWaiting = 64 << 10
 	// maxTurns is how many calls that are not streams are carried out at a time; others wait before their request is read, which may have 2 MiB. With
 	// one that takes 2 ms, these are 16,000 a second.
 	maxTurns = 32

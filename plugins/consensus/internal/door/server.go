@@ -47,6 +47,7 @@ func newServer(served Store, patience time.Duration) *grpc.Server {
 	return v3rpc.Server(served.Server(), nil, unary(served, callers),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeader),
+		grpc.StaticStreamWindowSize(maxWaiting),
 		grpc.InTapHandle(callers.tap),
 		grpc.StatsHandler(turns{callers}),
 		grpc.ForceServerCodecV2(newCodec()),
