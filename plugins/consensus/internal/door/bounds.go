@@ -31,11 +31,13 @@ const (
 	// maxTurns is how many calls that are not streams are carried out at a time; others wait before their request is read, which may have 2 MiB. With
 	// one that takes 2 ms, these are 16,000 a second.
 	maxTurns = 32
-	// maxWatchStreams is how many calls of Watch, LeaseKeepAlive and RangeStream there may be: one Watch per connection, and some more.
-	maxWatchStreams = 512
+	// maxWatchStreams is how many calls of Watch and LeaseKeepAlive there may be: one Watch per connection, of which there is one per
+	// resource. Each may hold up to 2 MiB of a request that does not end.
+	maxWatchStreams = 256
 	// maxWatches is how many watches a user may have, whatever streams they are on, and maxWatchedKey how long their keys may be: both are kept in memory
-	// as long as the watch. The API server has a few hundred; its keys end at about 600 bytes.
-	maxWatches    = 10_000
+	// as long as the watch. The API server has a few hundred; its keys end at about 600 bytes. Each write of a key is told to all of its watches before
+	// anybody's next write.
+	maxWatches    = 1000
 	maxWatchedKey = 4 << 10
 	// maxHeader bounds the headers of a call; 16 MiB are gRPC's own bound.
 	maxHeader = 16 << 10

@@ -196,14 +196,14 @@ func TestWatchesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		for n := 0; n <= 10_000 && create(many, fmt.Sprintf("%s/%d", ownKey, n)) == nil; n++ {
+		for n := 0; n <= 1000 && create(many, fmt.Sprintf("%s/%d", ownKey, n)) == nil; n++ {
 		}
 	}()
 	begun := 0
 	for ; err == nil; begun++ {
 		_, err = many.Recv()
 	}
-	exceeded(t, fmt.Sprintf("after %d watches", begun), err, "10000 watches")
+	exceeded(t, fmt.Sprintf("after %d watches", begun), err, "1000 watches")
 	long, err := api.Watch(ctx)
 	if err == nil {
 		err = create(long, ownKey+strings.Repeat("x", 5000))
@@ -225,7 +225,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		return err == nil
 	})
 	err = nil
-	for n := 0; n <= 600 && err == nil; n++ {
+	for n := 0; n <= 300 && err == nil; n++ {
 		if n%200 == 0 {
 			api = apiOf(rawConnection(t, ant.Socket))
 		}
@@ -236,6 +236,6 @@ func TestWatchesAreBounded(t *testing.T) {
 			}
 		}
 	}
-	exceeded(t, "streams", err, "512 streams")
+	exceeded(t, "streams", err, "256 streams")
 	works(t, bee)
 }

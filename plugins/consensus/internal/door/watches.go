@@ -29,13 +29,15 @@ func (w *watching) RecvMsg(message any) error {
 	case len(create.GetKey()) > maxWatchedKey || len(create.GetRangeEnd()) > maxWatchedKey:
 		return errExceeded(w.caller.user, "watches a key of more than %d bytes, which is the most", maxWatchedKey)
 	case !w.count(1):
+	case len(create.GetFilters()) > len(pb.WatchCreateRequest_FilterType_name):
+		return errExceeded(w.caller.user, "watches with %d filters, and there are %d", len(create.GetFilters()), len(pb.WatchCreateRequest_FilterType_name))
 		return errExceeded(w.caller.user, "has %d watches, which is the most: watch prefixes in the place of single keys", maxWatches)
 	}
 	return nil
 }
 
 func (w *watching) SendMsg(message any) error {
-	if told, ok := message.(*pb.WatchResponse); ok && told.GetCanceled() {
+	if told, ok := message.(*pb.WatchResponse); ok && told.GetCanceled() && told.GetCompactRevision() == 0 {
 		w.count(-1)
 	}
 	return w.ServerStream.SendMsg(message)
