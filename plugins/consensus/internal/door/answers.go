@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -19,6 +20,8 @@ type hold struct {
 	caller *caller
 	bytes  int64
 	on     *connection
+	call   *turn
+	late   *time.Timer // closes the connection
 	once   sync.Once
 }
 
@@ -33,6 +36,7 @@ func (h *hold) Put(*[]byte) { h.release() }
 
 func (h *hold) release() {
 	h.once.Do(func() {
+		h.late.Stop()
 		h.on.drop(h)
 		h.caller.release(h.bytes)
 	})
@@ -40,7 +44,8 @@ func (h *hold) release() {
 
 // holding takes over room that was reserved, until an answer is sent or its connection has ended.
 func (c *caller) holding(ctx context.Context, bytes int64) *hold {
-	h := &hold{caller: c, bytes: bytes, on: connectionOf(ctx)}
+	h := &hold{caller: c, bytes: bytes, on: connectionOf(ctx), call: turnOf(ctx)}
+	h.late = time.AfterFunc(c.readBound, h.on.unread)
 	if !h.on.keep(h) {
 		h.release()
 	}
@@ -81,14 +86,14 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	if operationsOf(request) > maxOperations {
 		return nil, errExceeded(c.user, "has a transaction of more than %d operations and comparisons, with all that are nested in it, which is the most: make several of it", maxOperations)
 	}
+	if rewrites(request) {
+		return nil, errRewrite(c.user)
+	}
 	// What gRPC compresses is not what it gives back.
 	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
 		return nil, err
 	}
 	reserved, err := c.reckon(ctx, served, request)
-	if rewrites(request) {
-		return nil, errRewrite(c.user)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -145,11 +150,6 @@ func operationsOf(request any) int {
 	return count
 }
 
-// flowing is a stream of answers, each of which waits until there is room for it.
-type flowing struct {
-	grpc.ServerStream
-	caller *caller
-}
 // rewrites reports whether a request has etcd write values anew that are not in it.
 func rewrites(request any) bool {
 	switch request := request.(type) {
@@ -165,20 +165,36 @@ func rewrites(request any) bool {
 	return false
 }
 
+// flowing is a stream of answers, each of which waits until there is room for it.
+type flowing struct {
+	grpc.ServerStream
+	caller *caller
+}
 
 func (f flowing) SendMsg(message any) error {
+	defer f.caller.beginSend()()
 	found, ok := message.(proto.Message)
 	if !ok {
-		return f.ServerStream.SendMsg(message)
+		return f.send(message)
 	}
 	size := min(int64(proto.Size(found)), maxAnswers)
+	if mem.IsBelowBufferPoolingThreshold(int(size)) {
+		return f.send(message) // gRPC takes 64 KiB of a stream that is not read
+	}
 	if err := f.caller.reserve(f.Context(), size, true); err != nil {
 		return err
 	}
 	h := f.caller.holding(f.Context(), size)
-	err := f.ServerStream.SendMsg(&answer{message: found, hold: h})
+	err := f.send(&answer{message: found, hold: h})
 	if err != nil {
 		h.release()
 	}
 	return err
+}
+
+// send waits for the client to read what was sent before, but not for ever: what etcd has for it meanwhile waits in memory.
+func (f flowing) send(message any) error {
+	late := time.AfterFunc(f.caller.readBound, connectionOf(f.Context()).unread)
+	defer late.Stop()
+	return f.ServerStream.SendMsg(message)
 }

@@ -44,6 +44,8 @@ const (
 	// maxRefusals is how many calls of a connection may be refused for maxCalls before it is closed: gRPC keeps something of each until then.
 	maxRefusals = 1000
 
+	// DefaultReadBound is how long an answer may wait to be read. Then the connection is closed, and what waits on it is nowhere in memory any more.
+	DefaultReadBound = 30 * time.Second
 	// DefaultPatience is how long a call waits for answers before it to be sent.
 	DefaultPatience = 5 * time.Second
 )
@@ -60,7 +62,7 @@ func errAnswer(user string) error {
 
 // errUnread refuses a call whose answer does not fit beside those that were not read yet.
 func errUnread(user string, unread int64) error {
-	return errExceeded(user, "has %d MiB of answers that were not sent yet, and may have %d MiB: read the answers of former calls, and ask for less at a time",
+	return errExceeded(user, "has %d MiB of answers that are being read or were not sent yet, and may have %d MiB: read the answers of former calls, and ask for less at a time",
 		unread>>20, maxAnswers>>20)
 }
 

@@ -2,6 +2,8 @@ package door
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,15 +14,15 @@ import (
 
 // callers are the users that have called, by name: as many as there are grants.
 type callers struct {
-	clusterUser string
-	patience    time.Duration
+	clusterUser         string
+	patience, readBound time.Duration
 
 	mu    sync.Mutex
 	known map[string]*caller
 }
 
-func newCallers(clusterUser string, patience time.Duration) *callers {
-	return &callers{clusterUser: clusterUser, patience: patience, known: make(map[string]*caller)}
+func newCallers(clusterUser string, patience, readBound time.Duration) *callers {
+	return &callers{clusterUser: clusterUser, patience: patience, readBound: readBound, known: make(map[string]*caller)}
 }
 
 // of returns whose call a context is of; nil: one that is not bounded.
@@ -33,7 +35,7 @@ func (c *callers) of(ctx context.Context) *caller {
 	defer c.mu.Unlock()
 	known := c.known[user]
 	if known == nil {
-		known = &caller{user: user, patience: c.patience, turns: make(chan struct{}, maxTurns)}
+		known = &caller{user: user, patience: c.patience, readBound: c.readBound, sends: make(map[chan struct{}]struct{}), turns: make(chan struct{}, maxTurns)}
 		c.known[user] = known
 	}
 	return known
@@ -41,14 +43,16 @@ func (c *callers) of(ctx context.Context) *caller {
 
 // caller is what a user has under way, over all of its connections.
 type caller struct {
-	user     string
-	patience time.Duration
-	turns    chan struct{} // holds one for each call that is carried out
+	user                string
+	patience, readBound time.Duration
+	turns               chan struct{} // holds one for each call that is carried out
 
 	mu                      sync.Mutex
 	calls, streams, watches int
 	answers                 int64         // bytes that are not sent yet, or are about to be read
 	freed                   chan struct{} // closed when there are less; nil: nobody waits
+	// sends are the answers of streams that are being sent. Each is closed when gRPC has taken it.
+	sends map[chan struct{}]struct{}
 }
 
 // begin counts a call in, or refuses it.
@@ -140,6 +144,35 @@ func (c *caller) release(bytes int64) {
 		close(c.freed)
 		c.freed = nil
 	}
+}
+
+// beginSend counts in an answer of a stream, until end is called.
+func (c *caller) beginSend() (end func()) {
+	sent := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sends[sent] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.sends, sent)
+		close(sent)
+	}
+}
+
+// awaitSends waits for the answers of streams that are being sent now.
+func (c *caller) awaitSends(ctx context.Context) error {
+	c.mu.Lock()
+	sends := slices.Collect(maps.Keys(c.sends))
+	c.mu.Unlock()
+	for _, sent := range sends {
+		select {
+		case <-sent:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // address is that of a peer, by which the connection is found on which a call came.

@@ -32,10 +32,12 @@ func (c *callers) tap(ctx context.Context, info *tap.Info) (context.Context, err
 // turns has calls wait for their turn. gRPC tells a stats.Handler that a call begins right before it reads the request: later, its bytes would be in memory.
 type turns struct{ callers *callers }
 
-// turn is that of one call.
+// turn is that of one call. Streams take none.
 type turn struct {
-	caller *caller
-	taken  bool
+	caller   *caller
+	stream   bool
+	taken    bool
+	answered bool // its status is on the way, behind its answers
 }
 
 type turnKey struct{}
@@ -43,21 +45,33 @@ type turnKey struct{}
 var _ stats.Handler = turns{}
 
 func (t turns) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if caller := t.callers.of(ctx); caller != nil && !streaming[info.FullMethodName] {
-		return context.WithValue(ctx, turnKey{}, &turn{caller: caller})
+	if caller := t.callers.of(ctx); caller != nil {
+		return context.WithValue(ctx, turnKey{}, &turn{caller: caller, stream: streaming[info.FullMethodName]})
 	}
 	return ctx
 }
 
+func turnOf(ctx context.Context) *turn {
+	own, _ := ctx.Value(turnKey{}).(*turn)
+	return own
+}
+
 func (turns) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	own := turnOf(ctx)
+	if own == nil {
+		return
+	}
 	switch event.(type) {
 	case *stats.Begin:
-		if own, ok := ctx.Value(turnKey{}).(*turn); ok {
-			own.taken = own.caller.takeTurn(ctx)
-		}
+		own.taken = !own.stream && own.caller.takeTurn(ctx)
+	case *stats.OutTrailer:
+		own.answered = true
 	case *stats.End:
-		if own, ok := ctx.Value(turnKey{}).(*turn); ok && own.taken {
+		if own.taken {
 			own.caller.endTurn()
+		}
+		if !own.answered { // The stream was reset, and gRPC may have thrown answers away without giving them back.
+			connectionOf(ctx).giveUp(own)
 		}
 	}
 }

@@ -8,5 +8,6 @@
 // that was ever accepted on it, which ends its watches and leases' keep-alives at once.
 //
 // What a user has under way is bounded over all of its connections (bounds.go): connections, calls, streams, watches, and the bytes of answers from before they are
-// read until the kernel has them. Who would pass a bound waits or is told so with ResourceExhausted; the others notice nothing. The cluster user is not bounded.
+// read until the kernel has them. Who would pass a bound waits or is told so with ResourceExhausted, and who does not read loses its connection; the others notice nothing. The
+// cluster user is not bounded.
 package door

@@ -31,6 +31,8 @@ type Config struct {
 	QuorumGrace time.Duration
 	// Patience is DefaultPatience if it is zero.
 	Patience time.Duration
+	// ReadBound is DefaultReadBound if it is zero.
+	ReadBound time.Duration
 }
 
 // State is the set that was last given and what became of each instance of it. It is never changed after it was published.
@@ -48,11 +50,11 @@ var ErrInvalid = errors.New("the set of instances is not valid")
 
 // Door lets instances in. Nothing is open before the first Set and outside of Run.
 type Door struct {
-	log      hclog.Logger
-	grace    time.Duration
-	patience time.Duration
-	state    event.Value[State]
-	again    chan struct{} // asks Run to look again after a while; holds one
+	log                 hclog.Logger
+	grace               time.Duration
+	patience, readBound time.Duration
+	state               event.Value[State]
+	again               chan struct{} // asks Run to look again after a while; holds one
 
 	mu     sync.Mutex
 	set    *consensusv1.SetAccessRequest // nil before the first
@@ -67,7 +69,8 @@ func New(config Config) *Door {
 	if grace == 0 {
 		grace = DefaultQuorumGrace
 	}
-	return &Door{log: config.Log, grace: grace, patience: cmp.Or(config.Patience, DefaultPatience), again: make(chan struct{}, 1), open: make(map[string]*opening)}
+	return &Door{log: config.Log, grace: grace, patience: cmp.Or(config.Patience, DefaultPatience), readBound: cmp.Or(config.ReadBound, DefaultReadBound),
+		again: make(chan struct{}, 1), open: make(map[string]*opening)}
 }
 
 // State is what became of the instances; it holds nothing before the first Set.
@@ -112,7 +115,7 @@ func older(a, b *consensusv1.SetAccessRequest) bool {
 // Run serves a store until ctx is done, and then closes every socket and connection before it returns. It is to be called once, with a store whose
 // authorization is on, and to return before the store is closed.
 func (d *Door) Run(ctx context.Context, served Store, status *event.Value[store.Status]) error {
-	server := newServer(served, d.patience)
+	server := newServer(served, d.patience, d.readBound)
 	watcher := status.Watch()
 	current, err := watcher.Next(ctx)
 	if err != nil {

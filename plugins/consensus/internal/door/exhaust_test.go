@@ -22,7 +22,7 @@ import (
 // hungry opens a store to ant, which attacks, and bee, which must not notice. ant has a value of 1 MiB.
 func hungry(t *testing.T) (n *node, ant, bee *consensusv1.AccessInstance) {
 	t.Helper()
-	n = startWith(t, storetest.Directory(t), door.Config{Patience: time.Millisecond})
+	n = startWith(t, storetest.Directory(t), door.Config{Patience: time.Millisecond, ReadBound: storetest.Bound})
 	n.ensure(t, "ant", "bee")
 	ant, bee = n.instance(t, "ant.1", "ant"), n.instance(t, "bee.1", "bee")
 	n.open(t, ant, bee)

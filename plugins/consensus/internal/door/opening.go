@@ -216,6 +216,27 @@ func (c *connection) drop(h *hold) {
 	delete(c.held, h)
 }
 
+// giveUp lets go of the answers of a call.
+func (c *connection) giveUp(call *turn) {
+	c.mu.Lock()
+	var lost []*hold
+	for h := range c.held {
+		if h.call == call {
+			lost = append(lost, h)
+		}
+	}
+	c.mu.Unlock()
+	for _, h := range lost {
+		h.release()
+	}
+}
+
+// unread closes the connection of a client that does not read.
+func (c *connection) unread() {
+	c.of.noteRefusal(errors.New("it does not read its answers"))
+	_ = c.Close()
+}
+
 // refuse counts a call that was refused, and closes the connection of a client that does not stop.
 func (c *connection) refuse() {
 	c.mu.Lock()

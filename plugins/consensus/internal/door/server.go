@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
@@ -42,12 +43,12 @@ type Store interface {
 }
 
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
-func newServer(served Store, patience time.Duration) *grpc.Server {
-	callers := newCallers(served.ClusterUser(), patience)
+func newServer(served Store, patience, readBound time.Duration) *grpc.Server {
+	callers := newCallers(served.ClusterUser(), patience, readBound)
 	return v3rpc.Server(served.Server(), nil, unary(served, callers),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.MaxHeaderListSize(maxHeader),
 		grpc.StaticStreamWindowSize(maxWaiting),
+		grpc.MaxHeaderListSize(maxHeader),
 		grpc.InTapHandle(callers.tap),
 		grpc.StatsHandler(turns{callers}),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -128,7 +129,7 @@ func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 			}
 			call = flowing{ServerStream: call, caller: caller}
 			if info.FullMethod == pb.Watch_Watch_FullMethodName {
-				watches := &watching{ServerStream: call, caller: caller}
+				watches := &watching{ServerStream: call, served: served, caller: caller}
 				defer watches.end()
 				call = watches
 			}

@@ -10,6 +10,7 @@ import (
 // watching is a call of Watch, which ends with the first watch that is one too many.
 type watching struct {
 	grpc.ServerStream
+	served Store
 	caller *caller
 
 	mu    sync.Mutex
@@ -28,14 +29,19 @@ func (w *watching) RecvMsg(message any) error {
 		return nil
 	case len(create.GetKey()) > maxWatchedKey || len(create.GetRangeEnd()) > maxWatchedKey:
 		return errExceeded(w.caller.user, "watches a key of more than %d bytes, which is the most", maxWatchedKey)
-	case !w.count(1):
 	case len(create.GetFilters()) > len(pb.WatchCreateRequest_FilterType_name):
 		return errExceeded(w.caller.user, "watches with %d filters, and there are %d", len(create.GetFilters()), len(pb.WatchCreateRequest_FilterType_name))
+	case !w.count(1):
 		return errExceeded(w.caller.user, "has %d watches, which is the most: watch prefixes in the place of single keys", maxWatches)
+	}
+	// etcd reads history into memory for those that begin in the past, again for each that comes later. So they come together, or when what was sent before is read.
+	if from := create.GetStartRevision(); from > 0 && from <= w.served.Server().KV().Rev() {
+		return w.caller.awaitSends(w.Context())
 	}
 	return nil
 }
 
+// SendMsg sees watches end. One whose history is gone does not: etcd keeps it until its client cancels it, and says so again.
 func (w *watching) SendMsg(message any) error {
 	if told, ok := message.(*pb.WatchResponse); ok && told.GetCanceled() && told.GetCompactRevision() == 0 {
 		w.count(-1)

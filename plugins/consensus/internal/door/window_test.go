@@ -35,7 +35,7 @@ func TestWindowsStaySmall(t *testing.T) {
 	_, ant, _ := hungry(t)
 	var mu sync.Mutex
 	var read []byte
-	connection, err := grpc.NewClient("passthrough:"+ant.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	connection, err := grpc.NewClient("passthrough:///"+ant.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			made, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 			return listening{made, &mu, &read}, err
