@@ -129,7 +129,7 @@ func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 			}
 			call = flowing{ServerStream: call, caller: caller}
 			if info.FullMethod == pb.Watch_Watch_FullMethodName {
-				watches := &watching{ServerStream: call, served: served, caller: caller}
+				watches := &watching{ServerStream: call, caller: caller, present: served.Server().KV().Rev}
 				defer watches.end()
 				call = watches
 			}

@@ -1,8 +1,6 @@
 package door_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,70 +12,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/door"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 )
-
-// TestPastIsReadTogether has a stream that is not read with a watch from the past on it. No further watch begins in the past meanwhile: each would have etcd read history anew.
-func TestPastIsReadTogether(t *testing.T) {
-	n, ant, _ := hungry(t)
-	ctx := storetest.Context(t)
-	first := n.store.Server().KV().Rev()
-	api := apiOf(rawConnection(t, ant.Socket))
-	for k := range 4 {
-		if _, err := api.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "%s/%d", ownKey, k), Value: []byte(strings.Repeat("x", 1<<20))}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	past := func(id int64) *pb.WatchCreateRequest {
-		return &pb.WatchCreateRequest{Key: []byte(ownPrefix), RangeEnd: []byte(ownEnd), StartRevision: first + 1, WatchId: id}
-	}
-	unread, cancel := context.WithCancel(ctx)
-	defer cancel()
-	closed, err := api.Watch(unread)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// gRPC takes the first answer that is larger than what the client takes; the next one waits.
-	beginWatch(t, closed, past(1))
-	if told, err := closed.Recv(); err != nil || !told.GetCreated() {
-		t.Fatalf("%v, %v", told, err)
-	}
-	beginWatch(t, closed, past(2))
-	told := make(chan error, 1)
-	storetest.Eventually(t, "a watch that waits", func() bool {
-		ctx, cancel := context.WithCancel(ctx)
-		waiting, err := api.Watch(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		beginWatch(t, waiting, past(1))
-		got := make(chan error, 1)
-		go func() {
-			_, err := waiting.Recv()
-			got <- err
-		}()
-		// Those that begin now need no history, and are made.
-		for range 20 {
-			rawWatch(t, ctx, ant.Socket, ownKey)
-		}
-		select {
-		case <-got:
-			cancel()
-			return false
-		default:
-			t.Cleanup(cancel)
-			told = got
-			return true
-		}
-	})
-	cancel()
-	select {
-	case err := <-told:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-ctx.Done():
-		t.Error("the watch is never made")
-	}
-}
 
 // TestUnreadAnswersEnd leaves an answer and a watch unread. Their connections are closed, and what they held is free.
 func TestUnreadAnswersEnd(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 // watching is a call of Watch, which ends with the first watch that is one too many.
 type watching struct {
 	grpc.ServerStream
-	served Store
-	caller *caller
+	caller  *caller
+	present func() int64 // the revision of the store
 
 	mu    sync.Mutex
 	open  int
@@ -35,7 +35,7 @@ func (w *watching) RecvMsg(message any) error {
 		return errExceeded(w.caller.user, "has %d watches, which is the most: watch prefixes in the place of single keys", maxWatches)
 	}
 	// etcd reads history into memory for those that begin in the past, again for each that comes later. So they come together, or when what was sent before is read.
-	if from := create.GetStartRevision(); from > 0 && from <= w.served.Server().KV().Rev() {
+	if from := create.GetStartRevision(); from > 0 && from <= w.present() {
 		return w.caller.awaitSends(w.Context())
 	}
 	return nil

@@ -1,0 +1,65 @@
+package door
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+)
+
+// asking is a stream on which a client asks for watches, each from the revision that is sent.
+type asking struct {
+	grpc.ServerStream
+	ctx  context.Context
+	from chan int64
+}
+
+func (a asking) Context() context.Context { return a.ctx }
+
+func (a asking) RecvMsg(message any) error {
+	message.(*pb.WatchRequest).RequestUnion = &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{StartRevision: <-a.from}}
+	return nil
+}
+
+// TestPastIsReadTogether asks for watches while an answer of another stream waits to be read. None begins in the past meanwhile: etcd would read history anew for each.
+func TestPastIsReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ant := &caller{user: "ant", sends: make(map[chan struct{}]struct{})}
+		from, got := make(chan int64), make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }}
+		ask := func(revision int64) bool {
+			go func() { got <- stream.RecvMsg(&pb.WatchRequest{}) }()
+			from <- revision
+			synctest.Wait()
+			return len(got) == 1
+		}
+		if !ask(5) || <-got != nil {
+			t.Error("a watch from the past does not begin while nothing is sent")
+		}
+		end := ant.beginSend()
+		for _, revision := range []int64{0, 6} {
+			if !ask(revision) || <-got != nil {
+				t.Errorf("a watch from revision %d does not begin", revision)
+			}
+		}
+		if ask(5) {
+			t.Fatal("a watch from the past begins while an answer is not read")
+		}
+		later := ant.beginSend() // it need not wait for what comes later
+		end()
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		if ask(1) {
+			t.Fatal("a watch from the past begins while another answer is not read")
+		}
+		cancel()
+		if <-got == nil {
+			t.Error("a watch begins on a stream that has ended")
+		}
+		later()
+	})
+}
