@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
 )
@@ -37,7 +38,8 @@ func trimLog(log hclog.Logger, directory string) {
 
 func trim(log *zap.Logger, directory string) error {
 	walDirectory := datadir.ToWALDir(directory)
-	files, err := segmentsSince(walDirectory, lastSnapshot(datadir.ToSnapDir(directory)))
+	last := lastSnapshot(datadir.ToSnapDir(directory))
+	files, err := segmentsSince(walDirectory, last)
 	if err != nil || len(files) <= maxSegments {
 		return err
 	}
@@ -45,7 +47,7 @@ func trim(log *zap.Logger, directory string) error {
 	if err != nil {
 		return err
 	}
-	if err := placeIn(files, snapshot); err != nil {
+	if newer, err := placeIn(files, last, snapshot); err != nil || !newer {
 		return err
 	}
 	err = note(log, walDirectory, snapshot)
@@ -110,13 +112,14 @@ func readApplied(log *zap.Logger, path string) (*walpb.Snapshot, error) {
 	return &walpb.Snapshot{Index: &index, Term: &term, ConfState: state}, nil
 }
 
-// placeIn moves a snapshot to where the log says that it may be: to nothing that is not known to be agreed upon, and with the term that it had.
-func placeIn(files []string, snapshot *walpb.Snapshot) error {
+// placeIn moves a snapshot to where the log says that it may be: to nothing that is not known to be agreed upon, and with the term that it had. It reports whether it is newer than
+// the last one: the database of a member that was killed while it took over that of the leader is older than the snapshot that came with it, before which the log has a gap.
+func placeIn(files []string, last uint64, snapshot *walpb.Snapshot) (newer bool, err error) {
 	var readers []fileutil.FileReader
 	for _, name := range files {
 		file, err := os.Open(name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		defer file.Close()
 		readers = append(readers, fileutil.NewFileReader(file))
@@ -126,14 +129,19 @@ func placeIn(files []string, snapshot *walpb.Snapshot) error {
 	var terms []beginning
 	committed := uint64(0)
 	decoder, record := wal.NewDecoder(readers...), &walpb.Record{}
-	var err error
 	for err = decoder.Decode(record); err == nil; err = decoder.Decode(record) {
 		switch record.GetType() {
 		case wal.CrcType:
 			if crc := decoder.LastCRC(); crc != 0 && record.Validate(crc) != nil {
-				return wal.ErrCRCMismatch
+				return false, wal.ErrCRCMismatch
 			}
 			decoder.UpdateCRC(record.GetCrc())
+		case wal.SnapshotType:
+			noted := &walpb.Snapshot{}
+			if err := proto.Unmarshal(record.Data, noted); err != nil {
+				return false, fmt.Errorf("read a snapshot that is noted in the log: %w", err)
+			}
+			last = max(last, noted.GetIndex())
 		case wal.StateType:
 			committed = wal.MustUnmarshalState(record.Data).GetCommit()
 		case wal.EntryType:
@@ -147,16 +155,19 @@ func placeIn(files []string, snapshot *walpb.Snapshot) error {
 		}
 	}
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("read the log: %w", err)
+		return false, fmt.Errorf("read the log: %w", err)
 	}
 	index := min(snapshot.GetIndex(), committed)
+	if index <= last {
+		return false, nil
+	}
 	for _, began := range slices.Backward(terms) {
 		if began.index <= index {
 			snapshot.Index, snapshot.Term = &index, &began.term
-			return nil
+			return true, nil
 		}
 	}
-	return fmt.Errorf("the log of %s does not have entry %d", strings.Join(files, ", "), index)
+	return false, fmt.Errorf("the log of %s does not have entry %d", strings.Join(files, ", "), index)
 }
 
 // note writes a snapshot to the end of the log.

@@ -16,7 +16,8 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 )
 
-// TestALongLogIsNotReadIntoMemory starts a member whose log has much that its database has, too: whole, with its last record cut off, and with an older database.
+// TestALongLogIsNotReadIntoMemory starts a member whose log has much that its database has, too: with a database that is older, whole, after it was killed as soon as it had noted
+// a snapshot, and with its last record cut off.
 func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 	size := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 256 << 10
@@ -26,16 +27,16 @@ func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 	const keys = 40
 	value := strings.Repeat("x", 64<<10)
 	var last uint64
-	func() {
+	fill := func(from, to int) {
 		s, stop := storetest.Open(t, directory, storetest.Plan)
 		defer stop()
-		for n := range keys {
+		for n := from; n < to; n++ {
 			if _, err := s.Client().Put(store.Root(storetest.Context(t)), fmt.Sprintf("/key/%d", n), value); err != nil {
 				t.Fatal(err)
 			}
 		}
 		last = s.Applied()
-	}()
+	}
 	noted := func() uint64 {
 		t.Helper()
 		snapshots, err := wal.ValidSnapshotEntries(zap.NewNop(), datadir.ToWALDir(etcd))
@@ -44,11 +45,30 @@ func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 		}
 		return snapshots[len(snapshots)-1].GetIndex()
 	}
+	fill(0, keys/2)
 	if before := noted(); before >= last/2 {
 		t.Fatalf("etcd has a snapshot of entry %d of %d by itself", before, last)
 	}
-	for _, damage := range []string{"none", "cut off"} {
-		if damage == "cut off" {
+	database := datadir.ToBackendFileName(etcd)
+	older, err := os.ReadFile(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := last
+	fill(keys/2, keys)
+	for _, damage := range []string{"an older database", "none", "killed after the snapshot was noted", "cut off"} {
+		want := last
+		switch damage {
+		case "an older database":
+			want = half
+			if err := os.WriteFile(database, older, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case "killed after the snapshot was noted":
+			if err := store.Trim(etcd); err != nil {
+				t.Fatal(err)
+			}
+		case "cut off":
 			cutOff(t, datadir.ToWALDir(etcd))
 		}
 		s, stop := storetest.Open(t, directory, storetest.Plan)
@@ -60,8 +80,8 @@ func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 			t.Error(err)
 		}
 		stop()
-		if after := noted(); after < last {
-			t.Errorf("damage %s: the log is read from entry %d on, of %d", damage, after, last)
+		if after := noted(); after < want {
+			t.Errorf("damage %s: the log is read from entry %d on, want %d at least", damage, after, want)
 		}
 	}
 }
