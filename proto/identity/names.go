@@ -43,9 +43,18 @@ var namePattern = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$`)
 // StoreRoot is the consensus store's own all-powerful user, which acts in the store's process only.
 const StoreRoot = "root"
 
-// ValidConsensusUser reports whether name may be a ConsensusUser: a valid name that is not the store's own.
+// StoreFence begins the names of users of the store's own that come and go: 26 of a-z and 2-7 follow. A version of the store that does not know them takes them for ConsensusUsers that
+// nobody wishes, and deletes them.
+const StoreFence = "fence-"
+
+var fencePattern = regexp.MustCompile("^" + StoreFence + "[a-z2-7]{26}$")
+
+// IsStoreFence reports whether name is one of those that begin with StoreFence.
+func IsStoreFence(name string) bool { return fencePattern.MatchString(name) }
+
+// ValidConsensusUser reports whether name may be a ConsensusUser: a valid name that is not one of the store's own.
 func ValidConsensusUser(name string) bool {
-	return ValidName(name) && name != StoreRoot
+	return ValidName(name) && name != StoreRoot && !IsStoreFence(name)
 }
 
 // ValidName reports whether name may name a plugin, a role or a ConsensusUser: 1 to 32 of a-z, 0-9 and '-', a letter first and

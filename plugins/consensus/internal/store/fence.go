@@ -12,11 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
+	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
-
-// fencePrefix begins the names of fences. It is none of a ConsensusUser, so that no connection is ever taken for one.
-const fencePrefix = "fence."
 
 type fenceKey struct{}
 
@@ -29,7 +27,7 @@ func Within(ctx context.Context, fence string) context.Context {
 // a key; but it looks whether the one who asks for it is there when it carries the change out, in the order of the log. So who keeps the users acts as a user of its own, with root's
 // permissions, and deletes that of its predecessor: what that one still has under way, from what it had read before, has no effect.
 func (s *Store) Fence(ctx context.Context) (string, error) {
-	name := fencePrefix + strings.ToLower(rand.Text())
+	name := identity.StoreFence + strings.ToLower(rand.Text())
 	root := Root(ctx)
 	if err := checkpoint.Around(steps.MakeFence, func() error {
 		return unless(nil)(s.client.UserAddWithOptions(root, name, "", &clientv3.UserAddOptions{NoPassword: true}))
@@ -44,7 +42,7 @@ func (s *Store) Fence(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("list etcd's users: %w", err)
 	}
 	for _, former := range users.Users {
-		if !strings.HasPrefix(former, fencePrefix) || former == name {
+		if !identity.IsStoreFence(former) || former == name {
 			continue
 		}
 		err := checkpoint.Around(steps.DeleteFence, func() error { return unless(nil)(s.client.UserDelete(Root(Within(ctx, name)), former)) })

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -149,6 +148,7 @@ func (s *Store) RemoveUser(ctx context.Context, user string) error {
 	if err != nil && !errors.Is(err, rpctypes.ErrUserNotFound) {
 		return fmt.Errorf("remove etcd's user %s: %w", user, err)
 	}
+	// etcd says that there is no such user, too, when it is the fence that is not there any more. Then this step says it again, and it fails.
 	err = checkpoint.Around(steps.RemoveRole, func() error {
 		_, err := s.client.RoleDelete(root, user)
 		return err
@@ -180,7 +180,7 @@ func (s *Store) Accounts() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list etcd's roles: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser || strings.HasPrefix(name, fencePrefix) })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == RootUser || identity.IsStoreFence(name) })
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
