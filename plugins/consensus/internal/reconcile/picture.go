@@ -237,7 +237,7 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 		_, err := m.commit(ctx, p, []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(m.state), "=", before)}, clientv3.OpPut(m.state, string(content)))
 		return err
 	})
-	if err != nil && !errors.Is(err, errStepped) { // somebody else has told of a newer document; the next round sees it
+	if err != nil && !errors.Is(err, errStepped) { // there is a newer document, which the watch tells of, or somebody else has told; the next look sees it
 		return fmt.Errorf("tell how the members are: %w", err)
 	}
 	return nil
