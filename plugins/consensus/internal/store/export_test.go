@@ -9,5 +9,19 @@ import (
 // Outgoing is how the member reaches the others.
 func (s *Store) Outgoing() *peers.Outgoing { return s.peering.outgoing }
 
+// RecentBytes are those of the log that the member has in memory.
+func (s *Store) RecentBytes() (sum int64) {
+	log, err := recentLog(s.etcd.Server)
+	if err != nil {
+		return -1
+	}
+	last, _ := log.LastIndex()
+	entries, _ := (&recent{log: log}).until(min(s.Applied(), last), 0)
+	for _, entry := range entries {
+		sum += int64(len(entry.GetData()))
+	}
+	return sum
+}
+
 // Trim notes a snapshot in a long log.
 func Trim(directory string) error { return trim(zap.NewNop(), directory) }

@@ -14,7 +14,7 @@ const (
 	// compactAfter is for how long history is kept where little is written: what was deleted is to be gone some time. Where more is written, its bytes bound it.
 	compactAfter = 5 * time.Minute
 
-	// History may have one part of so many of the quota. Between half of that and all of it is kept: with the pace of one user for half a minute or more, which is longer
+	// History may have one part of so many of the quota. Between half of that and all of it is kept: with the pace of one user for 16 s or more, which is longer
 	// than a watcher is away for a restart. etcd reads into memory what a watcher has missed.
 	historyShare           = 16
 	minHistory, maxHistory = int64(1 << 20), int64(128 << 20)
@@ -28,9 +28,12 @@ const (
 	// since then, beside logFiles of 64 MiB that are kept anyway. A snapshot costs a few writes to the disk.
 	snapshotCount = 256
 	logFiles      = 2
-	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: 534 MiB at most, an eighth of what the role may have. Who is
-	// further behind, for a second or two with 200 writes a second, gets the whole database.
-	snapshotCatchUp = snapshotCount
+	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: etcd's own number, a second of one user's smallest writes. Of their
+	// bytes there are as many as one part of so many of the quota; 512 MiB are an eighth of what the role may have, and a minute at the pace of two users. Who is further behind gets
+	// the whole database.
+	snapshotCatchUp = 5000
+	recentShare     = 4
+	maxRecent       = int64(512 << 20)
 	// A compaction deletes so many revisions, up to 150 MiB, and then lets others write for so long.
 	compactionBatch = 100
 	compactionPause = 10 * time.Millisecond
@@ -45,6 +48,9 @@ func (s *space) pace() usage.Pace {
 
 // history is how many bytes of history there may be.
 func (s *space) history() int64 { return min(max(s.quota/historyShare, minHistory), maxHistory) }
+
+// recent is how many bytes of the log a member keeps in memory.
+func (s *space) recent() int64 { return min(s.quota/recentShare, maxRecent) }
 
 // trimHistory has the store forget the older part of its history, when that has grown enough. The leader does it for all.
 func (s *Store) trimHistory(ctx context.Context) {

@@ -91,6 +91,7 @@ type Store struct {
 	recoveries chan *recovery
 	pulse      pulse
 	leaders    leaders
+	following  sync.WaitGroup // of etcd, until it stops
 	usage      *usage.Counter
 	allocated  allocation // of attend's goroutine
 
@@ -188,7 +189,10 @@ func (s *Store) start(ctx context.Context) (err error) {
 	if err := guard(func() error { return divert(s.etcd.Server, s.peering.outgoing) }); err != nil {
 		return fmt.Errorf("have etcd reach the other members safely: %w", err)
 	}
-	s.leaders.follow(s.etcd.Server)
+	s.following.Go(func() { s.leaders.follow(s.etcd.Server) })
+	if err := s.boundRecent(); err != nil {
+		return fmt.Errorf("bound what etcd keeps of its log in memory: %w", err)
+	}
 	s.space.costs = storage.NewBackendQuota(s.etcd.Server.Logger(), s.space.hard, s.etcd.Server.Backend(), "reserve")
 	s.client = v3client.New(s.etcd.Server)
 	member := s.etcd.Server.MemberID().String()
@@ -401,7 +405,7 @@ func (s *Store) halt() bool {
 		go func() {
 			defer close(closed)
 			s.etcd.Close()
-			s.leaders.following.Wait()
+			s.following.Wait()
 		}()
 		select {
 		case <-closed:

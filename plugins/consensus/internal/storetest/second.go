@@ -13,10 +13,12 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
 )
 
-// Second is another member of a store, of which nothing but etcd runs. Without it the store has no quorum.
+// Second is another member of a store, of which nothing but etcd runs. Without it a store of two has no quorum.
 type Second struct {
 	t         testing.TB
+	store     *store.Store
 	directory string
+	name      string
 	cluster   string
 	mu        sync.Mutex
 	etcd      *embed.Etcd // nil: stopped
@@ -34,24 +36,36 @@ func Join(t testing.TB, s *store.Store, directory string) *Second {
 	if _, err := s.Client().MemberUpdate(ctx, uint64(s.Server().MemberID()), []string{"unix://first:1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Client().MemberAdd(ctx, []string{"unix://second:1"}); err != nil {
+	return join(t, s, directory, Plan.NodeID+"=unix://first:1", "second")
+}
+
+// Join adds one more member.
+func (m *Second) Join(name string) *Second {
+	m.t.Helper()
+	return join(m.t, m.store, m.directory, m.cluster, name)
+}
+
+func join(t testing.TB, s *store.Store, directory, cluster, name string) *Second {
+	t.Helper()
+	address := "unix://" + name + ":1"
+	if _, err := s.Client().MemberAdd(store.Root(Context(t)), []string{address}); err != nil {
 		t.Fatal(err)
 	}
-	second := &Second{t: t, directory: directory, cluster: Plan.NodeID + "=unix://first:1,second=unix://second:1"}
-	second.Start()
-	t.Cleanup(second.Stop)
-	return second
+	member := &Second{t: t, store: s, directory: directory, name: name, cluster: cluster + "," + name + "=" + address}
+	member.Start()
+	t.Cleanup(member.Stop)
+	return member
 }
 
 // Start starts the member, or starts it again, and returns when it serves.
 func (m *Second) Start() {
 	m.t.Helper()
 	config := embed.NewConfig()
-	config.Name = "second"
-	config.Dir = filepath.Join(m.directory, "second-data")
+	config.Name = m.name
+	config.Dir = filepath.Join(m.directory, m.name+"-data")
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(Log(m.t)))
 	config.TickMs, config.ElectionMs = uint(Heartbeat.Milliseconds()), uint(Election.Milliseconds())
-	address := []url.URL{{Scheme: "unix", Host: "second:1"}}
+	address := []url.URL{{Scheme: "unix", Host: m.name + ":1"}}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = address, address
 	config.ListenClientUrls, config.AdvertiseClientUrls = nil, address
 	config.EnableGRPCGateway = false
@@ -67,7 +81,7 @@ func (m *Second) Start() {
 	select {
 	case <-started.Server.ReadyNotify():
 	case <-Context(m.t).Done():
-		m.t.Fatal("the second member does not serve")
+		m.t.Fatalf("the %s member does not serve", m.name)
 	}
 }
 
