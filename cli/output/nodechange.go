@@ -131,13 +131,15 @@ type Certificate struct {
 // Certificates is the document of `reeve cert list`.
 type Certificates struct {
 	// Phase is where the rotation of the CA stands: "steady", "prepared" or "active".
-	Phase        string        `json:"phase"`
+	Phase string `json:"phase"`
+	// StoreCAStep is what is being done to replace the CA of the store's members, and what that waits for; empty: nothing.
+	StoreCAStep  string        `json:"store_ca_step"`
 	Certificates []Certificate `json:"certificates"`
 }
 
 // NewCertificates makes the document of what the cluster has issued.
 func NewCertificates(response *clusterv1.ListCertificatesResponse) Certificates {
-	document := Certificates{Phase: Kind(response.GetPhase()), Certificates: []Certificate{}}
+	document := Certificates{Phase: Kind(response.GetPhase()), StoreCAStep: response.GetStoreCaStep(), Certificates: []Certificate{}}
 	for _, one := range response.GetCertificates() {
 		document.Certificates = append(document.Certificates, Certificate{
 			Kind: Kind(one.GetKind()), Subject: one.GetSubject(), NodeID: one.GetNodeId(), Begins: moment(one.GetNotBefore()), Ends: moment(one.GetNotAfter()),
@@ -162,10 +164,19 @@ func (c Certificates) table(w io.Writer, now time.Time) {
 		}
 		row(w, one.Kind, one.Subject, one.NodeID, left, one.Use, one.Fingerprint)
 	}
-	if text := phaseText(c.Phase); text != "" {
-		_, _ = fmt.Fprintln(w)
-		line(w, text)
+	for _, text := range []string{phaseText(c.Phase), storeCAText(c.StoreCAStep)} {
+		if text != "" {
+			_, _ = fmt.Fprintln(w)
+			line(w, text)
+		}
 	}
+}
+
+func storeCAText(step string) string {
+	if step == "" {
+		return ""
+	}
+	return "The CA of the store's members is being replaced: " + step + "."
 }
 
 // endless is from how much time on a certificate has no end: 9999-12-31 is how it says that.

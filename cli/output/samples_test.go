@@ -164,7 +164,7 @@ func samples() map[string]output.Document {
 			{Kind: "ca", Subject: "CN=reeve", Begins: at(time.Hour), Ends: at(-99 * 24 * time.Hour), Fingerprint: "02ff", Use: "signs"},
 		}},
 		"certificates-empty":  output.Certificates{Phase: "steady", Certificates: []output.Certificate{}},
-		"certificates-active": output.Certificates{Phase: "active", Certificates: []output.Certificate{}},
+		"certificates-active": output.Certificates{Phase: "active", StoreCAStep: "the members of " + sampleNode + "\x1b[2J are waited for", Certificates: []output.Certificate{}},
 		"ca-prepared":         output.CARotation{Step: "prepare", Phase: "prepared", Waiting: []string{sampleNode + ": it does not know the new CA"}},
 		"ca-activated":        output.CARotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
 		"ca-retired":          output.CARotation{Step: "retire", Phase: "steady", Waiting: []string{}},

@@ -24,7 +24,7 @@ var notStopped = map[string]string{
 }
 
 // TestStepsOfConsensusAndCurator kills the roles consensus and curator before and after everything that they keep: while the store is made, while a node comes into it and leaves
-// it, while users come and go, while machines register, are approved, come in and are removed, and while the CA is rotated. Each is started again by its core, and what was under way
+// it, and the CA of the members is replaced for that, while users come and go, while machines register, are approved, come in and are removed, and while the CA is rotated. Each is started again by its core, and what was under way
 // comes to its end. After each part the cluster takes writes still.
 func TestStepsOfConsensusAndCurator(t *testing.T) {
 	programs, err := shared.Programs.WithFailpoints(t.Context())
@@ -181,7 +181,8 @@ func (s *stepping) members() {
 	defer s.part("members that come and go")()
 	t, c := s.t, s.c
 	voters, all := []int{1, 2, 3}, []int{1, 2, 3, 4}
-	s.consensus.add(voters, around("announce", "issue-peer-certificate", "add-learner", "promote", "note-removal", "remove-member", "finish-removal", "note-absence", "tell")...)
+	s.consensus.add(voters, around("announce", "issue-peer-certificate", "add-learner", "promote", "note-removal", "remove-member", "finish-removal", "note-absence", "tell",
+		"prepare-authority", "activate-authority", "retire-authority", "follow-authority")...)
 	s.consensus.add([]int{4}, around("mark-joining", "write-peer-key", "write-peer-ca", "write-peer-certificate", "begin-log", "start-etcd", "mark-complete", "move-member",
 		"mark-removed", "delete-member", "hand-over")...)
 	s.curator.add(all[:3], around("add-role", "remove-role", "role-left", "put-status", "beat", "note-issued", "other-change", "append-audit", "campaign")...)

@@ -1,9 +1,13 @@
 package nodes_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 )
 
@@ -13,6 +17,7 @@ func TestRotateCA(t *testing.T) {
 	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
 	await(t, c, 1, patience, "three nodes", allReady(3))
 
+	before := peersCA(t, c, 3)
 	if result := c.Reeve(t, "cert", "rotate", "activate"); result.Code == 0 || !strings.Contains(result.Stderr, "prepare") {
 		t.Errorf("a step is skipped: %s", result)
 	}
@@ -26,7 +31,26 @@ func TestRotateCA(t *testing.T) {
 	if result := c.MustReeve(t, "cert", "list"); strings.Count(result.Stdout, "CN=Reeve cluster CA") != 1 {
 		t.Errorf("there is not one CA: %s", result)
 	}
+	eventually.True(t, patience, "the CA of the store's members is another one, too", func() (bool, string) {
+		result := c.Reeve(t, "cert", "list")
+		now := peersCA(t, c, 3)
+		done := result.Code == 0 && !strings.Contains(result.Stdout, "store's members") && !slices.Contains(now, before[0]) && len(slices.Compact(now)) == 1
+		return done && strings.Count(now[0], "BEGIN") == 1, result.String()
+	})
 	c.Down(t)
 	c.MustReeve(t, "dev", "up", "--detach")
 	await(t, c, 3, patience, "the nodes know each other by the new CA after a restart", allReady(3))
+}
+
+// peersCA is what the members of the store on the first nodes know each other by.
+func peersCA(t *testing.T, c *devcluster.Cluster, nodes int) (all []string) {
+	t.Helper()
+	for number := 1; number <= nodes; number++ {
+		content, err := os.ReadFile(filepath.Join(directoryOf(c, number), "data", "roles", "consensus", "peer", "ca.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(content))
+	}
+	return all
 }

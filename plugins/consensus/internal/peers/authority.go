@@ -21,9 +21,18 @@ import (
 const (
 	// Prefix is that of all of it.
 	Prefix = "/reeve/consensus/peers/"
-	// AuthorityKey holds the certificate and the key of the peers' CA. It is created once.
+	// AuthorityKey holds the certificate and the key of the peers' CA, and while it is being replaced those of the other one too.
 	AuthorityKey = Prefix + "authority"
+	// ReplaceKey is there when the CA is to be replaced, since a member has left that has its key. Its value says which.
+	ReplaceKey = Prefix + "replace"
+	// AskedKey is how often the CA was replaced because the cluster API has asked for it.
+	AskedKey = Prefix + "asked"
+	// FollowedPrefix is that of what the members follow.
+	FollowedPrefix = Prefix + "followed/"
 )
+
+// FollowedKey is where a member says which CAs it trusts and has its certificate of: the Mark of an Authority.
+func FollowedKey(member uint64) string { return FollowedPrefix + FormatMember(member) }
 
 const (
 	certificateType = "CERTIFICATE"
@@ -38,29 +47,42 @@ const (
 
 // Authority is the CA of a store's peers.
 type Authority struct {
+	signs signer
+	// other is a CA that is trusted besides: with a key one that will sign, without one that did. Its certificate is nil if there is none.
+	other signer
+}
+
+type signer struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
 }
 
 // NewAuthority makes the CA of a cluster's store.
 func NewAuthority(cluster string) (*Authority, error) {
+	made, err := newSigner(cluster, big.NewInt(1))
+	return &Authority{signs: made}, err
+}
+
+// newSigner makes a CA. Its serial number says the how many-th of the store it is.
+func newSigner(cluster string, number *big.Int) (made signer, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return made, err
 	}
 	template, err := template()
 	if err != nil {
-		return nil, err
+		return made, err
 	}
+	template.SerialNumber = number
 	template.Subject = pkix.Name{CommonName: "Peers of the consensus store of " + cluster}
 	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
 	template.KeyUsage = x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("make the CA of the store's peers: %w", err)
+		return made, fmt.Errorf("make the CA of the store's peers: %w", err)
 	}
 	certificate, err := x509.ParseCertificate(der)
-	return &Authority{certificate: certificate, key: key}, err
+	return signer{certificate: certificate, key: key}, err
 }
 
 func template() (*x509.Certificate, error) {
@@ -72,16 +94,32 @@ func template() (*x509.Certificate, error) {
 	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdated), NotAfter: now.Add(validity)}, nil
 }
 
-// Certificate is the CA's own, DER.
-func (a *Authority) Certificate() []byte { return a.certificate.Raw }
-
-// Marshal is the CA as it is stored: certificate and key, PEM.
-func (a *Authority) Marshal() ([]byte, error) {
-	key, err := x509.MarshalPKCS8PrivateKey(a.key)
-	if err != nil {
-		return nil, fmt.Errorf("encode the key of the peers' CA: %w", err)
+// Certificates are those that are trusted, DER. The first is the one that signs.
+func (a *Authority) Certificates() [][]byte {
+	all := [][]byte{a.signs.certificate.Raw}
+	if a.other.certificate != nil {
+		all = append(all, a.other.certificate.Raw)
 	}
-	return append(encode(certificateType, a.certificate.Raw), encode(keyType, key)...), nil
+	return all
+}
+
+// Marshal is the CA as it is stored: certificate and key, PEM, and then what there is of the other one.
+func (a *Authority) Marshal() ([]byte, error) {
+	var content []byte
+	for _, one := range []signer{a.signs, a.other} {
+		if one.certificate != nil {
+			content = append(content, encode(certificateType, one.certificate.Raw)...)
+		}
+		if one.key == nil {
+			continue
+		}
+		key, err := x509.MarshalPKCS8PrivateKey(one.key)
+		if err != nil {
+			return nil, fmt.Errorf("encode the key of the peers' CA: %w", err)
+		}
+		content = append(content, encode(keyType, key)...)
+	}
+	return content, nil
 }
 
 func encode(kind string, der []byte) []byte {
@@ -93,27 +131,48 @@ func ParseAuthority(content []byte) (*Authority, error) {
 	if len(content) > maxPEM {
 		return nil, fmt.Errorf("longer than %d bytes", maxPEM)
 	}
-	first, rest := pem.Decode(content)
-	if first == nil || first.Type != certificateType {
-		return nil, errors.New("not a CA: it does not begin with a certificate")
-	}
-	second, rest := pem.Decode(rest)
-	if second == nil || second.Type != keyType || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, errors.New("not a CA: its certificate is not followed by a key and nothing else")
-	}
-	certificate, err := x509.ParseCertificate(first.Bytes)
-	if err != nil || !certificate.IsCA {
-		return nil, errors.New("not a CA: its certificate is not one of a CA")
-	}
-	key, err := parseKey(second.Bytes)
+	signs, rest, err := parseSigner(content)
 	if err != nil {
 		return nil, err
 	}
-	public, ok := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(key.Public()) {
-		return nil, errors.New("not a CA: the key is not that of the certificate")
+	if signs.key == nil {
+		return nil, errors.New("not a CA: its certificate is not followed by a key")
 	}
-	return &Authority{certificate: certificate, key: key}, nil
+	a := &Authority{signs: signs}
+	if len(bytes.TrimSpace(rest)) == 0 {
+		return a, nil
+	}
+	if a.other, rest, err = parseSigner(rest); err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("not a CA: something follows the other certificate")
+	}
+	return a, nil
+}
+
+// parseSigner reads a certificate and, if it follows, its key.
+func parseSigner(content []byte) (read signer, rest []byte, err error) {
+	first, rest := pem.Decode(content)
+	if first == nil || first.Type != certificateType {
+		return read, nil, errors.New("not a CA: it does not begin with a certificate")
+	}
+	read.certificate, err = x509.ParseCertificate(first.Bytes)
+	if err != nil || !read.certificate.IsCA {
+		return read, nil, errors.New("not a CA: its certificate is not one of a CA")
+	}
+	second, after := pem.Decode(rest)
+	if second == nil || second.Type != keyType {
+		return read, rest, nil
+	}
+	if read.key, err = parseKey(second.Bytes); err != nil {
+		return read, nil, err
+	}
+	public, ok := read.certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(read.key.Public()) {
+		return read, nil, errors.New("not a CA: the key is not that of the certificate")
+	}
+	return read, after, nil
 }
 
 func parseKey(der []byte) (crypto.Signer, error) {
@@ -141,7 +200,7 @@ func (a *Authority) Issue(key crypto.PublicKey, name Name) ([]byte, error) {
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	template.DNSNames, template.URIs = []string{ServerName}, []*url.URL{name.URI()}
 	template.BasicConstraintsValid = true
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.signs.certificate, key, a.signs.key)
 	if err != nil {
 		return nil, fmt.Errorf("make the peer certificate of %s: %w", name.Node, err)
 	}

@@ -43,13 +43,14 @@ type Credentials struct {
 	Name        Name
 	certificate tls.Certificate
 	roots       *x509.CertPool
-	authority   []byte
+	authorities []*x509.Certificate // in roots; the first one signs
 }
 
-// IssuedBy reports whether a CA is the one by which the others are known.
-func (c *Credentials) IssuedBy(authority *Authority) bool {
-	return bytes.Equal(c.authority, authority.Certificate())
-}
+// Source gives the credentials of that moment. They are the same ones as before as long as they have not changed.
+type Source func() (*Credentials, error)
+
+// maxAuthorities is how many CAs are trusted at a time: while one is replaced, two.
+const maxAuthorities = 2
 
 // Key returns the member's key, which is made if it is not there.
 func (f Files) Key() (crypto.Signer, error) {
@@ -88,16 +89,21 @@ func (f Files) Request() ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
-// Install keeps a certificate and the CA of those who are to be believed, after it was seen that they belong together, to the member's key and to its name.
-func (f Files) Install(certificate, authority []byte, name Name) error {
+// Install keeps a certificate and the CAs of those who are to be believed, after it was seen that they belong together, to the member's key and to its name. Where it is ended
+// between the two, the former certificate is of a CA that is trusted still, or all of it is made anew at the next start.
+func (f Files) Install(certificate []byte, authorities [][]byte, name Name) error {
 	key, err := f.Key()
 	if err != nil {
 		return err
 	}
-	if _, err := check(certificate, authority, key, &name); err != nil {
+	if _, err := check(certificate, authorities, key, &name); err != nil {
 		return err
 	}
-	if err := f.write(steps.WritePeerCA, f.authority(), encode(certificateType, authority)); err != nil {
+	var content []byte
+	for _, authority := range authorities {
+		content = append(content, encode(certificateType, authority)...)
+	}
+	if err := f.write(steps.WritePeerCA, f.authority(), content); err != nil {
 		return err
 	}
 	return f.write(steps.WritePeerCertificate, f.certificate(), encode(certificateType, certificate))
@@ -105,17 +111,13 @@ func (f Files) Install(certificate, authority []byte, name Name) error {
 
 // Load reads the files. It fails with fs.ErrNotExist if one is missing.
 func (f Files) Load() (*Credentials, error) {
-	var ders [2][]byte
-	for n, path := range []string{f.certificate(), f.authority()} {
-		content, err := read(path)
-		if err != nil {
-			return nil, fmt.Errorf("read the member's peer certificate: %w", err)
-		}
-		block, rest := pem.Decode(content)
-		if block == nil || block.Type != certificateType || len(bytes.TrimSpace(rest)) > 0 {
-			return nil, fmt.Errorf("%s is not one certificate", path)
-		}
-		ders[n] = block.Bytes
+	certificates, err := readCertificates(f.certificate(), 1)
+	if err != nil {
+		return nil, err
+	}
+	authorities, err := readCertificates(f.authority(), maxAuthorities)
+	if err != nil {
+		return nil, err
 	}
 	if _, err := os.Stat(f.key()); err != nil {
 		return nil, fmt.Errorf("read the member's peer key: %w", err)
@@ -124,21 +126,44 @@ func (f Files) Load() (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	return check(ders[0], ders[1], key, nil)
+	return check(certificates[0], authorities, key, nil)
 }
 
-// check holds a certificate, the CA, a key and, if it is known, a name against each other.
-func check(certificate, authority []byte, key crypto.Signer, want *Name) (*Credentials, error) {
-	root, err := x509.ParseCertificate(authority)
+// readCertificates reads a file of certificates: one at least.
+func readCertificates(path string, most int) (ders [][]byte, err error) {
+	rest, err := read(path)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate of the peers' CA cannot be read: %w", err)
+		return nil, fmt.Errorf("read the member's peer certificate: %w", err)
+	}
+	for len(ders) == 0 || len(bytes.TrimSpace(rest)) > 0 {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil || block.Type != certificateType || len(ders) == most {
+			return nil, fmt.Errorf("%s does not have 1 to %d certificates and nothing else", path, most)
+		}
+		ders = append(ders, block.Bytes)
+	}
+	return ders, nil
+}
+
+// check holds a certificate, the CAs, a key and, if it is known, a name against each other.
+func check(certificate []byte, authorities [][]byte, key crypto.Signer, want *Name) (*Credentials, error) {
+	c := &Credentials{roots: x509.NewCertPool()}
+	for _, authority := range authorities {
+		root, err := x509.ParseCertificate(authority)
+		if err != nil {
+			return nil, fmt.Errorf("the certificate of the peers' CA cannot be read: %w", err)
+		}
+		c.authorities = append(c.authorities, root)
+		c.roots.AddCert(root)
+	}
+	if n := len(authorities); n == 0 || n > maxAuthorities {
+		return nil, fmt.Errorf("%d certificates of the peers' CA, and not 1 to %d", n, maxAuthorities)
 	}
 	leaf, err := x509.ParseCertificate(certificate)
 	if err != nil {
 		return nil, fmt.Errorf("the member's peer certificate cannot be read: %w", err)
 	}
-	c := &Credentials{roots: x509.NewCertPool(), authority: authority, certificate: tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key, Leaf: leaf}}
-	c.roots.AddCert(root)
+	c.certificate = tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key, Leaf: leaf}
 	if c.Name, err = verify(leaf, c.roots); err != nil {
 		return nil, err
 	}
@@ -150,6 +175,15 @@ func check(certificate, authority []byte, key crypto.Signer, want *Name) (*Crede
 		return nil, fmt.Errorf("the peer certificate is that of %s, not of %s", c.Name.URI(), want.URI())
 	}
 	return c, nil
+}
+
+// member returns whose certificate it is that somebody shows: of this store, by a CA that is trusted.
+func (c *Credentials) member(leaf *x509.Certificate) (Name, error) {
+	name, err := verify(leaf, c.roots)
+	if err == nil && name.Cluster != c.Name.Cluster {
+		err = fmt.Errorf("%s is of another cluster", name.URI())
+	}
+	return name, err
 }
 
 func verify(leaf *x509.Certificate, roots *x509.CertPool) (Name, error) {

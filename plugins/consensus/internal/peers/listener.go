@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -35,12 +36,12 @@ type Gate interface {
 
 // Listener serves etcd's peers.
 type Listener struct {
-	log    hclog.Logger
-	gate   Gate
-	server *http.Server
-	listen net.Listener
-	tls    *tls.Config
-	served sync.WaitGroup
+	log         hclog.Logger
+	gate        Gate
+	credentials Source
+	server      *http.Server
+	listen      net.Listener
+	served      sync.WaitGroup
 
 	mu       sync.Mutex
 	open     map[*conn]struct{}
@@ -57,20 +58,15 @@ func Bind(address string) (net.Listener, error) {
 }
 
 // Serve serves a handler to those whom the gate admits, until Close, which closes what was bound, too.
-func Serve(log hclog.Logger, listen net.Listener, credentials *Credentials, gate Gate, handler http.Handler) *Listener {
-	l := &Listener{log: log, gate: gate, listen: listen, open: make(map[*conn]struct{})}
-	l.tls = &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{credentials.certificate},
-		ClientAuth:             tls.RequireAndVerifyClientCert,
-		ClientCAs:              credentials.roots,
-		NextProtos:             []string{"http/1.1"},
-		SessionTicketsDisabled: true, // each connection proves itself anew
+func Serve(log hclog.Logger, listen net.Listener, credentials Source, gate Gate, handler http.Handler) *Listener {
+	l := &Listener{log: log, gate: gate, credentials: credentials, listen: listen, open: make(map[*conn]struct{})}
+	each := &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return l.configFor(hello.Conn) },
 	}
-	l.tls.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) { return l.configFor(hello.Conn, credentials) }
 	l.server = &http.Server{Handler: handler, ReadTimeout: readTimeout, ErrorLog: stdlog.New(io.Discard, "", 0)}
 	l.served.Go(func() {
-		if err := l.server.Serve(tls.NewListener(accepting{l}, l.tls)); !errors.Is(err, http.ErrServerClosed) {
+		if err := l.server.Serve(tls.NewListener(accepting{l}, each)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the members of the store are not served any more", "address", listen.Addr().String(), "error", err)
 		}
 	})
@@ -78,50 +74,61 @@ func Serve(log hclog.Logger, listen net.Listener, credentials *Credentials, gate
 }
 
 // configFor has a connection know whose it is as soon as its handshake says so.
-func (l *Listener) configFor(raw net.Conn, credentials *Credentials) (*tls.Config, error) {
+func (l *Listener) configFor(raw net.Conn) (*tls.Config, error) {
 	c, ok := raw.(*conn)
 	if !ok {
 		return nil, errors.New("peers: not a connection of this listener")
 	}
-	config := l.tls.Clone()
-	config.GetConfigForClient = nil
-	config.VerifyConnection = func(state tls.ConnectionState) error {
-		name, err := verify(state.PeerCertificates[0], credentials.roots)
-		if err == nil && name.Cluster != credentials.Name.Cluster {
-			err = fmt.Errorf("%s is of another cluster", name.URI())
-		}
-		if err == nil {
-			err = l.prove(c, name)
-		}
-		if err != nil {
-			l.log.Debug("refused a peer", "from", raw.RemoteAddr().String(), "error", err)
-		}
-		return err
+	credentials, err := l.credentials()
+	if err != nil {
+		return nil, err
 	}
-	return config, nil
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{credentials.certificate},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              credentials.roots,
+		NextProtos:             []string{"http/1.1"},
+		SessionTicketsDisabled: true, // each connection proves itself anew
+		VerifyConnection: func(state tls.ConnectionState) error {
+			leaf := state.PeerCertificates[0]
+			name, err := credentials.member(leaf)
+			if err == nil {
+				err = l.prove(c, proof{name: name, leaf: leaf, by: credentials})
+			}
+			if err != nil {
+				l.log.Debug("refused a peer", "from", raw.RemoteAddr().String(), "error", err)
+			}
+			return err
+		},
+	}, nil
 }
 
 // prove takes note of whose a connection is, before the gate is asked: a member that goes meanwhile is found by Sweep.
-func (l *Listener) prove(c *conn, name Name) error {
+func (l *Listener) prove(c *conn, shown proof) error {
 	l.mu.Lock()
 	c.settle()
-	c.name = &name
+	c.proof = &shown
 	l.mu.Unlock()
-	return l.gate.Admit(name)
+	return l.gate.Admit(shown.name)
 }
 
 // Sweep closes the connections of those who may not be connected any more.
 func (l *Listener) Sweep() {
+	credentials, _ := l.credentials() // none: nobody is believed any longer, or shorter, for that
 	l.mu.Lock()
-	var gone []*conn
+	gone := make(map[*conn]error)
 	for c := range l.open {
-		if c.name != nil && l.gate.Admit(*c.name) != nil {
-			gone = append(gone, c)
+		if c.proof == nil {
+			continue
+		}
+		if reason := errors.Join(c.proof.again(credentials), l.gate.Admit(c.proof.name)); reason != nil {
+			gone[c] = reason
 		}
 	}
 	l.mu.Unlock()
-	for _, c := range gone {
-		l.log.Info("closing a connection of a former member", "node", c.name.Node, "member", FormatMember(c.name.Member))
+	for c, reason := range gone {
+		l.log.Info("closing a connection of a peer that is not permitted any more", "node", c.proof.name.Node, "member", FormatMember(c.proof.name.Member), "reason", reason)
 		_ = c.Close()
 	}
 }
@@ -131,7 +138,7 @@ func (l *Listener) Connected(member uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
-		if c.name != nil && c.name.Member == member {
+		if c.proof != nil && c.proof.name.Member == member {
 			return true
 		}
 	}
@@ -177,7 +184,7 @@ func (a accepting) Accept() (net.Conn, error) {
 	}
 	time.AfterFunc(handshakeTimeout, func() {
 		a.mu.Lock()
-		unproven := c.name == nil
+		unproven := c.proof == nil
 		a.mu.Unlock()
 		if unproven {
 			_ = c.Close()
@@ -215,12 +222,31 @@ func (a accepting) Close() error { return a.listen.Close() }
 // Addr implements net.Listener.
 func (a accepting) Addr() net.Addr { return a.listen.Addr() }
 
-// conn is a connection of a peer. Its name and whether it is settled are its listener's lock's.
+// conn is a connection of a peer. Its proof and whether it is settled are its listener's lock's.
 type conn struct {
 	net.Conn
 	of      *Listener
-	name    *Name // nil: not proven
+	proof   *proof // nil: not proven
 	settled bool
+}
+
+// proof is by what a connection was believed to be a member's.
+type proof struct {
+	name Name
+	leaf *x509.Certificate
+	by   *Credentials // the last ones that it was held against
+}
+
+// again holds it against the credentials of now: a CA that was trusted may be trusted no more.
+func (p *proof) again(credentials *Credentials) error {
+	if credentials == nil || p.by == credentials {
+		return nil
+	}
+	if _, err := credentials.member(p.leaf); err != nil {
+		return err
+	}
+	p.by = credentials
+	return nil
 }
 
 // settle takes it from the unproven ones.

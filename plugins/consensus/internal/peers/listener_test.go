@@ -20,6 +20,10 @@ type open struct{}
 
 func (open) Admit(peers.Name) error { return nil }
 
+func always(credentials *peers.Credentials) peers.Source {
+	return func() (*peers.Credentials, error) { return credentials, nil }
+}
+
 // credentialed are credentials of members of one store.
 func credentialed(t *testing.T, names ...peers.Name) []*peers.Credentials {
 	t.Helper()
@@ -38,7 +42,7 @@ func credentialed(t *testing.T, names ...peers.Name) []*peers.Credentials {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := files.Install(leaf, authority.Certificate(), name); err != nil {
+		if err := files.Install(leaf, authority.Certificates(), name); err != nil {
 			t.Fatal(err)
 		}
 		loaded, err := files.Load()
@@ -58,7 +62,7 @@ func serving(t *testing.T, member uint64) (address string, other *peers.Credenti
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := peers.Serve(hclog.NewNullLogger(), bound, pair[0], open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	listener := peers.Serve(hclog.NewNullLogger(), bound, always(pair[0]), open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
 	t.Cleanup(listener.Close)
 	return listener.Addr().String(), pair[1]
 }

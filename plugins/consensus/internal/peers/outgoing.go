@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -32,14 +33,15 @@ type Places interface {
 type OutgoingConfig struct {
 	Log    hclog.Logger
 	Places Places
-	// Credentials are those by which the member proves itself at that moment.
-	Credentials func() (*Credentials, error)
+	// Credentials are those by which the member proves itself.
+	Credentials Source
 	// DialTimeout bounds how long a connection may take.
 	DialTimeout time.Duration
 }
 
 // Outgoing dials the other members. It connects only to a current member, and only at that member's own address. etcd alone would accept any certificate of the peers' CA:
-// a removed member that took over the address of another one would then receive every write, and its answers would be believed. A connection is closed when its member is removed.
+// a removed member that took over the address of another one would then receive every write, and its answers would be believed. A connection is closed when its member is removed, or the CA
+// of its certificate is trusted no more.
 type Outgoing struct {
 	config OutgoingConfig
 
@@ -119,13 +121,11 @@ func (o *Outgoing) take(c *outgoing) bool {
 
 // verify checks who answers. It records the name before it checks, so that Sweep finds the connection if the member is removed in between.
 func (o *Outgoing) verify(c *outgoing, credentials *Credentials, state tls.ConnectionState) error {
-	name, err := NameOf(state.PeerCertificates[0])
-	if err == nil && name.Cluster != credentials.Name.Cluster {
-		err = fmt.Errorf("%s is of another cluster", name.URI())
-	}
+	leaf := state.PeerCertificates[0]
+	name, err := credentials.member(leaf)
 	if err == nil {
 		o.mu.Lock()
-		c.name = &name
+		c.proof = &proof{name: name, leaf: leaf, by: credentials}
 		o.mu.Unlock()
 		err = o.permit(c, name)
 	}
@@ -148,18 +148,23 @@ func (o *Outgoing) permit(c *outgoing, name Name) error {
 
 // Sweep closes the connections to peers that are no longer members, or no longer have that address.
 func (o *Outgoing) Sweep() {
+	credentials, _ := o.config.Credentials() // none: nobody is believed any longer, or shorter, for that
 	for _, c := range o.all() {
 		o.mu.Lock()
-		name := c.name
+		shown := c.proof
+		var err error
+		if shown != nil {
+			err = shown.again(credentials)
+		}
 		o.mu.Unlock()
-		if name == nil {
+		if shown == nil {
 			continue
 		}
-		reason := o.permit(c, *name)
+		reason := errors.Join(err, o.permit(c, shown.name))
 		if reason == nil {
 			continue
 		}
-		o.config.Log.Info("closing a connection to a peer that is not permitted any more", "node", name.Node, "member", FormatMember(name.Member), "reason", reason)
+		o.config.Log.Info("closing a connection to a peer that is not permitted any more", "node", shown.name.Node, "member", FormatMember(shown.name.Member), "reason", reason)
 		_ = c.Close()
 	}
 }
@@ -177,7 +182,7 @@ func (o *Outgoing) Connected(member uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c := range o.open {
-		if c.name != nil && c.name.Member == member {
+		if c.proof != nil && c.proof.name.Member == member {
 			return true
 		}
 	}
@@ -204,13 +209,13 @@ func (o *Outgoing) Close() {
 	}
 }
 
-// outgoing is a connection to a member. Its name is the lock's of the Outgoing that it is of.
+// outgoing is a connection to a member. Its proof is the lock's of the Outgoing that it is of.
 type outgoing struct {
 	net.Conn
 	of      *Outgoing
 	address string
 	silence time.Duration // how long nothing may come or be taken; 0: for ever
-	name    *Name         // nil: not proven
+	proof   *proof        // nil: not proven
 }
 
 // Read implements net.Conn.

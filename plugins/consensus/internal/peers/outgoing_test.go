@@ -51,7 +51,7 @@ func reaching(t *testing.T, wait <-chan struct{}) (*peers.Outgoing, *places, str
 		t.Fatal(err)
 	}
 	over := make(chan struct{})
-	listener := peers.Serve(hclog.NewNullLogger(), bound, pair[0], open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	listener := peers.Serve(hclog.NewNullLogger(), bound, always(pair[0]), open{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		// Not to the end of the request: the listener ends a connection over which nothing comes as well.

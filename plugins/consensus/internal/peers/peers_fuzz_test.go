@@ -87,15 +87,15 @@ func TestInstallRefuses(t *testing.T) {
 	for what, leaf := range map[string][]byte{
 		"another key": issue(authority, other, name), "another name": issue(authority, files, stranger), "another CA": issue(foreign, files, name), "nothing": nil,
 	} {
-		if err := files.Install(leaf, authority.Certificate(), name); err == nil {
+		if err := files.Install(leaf, authority.Certificates(), name); err == nil {
 			t.Errorf("a certificate of %s was taken", what)
 		}
 	}
-	if err := files.Install(issue(authority, files, name), authority.Certificate(), name); err != nil {
+	if err := files.Install(issue(authority, files, name), authority.Certificates(), name); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := files.Load()
-	if err != nil || loaded.Name != name || !loaded.IssuedBy(authority) || loaded.IssuedBy(foreign) {
+	if err != nil || loaded.Name != name || !loaded.Follows(authority) || loaded.Follows(foreign) {
 		t.Errorf("loaded %+v, %v", loaded, err)
 	}
 }

@@ -29,6 +29,7 @@ const (
 type MemberStore interface {
 	Client() *clientv3.Client
 	Status() *event.Value[store.Status]
+	ClusterID() string
 	NodeID() string
 	Peers() []store.Peer
 	// Ask returns what the members say that answer.
@@ -61,6 +62,7 @@ type Members struct {
 	MembersConfig
 	key, state string
 	last       []string // of the last good document
+	asked      uint64   // of the same
 	learner    learning
 	marks      marks
 	noted      map[uint64]time.Time // by member: when the note of its removal was first seen
@@ -193,5 +195,8 @@ func (m *Members) step(ctx context.Context, p *picture) (busy bool, err error) {
 		return true, addErr
 	}
 	removing, err := m.remove(ctx, p) // whatever keeps others from being added
+	if err == nil {
+		err = m.replaceAuthority(ctx, p) // whatever keeps others from being removed
+	}
 	return waits || removing, errors.Join(addErr, err)
 }

@@ -37,6 +37,7 @@ type picture struct {
 	removed   map[uint64]string // by ID: the node
 	removedAt map[uint64]int64
 	absent    map[uint64][]uint64
+	authority authorityPicture
 	// steps and stuck are what is told of each node.
 	steps map[string]string
 	stuck map[string]bool
@@ -108,14 +109,14 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	}
 	p := &picture{
 		announced: make(map[string]peers.Announcement), announcedAt: make(map[string]int64), givenUp: make(map[string]string), givenUpAt: make(map[string]int64),
-		removed: make(map[uint64]string), removedAt: make(map[uint64]int64), absent: make(map[uint64][]uint64), steps: make(map[string]string), stuck: make(map[string]bool),
+		authority: authorityPicture{followed: make(map[uint64]string)}, removed: make(map[uint64]string), removedAt: make(map[uint64]int64), absent: make(map[uint64][]uint64), steps: make(map[string]string), stuck: make(map[string]bool),
 	}
 	if found := answer.Responses[0].GetResponseRange().GetKvs(); len(found) > 0 {
 		p.revision = found[0].ModRevision
 		if parsed, err := desired.Parse(found[0].Value); err == nil { // the reconciler of the users says so if it cannot be read
-			m.last = parsed.GetMembers()
+			m.last, m.asked = parsed.GetMembers(), parsed.GetPeerAuthorities()
 		}
-		p.desired = m.last
+		p.desired, p.authority.asked = m.last, m.asked
 	}
 	p.peers = m.Store.Peers()
 	for _, peer := range p.peers {
@@ -125,6 +126,9 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	}
 	for _, found := range answer.Responses[1].GetResponseRange().GetKvs() {
 		m.note(p, string(found.Key), found.Value, found.ModRevision)
+	}
+	if a := &p.authority; a.now != nil && (a.due() || a.now.Phase() != peers.Steady) {
+		a.step = "it goes on when no member is about to come or to go"
 	}
 	m.see(p)
 	p.answers = m.Store.Ask(ctx)
@@ -167,6 +171,9 @@ func (m *Members) coming(p *picture) (nodes []string) {
 
 // note takes in one of the keys that the members share. What is not understood is nobody's wish.
 func (m *Members) note(p *picture, key string, value []byte, revision int64) {
+	if p.authority.note(m.Log, key, value, revision) {
+		return
+	}
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(key, peers.Prefix), "/")
 	switch kind + "/" {
 	case strings.TrimPrefix(peers.AnnouncementKey(""), peers.Prefix):
@@ -197,7 +204,7 @@ func (m *Members) publish(ctx context.Context, p *picture) error {
 	if p.revision == 0 {
 		return nil // nobody asks yet
 	}
-	state := &consensusv1.StoreState{DesiredRevision: p.revision}
+	state := &consensusv1.StoreState{DesiredRevision: p.revision, PeerAuthorityStep: p.authority.step}
 	seen := make(map[string]bool)
 	tell := func(member *consensusv1.StoreStateMember) {
 		if seen[member.NodeId] {

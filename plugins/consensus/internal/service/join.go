@@ -121,7 +121,7 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 	checkpoint.After(steps.IssuePeerCertificate)
 	answer := &consensusv1.JoinResponse{
 		MemberId: peers.FormatMember(member), StoreId: p.store.Server().Cluster().ID().String(),
-		Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()},
+		Certificate: [][]byte{certificate}, CaCertificates: authority.Certificates(),
 	}
 	for _, peer := range p.store.Peers() {
 		answer.Members = append(answer.Members, &consensusv1.StorePeer{MemberId: peers.FormatMember(peer.ID), NodeId: peer.Node, PeerUrls: peer.URLs, Learner: peer.Learner})

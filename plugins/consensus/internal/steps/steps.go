@@ -42,6 +42,9 @@ const (
 	AddLearner, Promote checkpoint.Step = "add-learner", "promote"
 	// NoteRemoval notes that a member is being removed, RemoveMember removes it, and FinishRemoval takes the note away when it has gone everywhere.
 	NoteRemoval, RemoveMember, FinishRemoval checkpoint.Step = "note-removal", "remove-member", "finish-removal"
+	// PrepareAuthority, ActivateAuthority and RetireAuthority replace the CA of the peers, and FollowAuthority is a member's word that it has come as far.
+	PrepareAuthority, ActivateAuthority checkpoint.Step = "prepare-authority", "activate-authority"
+	RetireAuthority, FollowAuthority    checkpoint.Step = "retire-authority", "follow-authority"
 	// NoteAbsence is a member's word that it has nothing to do with a removed one any more.
 	NoteAbsence checkpoint.Step = "note-absence"
 	// HandOver has another member lead.
@@ -71,6 +74,7 @@ func All() []checkpoint.Step {
 		[]checkpoint.Step{MarkForming, MarkJoining, MarkComplete, MarkRemoved, DeleteMember, WritePeerKey, WritePeerCA, WritePeerCertificate, BeginLog, StartEtcd},
 		[]checkpoint.Step{MakeRootRole, MakeRoot, GrantRoot, EnableAuthorization, ShareAuthority, Announce, IssuePeerCertificate, MoveMember},
 		[]checkpoint.Step{AddLearner, Promote, NoteRemoval, RemoveMember, FinishRemoval, NoteAbsence, HandOver, GiveUp, Tell},
+		[]checkpoint.Step{PrepareAuthority, ActivateAuthority, RetireAuthority, FollowAuthority},
 		[]checkpoint.Step{MakeFence, GrantFence, DeleteFence, GiveNumber, MakeRole, ConfineRole, MakeUser, ConfineUser, RemoveUser, RemoveRole, WipeKeys, TakeNumberBack},
 	)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,17 +15,13 @@ import (
 
 	"go.etcd.io/etcd/api/v3/version"
 	"go.etcd.io/etcd/client/pkg/v3/types"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"go.etcd.io/etcd/server/v3/storage/datadir"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
-	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
-	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
 var (
@@ -70,97 +65,6 @@ func (s *Store) files() peers.Files { return peers.Files{Directory: peerDirector
 
 func (s *Store) name(member uint64) peers.Name {
 	return peers.Name{Cluster: s.plan.ClusterID, Node: s.plan.NodeID, Member: member}
-}
-
-// prove has the member's certificate for the others be there. Where there is none that is of any use, one of a new CA is made: adoptAuthority or shareAuthority see to
-// that it is, or becomes, the store's.
-func (s *Store) prove(member uint64) (*peers.Authority, error) {
-	switch credentials, err := s.files().Load(); {
-	case err == nil && credentials.Name == s.name(member):
-		return nil, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		s.log.Error("the member's credentials for the others cannot be used; they are made anew", "directory", peerDirectory(s.directory), "error", err)
-		if err := os.RemoveAll(peerDirectory(s.directory)); err != nil {
-			return nil, err
-		}
-	}
-	authority, err := peers.NewAuthority(s.plan.ClusterID)
-	if err != nil {
-		return nil, err
-	}
-	return authority, s.install(authority, member)
-}
-
-func (s *Store) install(authority *peers.Authority, member uint64) error {
-	key, err := s.files().Key()
-	if err != nil {
-		return err
-	}
-	certificate, err := authority.Issue(key.Public(), s.name(member))
-	if err != nil {
-		return err
-	}
-	return s.files().Install(certificate, authority.Certificate(), s.name(member))
-}
-
-// Authority is the CA of the store's peers, as the local member has it; nil: it has none yet.
-func (s *Store) Authority() (*peers.Authority, error) {
-	answer, err := s.etcd.Server.KV().Range(context.Background(), []byte(peers.AuthorityKey), nil, mvcc.RangeOptions{})
-	if err != nil || len(answer.KVs) == 0 {
-		return nil, err
-	}
-	authority, err := peers.ParseAuthority(answer.KVs[0].Value)
-	if err != nil {
-		return nil, fmt.Errorf("read the CA of the store's peers at %s: %w", peers.AuthorityKey, err)
-	}
-	return authority, nil
-}
-
-// adoptAuthority holds the member's certificate against the CA that it has stored, before it speaks to anybody: files that were lost are made anew.
-func (s *Store) adoptAuthority() error {
-	authority, err := s.Authority()
-	if err != nil || authority == nil {
-		return err
-	}
-	credentials, err := s.files().Load()
-	if err != nil {
-		return err
-	}
-	if credentials.IssuedBy(authority) {
-		return nil
-	}
-	if err := s.install(authority, uint64(s.etcd.Server.MemberID())); err != nil {
-		return err
-	}
-	return errAgain
-}
-
-// shareAuthority stores the peers' CA, if the store has none.
-func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error {
-	if stored, err := s.Authority(); err != nil || stored != nil || s.Learner() {
-		return err
-	}
-	authority := made
-	if authority == nil { // a crash came between the certificate and this
-		var err error
-		if authority, err = peers.NewAuthority(s.plan.ClusterID); err != nil {
-			return err
-		}
-	}
-	content, err := authority.Marshal()
-	if err != nil {
-		return err
-	}
-	err = checkpoint.Around(steps.ShareAuthority, func() error {
-		_, err := s.client.Txn(Root(ctx)).
-			If(clientv3.Compare(clientv3.CreateRevision(peers.AuthorityKey), "=", 0)).
-			Then(clientv3.OpPut(peers.AuthorityKey, string(content))).Commit()
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("store the CA of the store's peers: %w", err)
-	}
-	return s.adoptAuthority()
 }
 
 // ask asks for a place in the store, also for a member that has begun to take it over: its own data need not say yet who the others are. Without a plan, and an error, the
@@ -219,10 +123,10 @@ func (s *Store) accept(answer *consensusv1.JoinResponse) (*joinPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.GetCertificate()) != 1 || len(answer.GetCaCertificates()) != 1 {
-		return nil, fmt.Errorf("%w: the answer of the store has not one certificate and one of the CA", ErrWaiting)
+	if len(answer.GetCertificate()) != 1 || len(answer.GetCaCertificates()) == 0 {
+		return nil, fmt.Errorf("%w: the answer of the store has not one certificate, or none of the CA", ErrWaiting)
 	}
-	if err := s.files().Install(answer.Certificate[0], answer.CaCertificates[0], s.name(member)); err != nil {
+	if err := s.files().Install(answer.Certificate[0], answer.CaCertificates, s.name(member)); err != nil {
 		return nil, err
 	}
 	plan := &joinPlan{}

@@ -61,7 +61,7 @@ func TestCutOffLearnerLearnsOfItsRemoval(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		answer := &consensusv1.JoinResponse{MemberId: request.Attempt, Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()}}
+		answer := &consensusv1.JoinResponse{MemberId: request.Attempt, Certificate: [][]byte{certificate}, CaCertificates: authority.Certificates()}
 		for _, peer := range voter.Peers() {
 			answer.Members = append(answer.Members, &consensusv1.StorePeer{MemberId: peers.FormatMember(peer.ID), NodeId: peer.Node, PeerUrls: peer.URLs, Learner: peer.Learner})
 		}

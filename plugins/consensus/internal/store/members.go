@@ -50,6 +50,9 @@ func (s *Store) Learner() bool {
 	return own == nil || own.IsLearner
 }
 
+// ClusterID is that of the cluster whose store it is.
+func (s *Store) ClusterID() string { return s.plan.ClusterID }
+
 // NodeID is that of the node on which the local member runs.
 func (s *Store) NodeID() string { return s.plan.NodeID }
 

@@ -54,6 +54,11 @@ type peering struct {
 	moving, forgetting atomic.Bool
 	// absent are the removed members of which it was said that nothing is left; forget's.
 	absent map[uint64]bool
+	// held is by what the member speaks to the others; nil: nothing was read yet. unfollowed is why it is not what it should be; look's.
+	held       atomic.Pointer[held]
+	unfollowed string
+	// told is the revision of the CA that the leader was told to be followed; tellFollowed's.
+	told int64
 	// document is the revision of the document that desired is of; look's.
 	document int64
 	desired  []string
@@ -62,7 +67,7 @@ type peering struct {
 func newPeering(s *Store) *peering {
 	p := &peering{store: s, cancel: func() {}, expected: make(chan struct{}, 1), absent: make(map[uint64]bool)}
 	p.outgoing = peers.NewOutgoing(peers.OutgoingConfig{
-		Log: s.log.Named("peers"), Places: p, Credentials: func() (*peers.Credentials, error) { return s.files().Load() }, DialTimeout: s.dialTimeout(),
+		Log: s.log.Named("peers"), Places: p, Credentials: p.credentials, DialTimeout: s.dialTimeout(),
 	})
 	return p
 }
@@ -167,13 +172,20 @@ func (p *peering) run(ctx context.Context) {
 			p.working.Go(func() {
 				defer p.forgetting.Store(false)
 				p.forget(ctx)
+				p.tellFollowed(ctx)
 			})
 		}
 	}
 }
 
-// look listens where it should, closes the connections of those who are no members any more, and has the others know the member's address.
+// look follows the CA, listens where it should, closes the connections of those who are no members any more, and has the others know the member's address.
 func (p *peering) look(ctx context.Context) {
+	if err := p.follow(); err == nil {
+		p.unfollowed = ""
+	} else if text := err.Error(); text != p.unfollowed {
+		p.unfollowed = text
+		p.store.log.Warn("this member cannot follow the CA by which the members of the store know each other; trying again", "error", err)
+	}
 	p.outgoing.Sweep() // first: whatever becomes of the listener, nobody speaks to a former member
 	server := p.store.etcd.Server
 	own := server.Cluster().Member(server.MemberID())
@@ -247,15 +259,11 @@ func (p *peering) serve(place Place) error {
 	if p.listener != nil {
 		return nil
 	}
-	credentials, err := p.store.files().Load()
-	if err != nil {
-		return err
-	}
 	server := p.store.etcd.Server
 	mux := http.NewServeMux()
 	mux.Handle("/", reachable(etcdhttp.NewPeerHandler(server.Logger(), server)))
 	mux.HandleFunc("GET "+statePath, p.state)
-	p.listener = peers.Serve(p.store.log.Named("peers"), p.bound, credentials, p, mux)
+	p.listener = peers.Serve(p.store.log.Named("peers"), p.bound, p.credentials, p, mux)
 	p.store.log.Info("listening for the other members of the store", "address", p.bound.Addr().String())
 	return nil
 }

@@ -35,7 +35,7 @@ func credentials(t *testing.T, authority *peers.Authority, name peers.Name) *pee
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := files.Install(certificate, authority.Certificate(), name); err != nil {
+	if err := files.Install(certificate, authority.Certificates(), name); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := files.Load()
@@ -52,7 +52,7 @@ func pretend(t *testing.T, who *peers.Credentials, handler http.HandlerFunc) str
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := peers.Serve(storetest.Log(t), bound, who, anybody{}, handler)
+	listener := peers.Serve(storetest.Log(t), bound, func() (*peers.Credentials, error) { return who, nil }, anybody{}, handler)
 	t.Cleanup(listener.Close)
 	return listener.Addr().String()
 }
@@ -130,7 +130,7 @@ func TestJoinerBelievesTheMembersOnly(t *testing.T) {
 			return nil, err
 		}
 		return &consensusv1.JoinResponse{
-			MemberId: request.Attempt, Certificate: [][]byte{certificate}, CaCertificates: [][]byte{authority.Certificate()},
+			MemberId: request.Attempt, Certificate: [][]byte{certificate}, CaCertificates: authority.Certificates(),
 			Members: []*consensusv1.StorePeer{
 				{MemberId: peers.FormatMember(member), NodeId: "reeve-1", PeerUrls: []string{peers.URL(address)}},
 				{MemberId: request.Attempt, NodeId: "reeve-2", PeerUrls: []string{peers.URL(request.PeerAddress)}, Learner: true},

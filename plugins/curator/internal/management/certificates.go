@@ -26,6 +26,7 @@ func (s *Service) ListCertificates(ctx context.Context, _ *clusterv1.ListCertifi
 	}
 	response := new(clusterv1.ListCertificatesResponse)
 	response.Phase, _ = phaseOf(state)
+	response.StoreCaStep = state.Store.GetPeerAuthorityStep()
 	for i, der := range state.CA {
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {

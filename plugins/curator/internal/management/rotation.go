@@ -81,7 +81,7 @@ func (s *Service) rotated(ctx context.Context, state *store.State, step clusterv
 			return nil, err
 		}
 		return &store.AuthorityChange{
-			CA:   &curatorv1.CertificateAuthority{Certificates: [][]byte{state.CA[0], next.Certificate()}, Prepared: true},
+			CA:   &curatorv1.CertificateAuthority{Certificates: [][]byte{state.CA[0], next.Certificate()}, Prepared: true, Retired: state.CARetired},
 			Next: &curatorv1.SigningKey{PrivateKey: key},
 		}, nil
 	case clusterv1.CAStep_CA_STEP_ACTIVATE:
@@ -94,11 +94,12 @@ func (s *Service) rotated(ctx context.Context, state *store.State, step clusterv
 			return nil, &store.RecordError{Key: "authority/next", Err: errors.New("it is not the key of the cluster CA that is prepared")}
 		}
 		return &store.AuthorityChange{
-			CA:      &curatorv1.CertificateAuthority{Certificates: append([][]byte{state.CA[last]}, state.CA[:last]...)},
+			CA:      &curatorv1.CertificateAuthority{Certificates: append([][]byte{state.CA[last]}, state.CA[:last]...), Retired: state.CARetired},
 			Signing: &curatorv1.SigningKey{PrivateKey: key},
 		}, nil
 	default:
-		return &store.AuthorityChange{CA: &curatorv1.CertificateAuthority{Certificates: state.CA[:1]}}, nil
+		// The store replaces the CA of its members then, too (see store.Desired): only now nobody can ask one of them for a certificate by the old CA any more.
+		return &store.AuthorityChange{CA: &curatorv1.CertificateAuthority{Certificates: state.CA[:1], Retired: state.CARetired + 1}}, nil
 	}
 }
 

@@ -341,6 +341,9 @@ func TestRotateCA(t *testing.T) {
 	if err != nil || retired.GetPhase() != clusterv1.CAPhase_CA_PHASE_STEADY || len(retired.GetWaiting()) != 0 {
 		t.Fatalf("%v, %v", retired, err)
 	}
+	if _, desired := c.stored(); desired.GetPeerAuthorities() != 1 {
+		t.Errorf("the CA of the store's members is to be replaced %d times, want once", desired.GetPeerAuthorities())
+	}
 	if _, err := c.asNode().Heartbeat(t.Context(), &clusterv1.HeartbeatRequest{}); err != nil {
 		t.Errorf("with an SVID of the new CA: %v", err)
 	}

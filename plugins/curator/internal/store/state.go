@@ -26,6 +26,8 @@ type State struct {
 	CA [][]byte
 	// CAPrepared is whether the last certificate of CA is one that will sign, and not one that did.
 	CAPrepared bool
+	// CARetired is how many were retired so far.
+	CARetired uint64
 	// Epoch counts the management writes.
 	Epoch         uint64
 	epochRevision int64 // the revision that last wrote it
@@ -168,7 +170,7 @@ func (s *State) With(change *Change) *State {
 		delete(after.Damaged, ticketKey(id))
 	}
 	if change.Authority != nil {
-		after.CA, after.CAPrepared = change.Authority.CA.GetCertificates(), change.Authority.CA.GetPrepared()
+		after.setCA(change.Authority.CA)
 	}
 	after.Wiped = wiped(append(slices.Clone(s.Wiped), change.WipedUsers...), after.Plugins)
 	return after
@@ -251,7 +253,7 @@ func (s *State) remove(key string) {
 	case keyCluster:
 		s.Cluster = nil
 	case keyCertificates:
-		s.CA, s.CAPrepared = nil, false
+		s.setCA(nil)
 	case keyStoreState:
 		s.Store = nil
 	case keyDesired:
@@ -302,7 +304,7 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 	case *curatorv1.Cluster:
 		s.Cluster = record
 	case *curatorv1.CertificateAuthority:
-		s.CA, s.CAPrepared = record.GetCertificates(), record.GetPrepared()
+		s.setCA(record)
 	case *consensusv1.StoreState:
 		s.Store = record
 	case *curatorv1.Epoch:
@@ -328,4 +330,8 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 	case *curatorv1.RefusedIncarnation:
 		s.Refused[name] = record
 	}
+}
+
+func (s *State) setCA(record *curatorv1.CertificateAuthority) {
+	s.CA, s.CAPrepared, s.CARetired = record.GetCertificates(), record.GetPrepared(), record.GetRetired()
 }

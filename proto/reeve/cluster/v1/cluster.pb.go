@@ -2711,7 +2711,9 @@ type ListCertificatesResponse struct {
 	// Sorted by end.
 	Certificates []*Certificate `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	// Where the rotation of the CA stands.
-	Phase         CAPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
+	Phase CAPhase `protobuf:"varint,2,opt,name=phase,proto3,enum=reeve.cluster.v1.CAPhase" json:"phase,omitempty"`
+	// What is being done to replace the CA by which the members of the consensus store know each other, which the store does by itself, and what that waits for; empty: nothing.
+	StoreCaStep   string `protobuf:"bytes,3,opt,name=store_ca_step,json=storeCaStep,proto3" json:"store_ca_step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2758,6 +2760,13 @@ func (x *ListCertificatesResponse) GetPhase() CAPhase {
 		return x.Phase
 	}
 	return CAPhase_CA_PHASE_UNSPECIFIED
+}
+
+func (x *ListCertificatesResponse) GetStoreCaStep() string {
+	if x != nil {
+		return x.StoreCaStep
+	}
+	return ""
 }
 
 // Certificate is one that the cluster has issued.
@@ -5520,10 +5529,11 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x12DeleteNodeResponse\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x12\x1a\n" +
 	"\bbypassed\x18\x02 \x03(\tR\bbypassed\"\x19\n" +
-	"\x17ListCertificatesRequest\"\x8e\x01\n" +
+	"\x17ListCertificatesRequest\"\xb2\x01\n" +
 	"\x18ListCertificatesResponse\x12A\n" +
 	"\fcertificates\x18\x01 \x03(\v2\x1d.reeve.cluster.v1.CertificateR\fcertificates\x12/\n" +
-	"\x05phase\x18\x02 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\"\x9f\x02\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x19.reeve.cluster.v1.CAPhaseR\x05phase\x12\"\n" +
+	"\rstore_ca_step\x18\x03 \x01(\tR\vstoreCaStep\"\x9f\x02\n" +
 	"\vCertificate\x125\n" +
 	"\x04kind\x18\x01 \x01(\x0e2!.reeve.cluster.v1.CertificateKindR\x04kind\x12\x18\n" +
 	"\asubject\x18\x02 \x01(\tR\asubject\x12\x17\n" +

@@ -1225,9 +1225,11 @@ type DesiredState struct {
 	// Node IDs of the members that the store should have.
 	Members []string `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
 	// Users that are not granted any more and whose keys are to be removed, sorted.
-	WipedUsers    []string `protobuf:"bytes,3,rep,name=wiped_users,json=wipedUsers,proto3" json:"wiped_users,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	WipedUsers []string `protobuf:"bytes,3,rep,name=wiped_users,json=wipedUsers,proto3" json:"wiped_users,omitempty"`
+	// How often the CA by which the members know each other is to be replaced, besides each time that a member leaves for good. It never goes down.
+	PeerAuthorities uint64 `protobuf:"varint,4,opt,name=peer_authorities,json=peerAuthorities,proto3" json:"peer_authorities,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *DesiredState) Reset() {
@@ -1281,6 +1283,13 @@ func (x *DesiredState) GetWipedUsers() []string {
 	return nil
 }
 
+func (x *DesiredState) GetPeerAuthorities() uint64 {
+	if x != nil {
+		return x.PeerAuthorities
+	}
+	return 0
+}
+
 // StoreState is the document by which the leader of the store tells the cluster API how far it has come (binary encoded, at the key StoreStateKey below the prefix of
 // the cluster user). It is written when something of it changes.
 type StoreState struct {
@@ -1288,9 +1297,11 @@ type StoreState struct {
 	// The revision of the DesiredState that it answers.
 	DesiredRevision int64 `protobuf:"varint,1,opt,name=desired_revision,json=desiredRevision,proto3" json:"desired_revision,omitempty"`
 	// Sorted by node ID.
-	Members       []*StoreStateMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Members []*StoreStateMember `protobuf:"bytes,2,rep,name=members,proto3" json:"members,omitempty"`
+	// What is being done to replace the CA by which the members know each other, and what that waits for; empty: nothing is to be done.
+	PeerAuthorityStep string `protobuf:"bytes,3,opt,name=peer_authority_step,json=peerAuthorityStep,proto3" json:"peer_authority_step,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *StoreState) Reset() {
@@ -1335,6 +1346,13 @@ func (x *StoreState) GetMembers() []*StoreStateMember {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *StoreState) GetPeerAuthorityStep() string {
+	if x != nil {
+		return x.PeerAuthorityStep
+	}
+	return ""
 }
 
 // StoreStateMember is a node that has a member, or is to have one.
@@ -1790,16 +1808,18 @@ const file_reeve_consensus_v1_consensus_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x125\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1f.reeve.consensus.v1.AccessStateR\x05state\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x80\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xab\x01\n" +
 	"\fDesiredState\x125\n" +
 	"\x05users\x18\x01 \x03(\v2\x1f.reeve.consensus.v1.DesiredUserR\x05users\x12\x18\n" +
 	"\amembers\x18\x02 \x03(\tR\amembers\x12\x1f\n" +
 	"\vwiped_users\x18\x03 \x03(\tR\n" +
-	"wipedUsers\"w\n" +
+	"wipedUsers\x12)\n" +
+	"\x10peer_authorities\x18\x04 \x01(\x04R\x0fpeerAuthorities\"\xa7\x01\n" +
 	"\n" +
 	"StoreState\x12)\n" +
 	"\x10desired_revision\x18\x01 \x01(\x03R\x0fdesiredRevision\x12>\n" +
-	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\"\xa6\x01\n" +
+	"\amembers\x18\x02 \x03(\v2$.reeve.consensus.v1.StoreStateMemberR\amembers\x12.\n" +
+	"\x13peer_authority_step\x18\x03 \x01(\tR\x11peerAuthorityStep\"\xa6\x01\n" +
 	"\x10StoreStateMember\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x18\n" +

@@ -110,7 +110,9 @@ type CertificateAuthority struct {
 	// The certificates that are trusted, DER. The first is the one that signs.
 	Certificates [][]byte `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	// Whether the last of several certificates is one that will sign, and not one that did: the rotation is prepared, and not active yet.
-	Prepared      bool `protobuf:"varint,2,opt,name=prepared,proto3" json:"prepared,omitempty"`
+	Prepared bool `protobuf:"varint,2,opt,name=prepared,proto3" json:"prepared,omitempty"`
+	// How many were retired so far.
+	Retired       uint64 `protobuf:"varint,3,opt,name=retired,proto3" json:"retired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +159,13 @@ func (x *CertificateAuthority) GetPrepared() bool {
 		return x.Prepared
 	}
 	return false
+}
+
+func (x *CertificateAuthority) GetRetired() uint64 {
+	if x != nil {
+		return x.Retired
+	}
+	return 0
 }
 
 // SigningKey is the private half of the cluster CA.
@@ -390,10 +399,11 @@ const file_reeve_curator_v1_state_proto_rawDesc = "" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12(\n" +
 	"\x10owner_public_key\x18\x03 \x01(\fR\x0eownerPublicKey\x121\n" +
 	"\x15first_node_public_key\x18\x04 \x01(\fR\x12firstNodePublicKey\x124\n" +
-	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"V\n" +
+	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"p\n" +
 	"\x14CertificateAuthority\x12\"\n" +
 	"\fcertificates\x18\x01 \x03(\fR\fcertificates\x12\x1a\n" +
-	"\bprepared\x18\x02 \x01(\bR\bprepared\"-\n" +
+	"\bprepared\x18\x02 \x01(\bR\bprepared\x12\x18\n" +
+	"\aretired\x18\x03 \x01(\x04R\aretired\"-\n" +
 	"\n" +
 	"SigningKey\x12\x1f\n" +
 	"\vprivate_key\x18\x01 \x01(\fR\n" +
