@@ -112,7 +112,7 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 		c.release(reserved) // maxStreams bounds them
 		return message, nil
 	}
-	c.release(reserved - size)
+	c.settle(reserved, size)
 	return &answer{message: found, hold: c.holding(ctx, size)}, nil
 }
 
@@ -129,7 +129,7 @@ func (c *caller) reckon(ctx context.Context, served Store, request any) (int64, 
 	case bytes > maxAnswers:
 		return 0, errAnswer(c.user)
 	}
-	return bytes, c.reserve(ctx, bytes, false)
+	return bytes, c.reserve(ctx, bytes)
 }
 
 // operationsOf is how many operations and comparisons a request has.
@@ -181,7 +181,7 @@ func (f flowing) SendMsg(message any) error {
 	if mem.IsBelowBufferPoolingThreshold(int(size)) {
 		return f.send(message) // gRPC takes 64 KiB of a stream that is not read
 	}
-	if err := f.caller.reserve(f.Context(), size, true); err != nil {
+	if err := f.caller.await(f.Context(), size); err != nil {
 		return err
 	}
 	h := f.caller.holding(f.Context(), size)

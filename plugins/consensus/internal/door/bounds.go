@@ -14,6 +14,8 @@ const (
 	// maxAnswers is how many bytes of answers a user may have that were not sent yet, and so also how large one answer may be. The API server reads lists in
 	// pages of 10,000 keys; 100 nodes have 11,000 pods at most, and most have less than 10 KiB. An answer is in memory twice while it is encoded.
 	maxAnswers = int64(128 << 20)
+	// largeAnswer is from where on an answer waits in line for its room. A key and its value are less.
+	largeAnswer = int64(4 << 20)
 	// maxOperations is how many operations and comparisons a transaction may have, with all that is nested in it: as many as etcd allows in one that nests
 	// nothing, which are 128 comparisons and 128 operations in each branch. etcd counts each level by itself, and 64 × 64 are 4,096 reads. The API
 	// server has three.
@@ -21,19 +23,19 @@ const (
 	// maxStreams is how many calls a connection may have under way. A client that opens more waits; nothing is refused. The API server has a client per
 	// resource, each with its watches on one stream, and a stream for each read or write: dozens.
 	maxStreams = 256
-	// maxConnections is how many connections an instance may have. The API server has one per resource, of which there are about a hundred, and as many
-	// more as there are resource definitions of others. Each takes two buffers of 32 KiB and two goroutines.
-	maxConnections = 384
+	// maxConnections is how many connections an instance may have. The API server has one per resource, of which there are about a hundred, and one more
+	// for each version of a resource that others define, of which there are hundreds. Each takes two buffers of 32 KiB and two goroutines.
+	maxConnections = 640
 	// maxCalls is how many calls a user may have begun. The API server handles 600 requests at a time, and has a watch per connection. One that waits for
 	// its turn may hold maxWaiting of its request. gRPC widens that by itself for what is being read, and would have made up to 16 MiB of it for all.
 	maxCalls   = 2048
 	maxWaiting = 64 << 10
-	// maxTurns is how many calls that are not streams are carried out at a time; others wait before their request is read, which may have 2 MiB. With
-	// one that takes 2 ms, these are 16,000 a second.
+	// maxTurns is how many reads are carried out at a time, and how many writes; others wait before their request is read, which may have 2 MiB. With one
+	// that takes 2 ms, these are 16,000 a second.
 	maxTurns = 32
-	// maxWatchStreams is how many calls of Watch and LeaseKeepAlive there may be: one Watch per connection, of which there is one per
-	// resource. Each may hold up to 2 MiB of a request that does not end.
-	maxWatchStreams = 256
+	// maxWatchStreams is how many calls of Watch and LeaseKeepAlive there may be. The API server has one for each connection. Each may hold up to 2 MiB of
+	// a request that does not end: together 1 GiB, a quarter of what the role may have.
+	maxWatchStreams = 512
 	// maxWatches is how many watches a user may have, whatever streams they are on, and maxWatchedKey how long their keys may be: both are kept in memory
 	// as long as the watch. The API server has a few hundred; its keys end at about 600 bytes. Each write of a key is told to all of its watches before
 	// anybody's next write.

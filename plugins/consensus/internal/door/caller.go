@@ -35,7 +35,7 @@ func (c *callers) of(ctx context.Context) *caller {
 	defer c.mu.Unlock()
 	known := c.known[user]
 	if known == nil {
-		known = &caller{user: user, patience: c.patience, readBound: c.readBound, sends: make(map[chan struct{}]struct{}), turns: make(chan struct{}, maxTurns)}
+		known = newCaller(user, c.patience, c.readBound)
 		c.known[user] = known
 	}
 	return known
@@ -45,7 +45,9 @@ func (c *callers) of(ctx context.Context) *caller {
 type caller struct {
 	user                string
 	patience, readBound time.Duration
-	turns               chan struct{} // holds one for each call that is carried out
+	// reading and writing hold one for each call that is carried out. Writes wait for their user's pace, and for a quorum; no read waits behind them.
+	reading, writing chan struct{}
+	line             chan struct{} // holds the one that waits for room for a large answer; other large ones wait for it
 
 	mu                      sync.Mutex
 	calls, streams, watches int
@@ -53,6 +55,14 @@ type caller struct {
 	freed                   chan struct{} // closed when there are less; nil: nobody waits
 	// sends are the answers of streams that are being sent. Each is closed when gRPC has taken it.
 	sends map[chan struct{}]struct{}
+}
+
+func newCaller(user string, patience, readBound time.Duration) *caller {
+	return &caller{
+		user: user, patience: patience, readBound: readBound,
+		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1),
+		sends: make(map[chan struct{}]struct{}),
+	}
 }
 
 // begin counts a call in, or refuses it.
@@ -82,37 +92,43 @@ func (c *caller) end(stream bool) {
 	}
 }
 
-// takeTurn waits for a call's turn, and reports whether it has come before ctx was done.
-func (c *caller) takeTurn(ctx context.Context) bool {
-	select {
-	case c.turns <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (c *caller) endTurn() { <-c.turns }
-
-// tryReserve makes room for an answer if there is some right now.
+// tryReserve makes room for an answer if there is some right now, and none is in line that has to wait for it.
 func (c *caller) tryReserve(bytes int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.answers+bytes > maxAnswers {
+	if c.answers+bytes > maxAnswers || bytes > largeAnswer && len(c.line) > 0 {
 		return false
 	}
 	c.answers += bytes
 	return true
 }
 
-// reserve waits until there is room for an answer. It gives up after the user's patience, or never.
-func (c *caller) reserve(ctx context.Context, bytes int64, never bool) error {
-	var late <-chan time.Time
-	if !never {
-		timer := time.NewTimer(c.patience)
-		defer timer.Stop()
-		late = timer.C
+// reserve waits for room for an answer for as long as the user has patience. Large ones wait in line: each needs much at once, which it would never find beside others that go on
+// taking a part of it. Small ones pass them, since who waits for one client to read must not have all others wait.
+func (c *caller) reserve(ctx context.Context, bytes int64) error {
+	waiting, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	if bytes > largeAnswer {
+		select {
+		case c.line <- struct{}{}:
+			defer func() { <-c.line }()
+		case <-waiting.Done():
+		}
 	}
+	err := waiting.Err()
+	if err == nil {
+		err = c.await(waiting, bytes)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return errUnread(c.user, c.answers)
+	}
+	return err
+}
+
+// await waits until there is room for an answer.
+func (c *caller) await(ctx context.Context, bytes int64) error {
 	for {
 		c.mu.Lock()
 		if c.answers+bytes <= maxAnswers {
@@ -123,28 +139,29 @@ func (c *caller) reserve(ctx context.Context, bytes int64, never bool) error {
 		if c.freed == nil {
 			c.freed = make(chan struct{})
 		}
-		freed, unread := c.freed, c.answers
+		freed := c.freed
 		c.mu.Unlock()
 		select {
 		case <-freed:
-		case <-late:
-			return errUnread(c.user, unread)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// release gives back room; less than nothing takes what an answer has more than was reckoned.
-func (c *caller) release(bytes int64) {
+// settle has an answer take what it really has, in the place of what was reserved for it.
+func (c *caller) settle(reserved, used int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers -= bytes
-	if bytes > 0 && c.freed != nil {
+	c.answers += used - reserved
+	if used < reserved && c.freed != nil {
 		close(c.freed)
 		c.freed = nil
 	}
 }
+
+// release gives back room.
+func (c *caller) release(bytes int64) { c.settle(bytes, 0) }
 
 // beginSend counts in an answer of a stream, until end is called.
 func (c *caller) beginSend() (end func()) {

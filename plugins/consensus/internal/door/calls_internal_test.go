@@ -32,9 +32,9 @@ func callOf(t *testing.T, method string) (context.Context, turns) {
 	on := &connection{UnixConn: made.(*net.UnixConn), of: o}
 	t.Cleanup(func() { on.Close() })
 	all := newCallers("curator", DefaultPatience, DefaultReadBound)
-	ant := &caller{user: "ant", readBound: DefaultReadBound, turns: make(chan struct{}, maxTurns), sends: make(map[chan struct{}]struct{})}
+	ant := newCaller("ant", DefaultPatience, DefaultReadBound)
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: address{of: on}})
-	return context.WithValue(ctx, turnKey{}, &turn{caller: ant, stream: streaming[method]}), turns{all}
+	return context.WithValue(ctx, turnKey{}, &turn{caller: ant, of: ant.turnsOf(method)}), turns{all}
 }
 
 // TestAnswersOfResetCallsAreGivenUp ends calls as gRPC does that were reset while their answer was queued: it throws the answer away, and its pool is not told.
@@ -54,13 +54,13 @@ func TestAnswersOfResetCallsAreGivenUp(t *testing.T) {
 			all.HandleRPC(ctx, &stats.End{})
 		}
 		answer(ctx, false)
-		if ant.answers != 0 || len(ant.turns) != 0 {
-			t.Errorf("%s, reset: %d bytes and %d turns are taken", method, ant.answers, len(ant.turns))
+		if ant.answers != 0 || len(ant.reading) != 0 {
+			t.Errorf("%s, reset: %d bytes and %d turns are taken", method, ant.answers, len(ant.reading))
 		}
 		// One that is on its way is not.
 		answer(ctx, true)
-		if ant.answers != 1<<20 || len(ant.turns) != 0 {
-			t.Errorf("%s: %d bytes and %d turns are taken", method, ant.answers, len(ant.turns))
+		if ant.answers != 1<<20 || len(ant.reading) != 0 {
+			t.Errorf("%s: %d bytes and %d turns are taken", method, ant.answers, len(ant.reading))
 		}
 	}
 }
@@ -70,7 +70,7 @@ func TestNoTurnNoCall(t *testing.T) {
 	ctx, all := callOf(t, pb.KV_Range_FullMethodName)
 	ant := turnOf(ctx).caller
 	for range maxTurns {
-		ant.takeTurn(ctx)
+		ant.reading <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
@@ -83,7 +83,7 @@ func TestNoTurnNoCall(t *testing.T) {
 		t.Error(err)
 	}
 	all.HandleRPC(ctx, &stats.End{})
-	if len(ant.turns) != maxTurns {
-		t.Errorf("%d turns are taken", len(ant.turns))
+	if len(ant.reading) != maxTurns {
+		t.Errorf("%d turns are taken", len(ant.reading))
 	}
 }

@@ -26,7 +26,7 @@ func (a asking) RecvMsg(message any) error {
 // TestPastIsReadTogether asks for watches while an answer of another stream waits to be read. None begins in the past meanwhile: etcd would read history anew for each.
 func TestPastIsReadTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ant := &caller{user: "ant", sends: make(map[chan struct{}]struct{})}
+		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
 		from, got := make(chan int64), make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }}

@@ -73,13 +73,18 @@ func TestALongLogIsNotReadIntoMemory(t *testing.T) {
 			cutOff(t, datadir.ToWALDir(etcd))
 		}
 		s, stop := storetest.Open(t, directory, storetest.Plan)
-		answer, err := s.Client().Get(store.Root(storetest.Context(t)), "/key/", clientPrefix)
-		if err != nil || len(answer.Kvs) != keys || slices.ContainsFunc(answer.Kvs, func(kv *keyValue) bool { return string(kv.Value) != value }) {
-			t.Errorf("damage %s: %d keys, %v", damage, len(answer.Kvs), err)
-		}
-		if _, err := s.Client().Put(store.Root(storetest.Context(t)), "/more", "v"); err != nil {
-			t.Error(err)
-		}
+		ctx := store.Root(storetest.Context(t))
+		patiently(t, ctx, func() error {
+			answer, err := s.Client().Get(ctx, "/key/", clientPrefix)
+			if err == nil && (len(answer.Kvs) != keys || slices.ContainsFunc(answer.Kvs, func(kv *keyValue) bool { return string(kv.Value) != value })) {
+				t.Errorf("damage %s: %d keys", damage, len(answer.Kvs))
+			}
+			return err
+		})
+		patiently(t, ctx, func() error {
+			_, err := s.Client().Put(ctx, "/more", "v")
+			return err
+		})
 		stop()
 		if after := noted(); after < want {
 			t.Errorf("damage %s: the log is read from entry %d on, want %d at least", damage, after, want)

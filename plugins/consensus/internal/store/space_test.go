@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
@@ -54,12 +55,14 @@ func fill(t *testing.T, s *store.Store, prefix string) {
 	}
 }
 
-// patiently does what can be done twice, again as long as etcd says that it took too long: while its database is rewritten nothing else is done, which a busy disk makes long.
+// patiently does what can be done twice, again as long as etcd says that it took too long or that nobody leads: while its database is rewritten nothing else is done, which a busy
+// disk makes long.
 func patiently(t *testing.T, ctx context.Context, do func() error) {
 	t.Helper()
 	for {
 		err := do()
-		if !errors.Is(err, rpctypes.ErrTimeout) || ctx.Err() != nil {
+		var told rpctypes.EtcdError
+		if err == nil || ctx.Err() != nil || !errors.As(err, &told) || told.Code() != codes.Unavailable {
 			if err != nil {
 				t.Error(err)
 			}
