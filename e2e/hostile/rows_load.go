@@ -61,6 +61,11 @@ var useRows = rows("Using up the store", "glutton", byStoreOutside, nil, []Row{
 	{ID: "use.nested", Attempt: "64 × 64 reads of 1 MiB in one transaction", Expect: notUsedUp},
 	{ID: "use.unread", Attempt: "24 answers of 100 MiB each that it does not take", Expect: notUsedUp},
 	{ID: "use.watches", Attempt: "30,000 watches", Expect: notUsedUp},
+	{ID: "use.filters", Attempt: "a million filters on one watch", Expect: notUsedUp},
+	{ID: "use.past", Attempt: "watch 30 MiB of history again and again, and read none of it", Expect: notUsedUp},
+	{ID: "use.stream", Attempt: "streamed ranges that it does not take", Expect: notUsedUp},
+	{ID: "use.rewrite", Attempt: "have 1 MiB written anew for some bytes", Expect: notUsedUp},
+	{ID: "use.applied", Attempt: "read 100 MiB, and 7 MiB all the time, in transactions that write", Expect: notUsedUp},
 	{ID: "use.history", Attempt: "overwrite 1 MiB with four writers, all the time", Expect: notUsedUp},
 	{ID: "use.leases", Attempt: "grant, revoke and list leases, 200 at a time, all the time", Expect: notUsedUp},
 })

@@ -26,13 +26,17 @@ type leases struct {
 
 type granted struct{ number uint32 }
 
-// countShare bounds the part of the time that goes into listing leases, however many there are and however often they are asked for: one part of so many.
-const countShare = 20
+// countShare bounds the part of the time that goes into listing leases, however many there are and however often they are asked for: one part of so many. A list that took long, since
+// the machine stood still, is not kept for minutes all the same: it lacks what other members grant, and has what ran out.
+const (
+	countShare = 20
+	mostListed = time.Second
+)
 
 // count lists the leases if the last list is old; l.mu is held.
 func (l *leases) count(list func() ([]int64, error)) error {
 	began := time.Now()
-	if l.held != nil && began.Sub(l.at) < countShare*l.took {
+	if l.held != nil && began.Sub(l.at) < min(countShare*l.took, mostListed) {
 		return nil
 	}
 	ids, err := list()

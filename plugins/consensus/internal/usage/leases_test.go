@@ -18,10 +18,10 @@ func TestLeasesAreNotListedForEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const number, quota = 7, 10
 		stored := make(map[int64]bool)
-		listed := 0
+		listed, takes := 0, time.Millisecond
 		c := usage.Leased(quota, func() (ids []int64, err error) {
 			listed++
-			time.Sleep(time.Millisecond)
+			time.Sleep(takes)
 			for id := range stored {
 				ids = append(ids, id)
 			}
@@ -74,6 +74,15 @@ func TestLeasesAreNotListedForEach(t *testing.T) {
 		time.Sleep(time.Second)
 		if ids, err := c.Leases(number); err != nil || len(ids) != 1 {
 			t.Errorf("the leases are %v, %v", ids, err)
+		}
+		// Not after minutes, when the machine stood still while they were listed.
+		for want := range 3 {
+			takes = 10 * time.Second
+			stored[numbers.NewLease(number)] = true
+			time.Sleep(time.Second)
+			if ids, err := c.Leases(number); err != nil || len(ids) != want+2 {
+				t.Errorf("after a long list, the leases are %v, %v", ids, err)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -19,7 +20,12 @@ var useAttempts = map[string]func(*attempt){
 	"use.nested":  withStore(nestedReads),
 	"use.unread":  withStore(unreadAnswers),
 	"use.watches": withStore(manyWatches),
+	"use.filters": withStore(manyFilters),
+	"use.past":    withStore(pastWatches),
+	"use.stream":  withStore(unreadStreams),
 	"use.history": withStore(overwrite),
+	"use.rewrite": withStore(rewriteValues),
+	"use.applied": withStore(readInWrites),
 	"use.leases":  withStore(grantAndRevoke),
 }
 
@@ -136,6 +142,104 @@ func manyWatches(a *attempt, e *etcd) {
 		_, err = stream.Recv()
 	}
 	a.try(fmt.Sprintf("begin %d watches (refused after %d)", many, begun), err)
+}
+
+// manyFilters begins watches with a million filters each, all of which etcd would call for each event.
+func manyFilters(a *attempt, e *etcd) {
+	a.rpc("watch with a million filters", func(ctx context.Context) error {
+		stream, err := e.Watch(ctx)
+		if err == nil {
+			err = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+				Key: []byte(a.prefix() + "key"), Filters: make([]pb.WatchCreateRequest_FilterType, 1<<20),
+			}}})
+		}
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	})
+}
+
+// pastWatches watches what it has written before, again and again, and does not read what comes.
+func pastWatches(a *attempt, e *etcd) {
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	key := []byte(a.prefix() + "large")
+	from := int64(0)
+	for range 30 {
+		answer, err := e.Put(ctx, &pb.PutRequest{Key: key, Value: make([]byte, 1<<20)})
+		if err == nil && from == 0 {
+			from = answer.GetHeader().GetRevision()
+		}
+	}
+	stream, err := e.Watch(ctx)
+	begun := 0
+	for ; err == nil && ctx.Err() == nil; begun++ {
+		err = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: key, StartRevision: from}}})
+		select {
+		case <-time.After(100 * time.Millisecond): // etcd has read the past for it
+		case <-ctx.Done():
+		}
+	}
+	a.note(fmt.Sprintf("ask for %d watches of the past", begun), "what is not read is not read for it")
+}
+
+// unreadStreams asks for everything on streams that it does not take.
+func unreadStreams(a *attempt, e *etcd) {
+	key := a.large(e)
+	a.rpc("RangeStream, which is not read", func(ctx context.Context) error {
+		var failed error
+		for range 100 {
+			stream, err := e.RangeStream(ctx, &pb.RangeRequest{Key: key})
+			if err == nil {
+				_, err = stream.Header()
+			}
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			failed = cmp.Or(failed, err)
+		}
+		return failed
+	})
+}
+
+// rewriteValues has etcd write a value of 1 MiB anew for some bytes.
+func rewriteValues(a *attempt, e *etcd) {
+	key := a.large(e)
+	a.rpc("put with ignore_value", func(ctx context.Context) error {
+		return drop(e.Put(ctx, &pb.PutRequest{Key: key, IgnoreValue: true}))
+	})
+	a.rpc("a transaction that puts with ignore_value", func(ctx context.Context) error {
+		return drop(e.Txn(ctx, &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{
+			RequestPut: &pb.PutRequest{Key: key, IgnoreValue: true},
+		}}}}))
+	})
+}
+
+// readInWrites reads in transactions that write: each member does it while everybody's writes wait.
+func readInWrites(a *attempt, e *etcd) {
+	key := a.large(e)
+	writing := func(times int) *pb.TxnRequest {
+		txn := reads(key, times)
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(a.prefix() + "key")}}})
+		return txn
+	}
+	a.rpc("read 100 MiB in a transaction that writes", func(ctx context.Context) error { return drop(e.Txn(ctx, writing(100))) })
+	ctx, cancel := context.WithTimeout(context.Background(), a.lasts())
+	defer cancel()
+	var made atomic.Int64
+	var making sync.WaitGroup
+	for range 8 {
+		making.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := e.Txn(ctx, writing(7)); err == nil {
+					made.Add(1)
+				}
+			}
+		})
+	}
+	making.Wait()
+	a.note("read 7 MiB in transactions that write", fmt.Sprintf("%d times in %s", made.Load(), a.lasts()))
 }
 
 // overwrite writes one value of 1 MiB again and again, with four writers.
