@@ -13,6 +13,9 @@
 // can still read and delete. Status of the Client's Maintenance answers as if the role had a store of its own: DbSize is what it has, DbSizeQuota what it may
 // have. A lease is its user's alone: etcd's client does not notice, as long as it lets the store choose the ID.
 //
+// What a ConsensusUser may have under way is bounded, too: what it writes a second, what it reads at once, how many watches it has. What is too much for the moment waits for some seconds. Then
+// it is refused with gRPC's ResourceExhausted and the bound that was met, and may be tried again later; a watch ends with that. The guide for those who write roles has the numbers.
+//
 // What only one instance of a role is to do at a time is what an Election is for: an instance that has won it has a Term, whose context ends before another one can win, and whose Fence
 // keeps what it writes out of the store when it has lost the election without knowing. A lease is counted here from before the store was asked for it (keeper.go).
 //

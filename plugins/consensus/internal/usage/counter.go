@@ -61,8 +61,8 @@ type account struct {
 	refused  uint64
 	pace     *rate.Limiter // nil: not needed yet
 	line     chan struct{} // holds the one that waits for pace; others wait for it
-	// looking is held by the one that looks how much a request reads.
-	looking sync.Mutex
+	// looking holds the one that looks how much a request reads; nil: nobody has looked yet.
+	looking chan struct{}
 }
 
 // history is how the store's history has grown, whoever wrote it, since it was opened: two revisions with half of what is to be kept between them, and what was written since then.

@@ -1,5 +1,7 @@
 package usage
 
+import "go.etcd.io/etcd/server/v3/storage/mvcc"
+
 // Paced is a Counter that only knows how fast users may write.
 func Paced(pace Pace) *Counter {
 	return &Counter{config: Config{Pace: pace}, accounts: make(map[string]*account)}
@@ -11,4 +13,9 @@ func Leased(quotaOfAnt int64, list func() ([]int64, error)) *Counter {
 		config:   Config{Leases: list, Numbers: func() map[string]uint32 { return nil }},
 		accounts: make(map[string]*account), quotas: map[string]quota{"ant": {leases: quotaOfAnt}},
 	}
+}
+
+// Stored is a Counter that only knows what is stored.
+func Stored(kv mvcc.WatchableKV) *Counter {
+	return &Counter{config: Config{KV: kv}, accounts: make(map[string]*account)}
 }

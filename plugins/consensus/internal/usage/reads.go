@@ -55,13 +55,33 @@ func (c *Counter) MostRead(user string, request any) int64 {
 	return most
 }
 
+// fewReads is how many keys a request may read for which it is looked at once.
+const fewReads = 8
+
 // Reads is what a request reads as the store is now. Only the user's own keys are looked at: etcd refuses to read others, and how much they are is nobody's
-// business. One look of a user at ranges is made at a time, since a page of it is in memory.
+// business. One look of a user at ranges or many keys is made at a time: a part of it is in memory, and everybody's writes wait while that is read.
 func (c *Counter) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
 	c.mu.Lock()
 	a := c.account(user)
-	all := a.bytes + a.reserved
+	if a.looking == nil {
+		a.looking = make(chan struct{}, 1)
+	}
+	all, looking := a.bytes+a.reserved, a.looking
 	c.mu.Unlock()
+	reads, ranged := 0, false
+	_, _ = eachRead(request, func(r read) (int64, error) {
+		reads++
+		ranged = ranged || len(r.end) > 0
+		return 0, nil
+	})
+	if ranged || reads > fewReads {
+		select {
+		case looking <- struct{}{}:
+			defer func() { <-looking }()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 	left := most
 	return eachRead(request, func(r read) (int64, error) {
 		if !r.within(user) || r.countOnly || left < 0 {
@@ -69,10 +89,6 @@ func (c *Counter) Reads(ctx context.Context, user string, request any, most int6
 		}
 		if r.lease {
 			return min(all, most), nil // its keys are known to etcd only
-		}
-		if len(r.end) > 0 {
-			a.looking.Lock()
-			defer a.looking.Unlock()
 		}
 		size, err := c.sizeOfRange(ctx, r, left)
 		left -= size

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/pkg/v3/traceutil"
@@ -15,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -160,4 +162,69 @@ func TestNothingIsReadThatIsNotReckoned(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) {}, "request": one}) })
+}
+
+// slow is a store whose keys are read when the test lets them.
+type slow struct {
+	mvcc.WatchableKV
+	reading chan chan struct{}
+}
+
+type slowRead struct {
+	mvcc.TxnRead
+	by slow
+}
+
+func (s slow) Read(mvcc.ReadTxMode, *traceutil.Trace) mvcc.TxnRead { return slowRead{by: s} }
+
+func (slowRead) End() {}
+
+func (r slowRead) Range(context.Context, []byte, []byte, mvcc.RangeOptions) (*mvcc.RangeResult, error) {
+	goOn := make(chan struct{})
+	r.by.reading <- goOn
+	<-goOn
+	return &mvcc.RangeResult{}, nil
+}
+
+// TestOneLooksAtATime has two look at many keys, of which the second waits, or is given up. A few keys are looked at beside them.
+func TestOneLooksAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kv := slow{reading: make(chan chan struct{}, 100)}
+		c := usage.Stored(kv)
+		look := func(ctx context.Context, keys int) <-chan error {
+			request := &pb.TxnRequest{}
+			for range keys {
+				request.Success = append(request.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte("/reeve/users/ant/a")}}})
+			}
+			got := make(chan error, 1)
+			go func() {
+				_, err := c.Reads(ctx, "ant", request, 1<<20)
+				got <- err
+			}()
+			synctest.Wait()
+			return got
+		}
+		first := look(t.Context(), 9)
+		given, cancel := context.WithCancel(t.Context())
+		second, third := look(given, 9), look(t.Context(), 9)
+		few := look(t.Context(), 2)
+		if len(kv.reading) != 2 {
+			t.Errorf("%d look at the same time, want the first and the one with few keys", len(kv.reading))
+		}
+		cancel()
+		if err := <-second; err == nil {
+			t.Error("one that was given up goes on")
+		}
+		go func() {
+			for goOn := range kv.reading {
+				close(goOn)
+			}
+		}()
+		for _, looked := range []<-chan error{first, third, few} {
+			if err := <-looked; err != nil {
+				t.Error(err)
+			}
+		}
+		close(kv.reading)
+	})
 }
