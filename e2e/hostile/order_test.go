@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (s *scene) exchange(role, attempt string, pid int, arguments map[string]str
 
 // place writes an order, and returns its name. A role that has just been started makes the directory of its orders a moment later.
 func (s *scene) place(role, attempt string, arguments map[string]string) (name string, err error) {
-	directory := s.cluster.Path("data", "roles", role, "orders")
+	directory := s.of(role, "orders")
 	name = fmt.Sprintf("%s-%d", attempt, s.orders.Add(1))
 	document, err := json.Marshal(map[string]any{"Attempt": attempt, "Arguments": arguments})
 	if err != nil {
@@ -67,17 +68,22 @@ func (s *scene) place(role, attempt string, arguments map[string]string) (name s
 	return name, err
 }
 
+// of is a path in the data directory of a role.
+func (s *scene) of(role string, elements ...string) string {
+	return filepath.Join(append([]string{cmp.Or(s.directory, s.cluster.Directory), "data", "roles", role}, elements...)...)
+}
+
 // awaitTaken waits until the role has begun with an order, or has ended.
 func (s *scene) awaitTaken(role, name string, pid int) {
 	eventually.Try(s.ctx, patience, orderStep, func() (bool, string) {
-		_, err := os.Stat(s.cluster.Path("data", "roles", role, "orders", name))
+		_, err := os.Stat(s.of(role, "orders", name))
 		return err != nil || ended(pid), ""
 	})
 }
 
 // await waits for the result of an order, or for the end of the process.
 func (s *scene) await(role, name string, pid int, timeout time.Duration) (got result, err error) {
-	path := s.cluster.Path("data", "roles", role, "results", name)
+	path := s.of(role, "results", name)
 	err = fmt.Errorf("no result within %s", timeout)
 	eventually.Try(s.ctx, timeout, orderStep, func() (bool, string) {
 		// The role may end right after it has written its result.
@@ -87,7 +93,7 @@ func (s *scene) await(role, name string, pid int, timeout time.Duration) (got re
 			return true, ""
 		}
 		if over {
-			_ = os.Remove(s.cluster.Path("data", "roles", role, "orders", name))
+			_ = os.Remove(s.of(role, "orders", name))
 			err = errEnded
 		}
 		return over, ""

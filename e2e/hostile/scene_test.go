@@ -30,7 +30,9 @@ const attemptTimeout = 2 * time.Minute
 // scene is a node with a victim on it, and with roles that attack.
 type scene struct {
 	cluster *devcluster.Cluster
-	user    string
+	// directory is the node's; empty: that of the cluster's first one.
+	directory string
+	user      string
 	// granted is the file that the role grantee may replace, in a directory of the core's user; disk is where everything is.
 	granted, disk string
 	node          string

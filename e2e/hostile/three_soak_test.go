@@ -1,0 +1,164 @@
+//go:build soak
+
+package hostile
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reeveproject/reeve/e2e/internal/devcluster"
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
+	"github.com/reeveproject/reeve/e2e/internal/roleplugin"
+)
+
+// secondsVariable is for how long each attack goes on.
+const secondsVariable = "HOSTILE_SECONDS"
+
+// TestThreeNodesUnderAttack has each of three nodes attack the store that they share, at the same time, and ends a member in the middle with SIGKILL. What the others' writes
+// took, how long the member was away, and how much memory it has had, are told; a machine with nothing else to do holds them to a second, ten seconds and 2 GiB.
+func TestThreeNodesUnderAttack(t *testing.T) {
+	seconds, err := strconv.Atoi(cmp.Or(os.Getenv(secondsVariable), "600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
+	plugin, err := roleplugin.Build(t.Context(), suite.programs.Workspace, suite.base, "hostile", map[string]string{"granted": "/nowhere", "boxed": "/nowhere"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
+	var all []*trio
+	for number := 1; number <= 3; number++ {
+		n := &trio{scene{cluster: c, directory: c.NodeDirectory(number), ctx: beforeDeadline(t)}}
+		n.node = n.look(t).Node.ID
+		if result := c.StartAlone(t, "plugin", "add", plugin, "--approve", "--dir", n.directory).Wait(t, patience); result.Code != 0 {
+			t.Fatal(result)
+		}
+		for _, role := range []string{"victim", "glutton"} {
+			c.MustReeve(t, "node", "role", "add", n.node, role, "--wait=none")
+		}
+		all = append(all, n)
+	}
+	for _, n := range all {
+		n.ready(t, "victim", "glutton", "consensus")
+	}
+	for turn, row := range useRows {
+		if chosen(row) {
+			t.Run(row.ID, func(t *testing.T) { attack(t, all, all[turn%len(all)], row, seconds) })
+		}
+	}
+}
+
+// trio is one node of three.
+type trio struct{ scene }
+
+// look is the node's status, asked at the node.
+func (n *trio) look(t *testing.T) devcluster.Status {
+	t.Helper()
+	result := n.cluster.StartAlone(t, "status", "-o", "json", "--dir", n.directory).Wait(t, patience)
+	status, err := devcluster.ParseStatus(result.Stdout)
+	if err != nil {
+		t.Log(result)
+	}
+	n.status = status
+	return status
+}
+
+func (n *trio) ready(t *testing.T, roles ...string) {
+	t.Helper()
+	eventually.True(t, patience, "Ready: "+strings.Join(roles, ", "), func() (bool, string) {
+		status := n.look(t)
+		for _, role := range roles {
+			if status.Role(role).State != "Ready" {
+				return false, status.String()
+			}
+		}
+		return true, ""
+	})
+}
+
+// state asks the node's victim how its writes went since it was asked last.
+func (n *trio) state(t *testing.T) (acknowledged, refusals int, slowest, broken string) {
+	t.Helper()
+	got, err := n.order(t, "victim", "victim.state", nil, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acknowledged, _ = strconv.Atoi(got.Values["acknowledged"])
+	refusals, _ = strconv.Atoi(got.Values["refusals"])
+	return acknowledged, refusals, got.Values["slowest"], got.Values["broken"]
+}
+
+// attack performs a row on all nodes. The second half of it begins with the end of a member.
+func attack(t *testing.T, all []*trio, killed *trio, row Row, seconds int) {
+	began := make([]int, len(all))
+	for n, one := range all {
+		one.look(t)
+		_, began[n], _, _ = one.state(t)
+	}
+	var attacking sync.WaitGroup
+	for _, one := range all {
+		name, err := one.place(row.Role, row.ID, map[string]string{"seconds": strconv.Itoa(seconds), "timeout": strconv.Itoa(seconds + 60)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attacking.Go(func() {
+			if _, err := one.await(row.Role, name, one.pidOf(row.Role), time.Duration(seconds)*time.Second+attemptTimeout); err != nil {
+				t.Errorf("the attack on %s: %v", one.node, err)
+			}
+		})
+	}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		attacking.Wait()
+	}()
+	select { // half of the time of the attack
+	case <-waited:
+	case <-time.After(time.Duration(seconds) * time.Second / 2):
+	}
+	var told []string
+	before := make([]int, len(all))
+	for n, one := range all {
+		acknowledged, refused, slowest, broken := one.state(t)
+		before[n] = acknowledged
+		told = append(told, fmt.Sprintf("node %d: %d writes failed (%s), the slowest took %s", n+1, refused-began[n], broken, slowest))
+		if refused != began[n] && strings.HasPrefix(broken, "ResourceExhausted") {
+			t.Errorf("on node %d writes of the victim were refused: %s", n+1, broken)
+		}
+	}
+	remember := func(n int, one *trio) {
+		most := peak(t, one.look(t).Role("consensus").PID)
+		told = append(told, fmt.Sprintf("node %d: %d MiB of memory", n+1, most>>10))
+		if most > mostOfStore {
+			t.Errorf("the store of node %d had %d MiB of memory", n+1, most>>10)
+		}
+	}
+	for n, one := range all {
+		remember(n, one)
+	}
+	old := killed.look(t).Role("consensus")
+	killed.cluster.Kill(t, old.PID)
+	away := time.Now()
+	eventually.True(t, patience, "the member is back", func() (bool, string) {
+		now := killed.look(t).Role("consensus")
+		return now.State == "Ready" && now.InstanceID != old.InstanceID, now.State + ": " + now.Reason
+	})
+	told = append(told, fmt.Sprintf("the member was back after %s", time.Since(away).Round(100*time.Millisecond)))
+	<-waited
+	for n, one := range all {
+		acknowledged, refused, slowest, broken := one.state(t)
+		told = append(told, fmt.Sprintf("node %d with its end: %d writes failed (%s), the slowest took %s", n+1, refused-began[n], broken, slowest))
+		if acknowledged <= before[n] {
+			t.Errorf("on node %d no write of the victim was acknowledged after a member had ended", n+1)
+		}
+		remember(n, one)
+	}
+	t.Logf("%s:\n\t%s", row.ID, strings.Join(told, "\n\t"))
+}
