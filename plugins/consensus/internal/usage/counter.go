@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/desired"
@@ -59,8 +60,9 @@ type account struct {
 	// reserved is what was let in and may not be among the bytes yet.
 	reserved int64
 	refused  uint64
-	pace     *rate.Limiter // nil: not needed yet
-	line     chan struct{} // holds the one that waits for pace; others wait for it
+	pace     *rate.Limiter       // nil: not needed yet
+	line     chan struct{}       // holds the one that waits for pace; others wait for it
+	underway *semaphore.Weighted // bytes of writes that were not answered
 	// looking holds the one that looks how much a request reads; nil: nobody has looked yet.
 	looking chan struct{}
 }

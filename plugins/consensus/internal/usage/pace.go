@@ -6,6 +6,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,6 +26,8 @@ const (
 	// of one that is written. Kubernetes reads the value that it replaces, once or twice.
 	maxApplied = int64(8 << 20)
 	perApplied = 8
+	// maxUnderway is how many bytes of a user's writes may be under way at a time. The next write, whosever it is, waits until the disk has what is in front of it.
+	maxUnderway = int64(4 << 20)
 	// paceBound is how long a write waits at most because its user has written too fast.
 	paceBound = 5 * time.Second
 )
@@ -94,6 +97,27 @@ func (c *Counter) late(ctx context.Context, user string, a *account, bytes int64
 	return &PaceError{User: user, Pace: c.config.Pace, Wait: time.Duration(missing / float64(c.config.Pace.PerSecond) * float64(time.Second))}
 }
 
+// Begin has a request that writes wait until there are few bytes of its user under way, or refuses it. end is to be called when it was answered.
+func (c *Counter) Begin(ctx context.Context, user string, request any) (end func(), err error) {
+	a, limiter := c.paceOf(user)
+	bytes := min(written(request), maxUnderway)
+	if bytes == 0 || limiter == nil {
+		return func() {}, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, paceBound)
+	defer cancel()
+	if a.underway.Acquire(waiting, bytes) == nil {
+		return func() { a.underway.Release(bytes) }, nil
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.refused++
+	return nil, status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d MiB of writes under way, which is the most: wait for some of them to end", user, maxUnderway>>20)
+}
+
 // Deleted counts what a request has deleted, when it is known: the next one waits for it.
 func (c *Counter) Deleted(user string, answer any) {
 	keys := deleted(answer)
@@ -112,6 +136,7 @@ func (c *Counter) paceOf(user string) (*account, *rate.Limiter) {
 	if a.pace == nil && c.config.Pace.PerSecond > 0 {
 		a.pace = rate.NewLimiter(rate.Limit(c.config.Pace.PerSecond), int(c.config.Pace.AtOnce))
 		a.line = make(chan struct{}, 1)
+		a.underway = semaphore.NewWeighted(maxUnderway)
 	}
 	return a, a.pace
 }

@@ -101,3 +101,47 @@ func TestWritesWithDeadlines(t *testing.T) {
 		}
 	})
 }
+
+// TestFewBytesAreUnderWay has a user write much at once, none of which is answered. The others of that user wait for it, as long as they have patience.
+func TestFewBytesAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := usage.Paced(usage.Pace{PerSecond: 4 << 20, AtOnce: 64 << 20})
+		begin := func(ctx context.Context, user string, bytes int) (func(), time.Duration, error) {
+			began := time.Now()
+			end, err := c.Begin(ctx, user, &pb.PutRequest{Key: []byte("k"), Value: make([]byte, bytes)})
+			return end, time.Since(began), err
+		}
+		var ends []func()
+		for range 3 {
+			end, took, err := begin(t.Context(), "ant", 1<<20)
+			if took != 0 || err != nil {
+				t.Fatal(took, err)
+			}
+			ends = append(ends, end)
+		}
+		given, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := begin(given, "ant", 1<<20); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("one that is given up: %v", err)
+		}
+		if _, _, err := begin(t.Context(), "ant", 1<<20); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "4 MiB") {
+			t.Errorf("one too many: %v", err)
+		}
+		for _, other := range []struct {
+			user  string
+			bytes int
+		}{{"ant", 1 << 10}, {"bee", 8 << 20}} { // what is larger than all goes alone
+			end, took, err := begin(t.Context(), other.user, other.bytes)
+			if took != 0 || err != nil {
+				t.Fatalf("%s: %v, %v", other.user, took, err)
+			}
+			end()
+		}
+		time.AfterFunc(time.Second, ends[0])
+		end, took, err := begin(t.Context(), "ant", 1<<20)
+		if took != time.Second || err != nil {
+			t.Fatalf("after one was answered: %v, %v", took, err)
+		}
+		end()
+	})
+}
