@@ -55,23 +55,38 @@ func (a *authorityPicture) note(log hclog.Logger, key string, value []byte, revi
 // due reports whether a replacement is to begin.
 func (a *authorityPicture) due() bool { return a.leftAt != 0 || a.asked > a.answered }
 
-// replaceAuthority takes the next step of the replacement of the CA: it begins with one when a member has left that has its key, or when the cluster API asks for it, and goes on
-// when all members follow the step before.
+// waits says what the next step waits for; empty: nothing. A member that has never said what it follows is missed only where there is something to follow.
+func (a *authorityPicture) waits(members []store.Peer) string {
+	var behind, mute []string
+	for _, peer := range members {
+		mark, told := a.followed[peer.ID]
+		switch {
+		case mark == a.now.Mark():
+		case told || a.now.Phase() != peers.Steady:
+			behind = append(behind, peer.Node)
+		case a.due():
+			mute = append(mute, peer.Node)
+		}
+	}
+	switch {
+	case len(behind) > 0:
+		return fmt.Sprintf("the members of %s have yet to %s; start these nodes, or take the role from those that do not come back", strings.Join(behind, ", "),
+			[]string{peers.Steady: "forget the old CA", peers.Prepared: "trust the new CA", peers.Active: "use a certificate of the new CA"}[a.now.Phase()])
+	case len(mute) > 0:
+		return fmt.Sprintf("it starts as soon as the members of %s can follow; start these nodes, and upgrade those whose version cannot replace the CA", strings.Join(mute, ", "))
+	}
+	return ""
+}
+
+// replaceAuthority takes the next step of a replacement of the CA. It starts one when a member has left that has its key, or when the cluster API asks for it. Each step waits until all
+// members follow the one before.
 func (m *Members) replaceAuthority(ctx context.Context, p *picture) error {
 	a := &p.authority
 	if a.now == nil {
 		return nil
 	}
-	var behind []string
-	for _, peer := range p.peers {
-		if mark, told := a.followed[peer.ID]; mark != a.now.Mark() && (told || a.now.Phase() != peers.Steady) {
-			behind = append(behind, peer.Node)
-		}
-	}
-	if len(behind) > 0 {
-		a.step = fmt.Sprintf("%s by the members of %s is waited for; start these nodes, or take the role from those that do not come back",
-			[]string{peers.Steady: "that the old CA is forgotten", peers.Prepared: "that the new CA is trusted", peers.Active: "that a certificate of the new CA is used"}[a.now.Phase()],
-			strings.Join(behind, ", "))
+	if waits := a.waits(p.peers); waits != "" {
+		a.step = waits
 		return nil
 	}
 	switch a.now.Phase() {
@@ -82,15 +97,19 @@ func (m *Members) replaceAuthority(ctx context.Context, p *picture) error {
 		next, err := a.now.Retire()
 		return m.setAuthority(ctx, p, steps.RetireAuthority, next, err)
 	}
-	a.step = ""
-	if !a.due() {
-		return nil
-	}
+	var leaving []string
 	for id, node := range p.removed {
 		if !slices.ContainsFunc(p.peers, func(peer store.Peer) bool { return peer.ID == id }) {
-			a.step = fmt.Sprintf("that the removal of the member of %s is done is waited for, after which it is replaced at once", node)
-			return nil
+			leaving = append(leaving, node)
 		}
+	}
+	switch slices.Sort(leaving); {
+	case len(leaving) > 0:
+		a.step = fmt.Sprintf("it starts as soon as the removal of the member of %s is done", strings.Join(leaving, ", "))
+		return nil
+	case !a.due():
+		a.step = ""
+		return nil
 	}
 	next, err := a.now.Prepare(m.Store.ClusterID())
 	return m.setAuthority(ctx, p, steps.PrepareAuthority, next, err)

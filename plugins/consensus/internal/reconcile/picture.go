@@ -127,8 +127,8 @@ func (m *Members) look(ctx context.Context) (*picture, error) {
 	for _, found := range answer.Responses[1].GetResponseRange().GetKvs() {
 		m.note(p, string(found.Key), found.Value, found.ModRevision)
 	}
-	if a := &p.authority; a.now != nil && (a.due() || a.now.Phase() != peers.Steady) {
-		a.step = "it goes on when no member is about to come or to go"
+	if a := &p.authority; a.now != nil && (a.due() || len(p.removed) > 0 || a.now.Phase() != peers.Steady) {
+		a.step = "it goes on when no member is joining or leaving"
 	}
 	m.see(p)
 	p.answers = m.Store.Ask(ctx)

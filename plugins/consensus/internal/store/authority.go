@@ -156,6 +156,9 @@ func (p *peering) follow() error {
 		return err
 	}
 	if !credentials.Follows(authority) {
+		if turn, err := p.mayForget(authority); err != nil || !turn {
+			return err
+		}
 		if err := p.store.install(authority, uint64(p.store.etcd.Server.MemberID())); err != nil {
 			return err
 		}
@@ -168,10 +171,39 @@ func (p *peering) follow() error {
 	return nil
 }
 
-// tellFollowed tells the leader that the member follows the CA, which it waits for while the CA is replaced. A CA that was never another one needs nobody's word.
+// mayForget reports whether it is this member's turn to forget a CA. Its connections by that CA end then, and a leader that loses all of its connections at once can commit nothing until they
+// are back. So the members take turns, and the leader comes last: the others have connected to it anew by then. A member that is not connected has no connections to lose, and is not waited for.
+func (p *peering) mayForget(authority *peers.Authority) (bool, error) {
+	if authority.Phase() != peers.Steady {
+		return true, nil // nothing is forgotten
+	}
+	own, leader := uint64(p.store.etcd.Server.MemberID()), uint64(p.store.etcd.Server.Leader())
+	for _, other := range p.store.Peers() {
+		if other.Learner || !forgetsBefore(other.ID, own, leader) || !p.connected(other.ID) {
+			continue
+		}
+		if told, _, err := p.store.stored(peers.FollowedKey(other.ID)); err != nil || string(told) != authority.Mark() {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// forgetsBefore reports whether one member's turn comes before that of another one.
+func forgetsBefore(one, other, leader uint64) bool {
+	switch leader {
+	case one:
+		return false
+	case other:
+		return true
+	}
+	return one < other
+}
+
+// tellFollowed tells the leader which CA the member follows. The leader takes no step of a replacement before all members have said so: a member whose version cannot replace the CA never does.
 func (p *peering) tellFollowed(ctx context.Context) {
 	held := p.held.Load()
-	if held == nil || held.revision == p.told {
+	if held == nil || held.revision == p.told || p.store.closing() {
 		return
 	}
 	key, mark := peers.FollowedKey(uint64(p.store.etcd.Server.MemberID())), held.authority.Mark()
@@ -179,7 +211,7 @@ func (p *peering) tellFollowed(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if string(before) != mark && (before != nil || held.authority.Phase() != peers.Steady) {
+	if string(before) != mark {
 		bounded, cancel := context.WithTimeout(Root(ctx), moveBound)
 		defer cancel()
 		err = checkpoint.Around(steps.FollowAuthority, func() error {
