@@ -288,31 +288,35 @@ func (c *cluster) put(client *clientv3.Client, key, value string) (revision int6
 
 func told(t *testing.T, client *clientv3.Client) *consensusv1.StoreState {
 	t.Helper()
-	answer, err := client.Get(storetest.Context(t), consensusv1.UserPrefix("curator")+consensusv1.StoreStateKey)
+	state, err := tryTold(t, client)
 	if err != nil {
 		t.Fatal(err)
-	}
-	state := &consensusv1.StoreState{}
-	if len(answer.Kvs) > 0 {
-		if err := proto.Unmarshal(answer.Kvs[0].Value, state); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return state
 }
 
-// await waits until the leader tells what is expected.
+func tryTold(t *testing.T, client *clientv3.Client) (*consensusv1.StoreState, error) {
+	state := &consensusv1.StoreState{}
+	answer, err := client.Get(storetest.Context(t), consensusv1.UserPrefix("curator")+consensusv1.StoreStateKey)
+	if err != nil || len(answer.Kvs) == 0 {
+		return state, err
+	}
+	return state, proto.Unmarshal(answer.Kvs[0].Value, state)
+}
+
+// await waits until the leader tells what is expected. A read that fails because the leader changes is made again.
 func (c *cluster) await(client *clientv3.Client, what string, fits func(*consensusv1.StoreState) bool) *consensusv1.StoreState {
 	c.t.Helper()
 	var last *consensusv1.StoreState
+	var err error
 	defer func() {
 		if c.t.Failed() {
-			c.t.Logf("told last: %v", last)
+			c.t.Logf("told last: %v, %v", last, err)
 		}
 	}()
 	storetest.Eventually(c.t, what, func() bool {
-		last = told(c.t, client)
-		return last.DesiredRevision >= c.revision && fits(last)
+		last, err = tryTold(c.t, client)
+		return err == nil && last.DesiredRevision >= c.revision && fits(last)
 	})
 	return last
 }

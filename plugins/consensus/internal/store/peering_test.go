@@ -74,9 +74,7 @@ func TestMemberThatCannotBindLeavesTheRemoved(t *testing.T) {
 		<-over
 	})
 	t.Cleanup(func() { close(over) })
-	if err := s.AddLearner(storetest.Context(t), 0xab, "reeve-2", address); err != nil {
-		t.Fatal(err)
-	}
+	changeMembers(t, "the learner is added", func(ctx context.Context) error { return s.AddLearner(ctx, 0xab, "reeve-2", address) })
 	place.Set(store.Place{Listen: "192.0.2.1:1", Host: "192.0.2.1"})
 	storetest.Eventually(t, "the member cannot be reached", func() bool { now, _ := s.Status().Get(); return now.Unreachable != "" })
 	answer, err := (&http.Client{Transport: s.Outgoing().Streams()}).Get(peers.URL(address))
@@ -84,9 +82,7 @@ func TestMemberThatCannotBindLeavesTheRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if err := s.RemoveMember(storetest.Context(t), 0xab); err != nil {
-		t.Fatal(err)
-	}
+	changeMembers(t, "the learner is removed", func(ctx context.Context) error { return s.RemoveMember(ctx, 0xab) })
 	storetest.Eventually(t, "nothing goes to the removed member", func() bool { return !s.Outgoing().Connected(0xab) })
 }
 
