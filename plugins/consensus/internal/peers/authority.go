@@ -21,13 +21,13 @@ import (
 const (
 	// Prefix is that of all of it.
 	Prefix = "/reeve/consensus/peers/"
-	// AuthorityKey holds the certificate and the key of the peers' CA, and while it is being replaced those of the other one too.
+	// AuthorityKey holds the certificate and the key of the peers' CA, and those of the other CA while it is being replaced.
 	AuthorityKey = Prefix + "authority"
-	// ReplaceKey is there when the CA is to be replaced, since a member has left that has its key. Its value says which.
+	// ReplaceKey is there when the CA is to be replaced because a member has left that has its key. The value is the ID of that member.
 	ReplaceKey = Prefix + "replace"
-	// AskedKey is how often the CA was replaced because the cluster API has asked for it.
+	// AskedKey is how many of the replacements that the cluster API has asked for were begun.
 	AskedKey = Prefix + "asked"
-	// FollowedPrefix is that of what the members follow.
+	// FollowedPrefix is where each member says which CA it follows.
 	FollowedPrefix = Prefix + "followed/"
 )
 
@@ -48,7 +48,7 @@ const (
 // Authority is the CA of a store's peers.
 type Authority struct {
 	signs signer
-	// other is a CA that is trusted besides: with a key one that will sign, without one that did. Its certificate is nil if there is none.
+	// other is a second CA that is trusted. If it has a key, it will sign; if not, it did. Its certificate is nil if there is none.
 	other signer
 }
 
@@ -63,7 +63,7 @@ func NewAuthority(cluster string) (*Authority, error) {
 	return &Authority{signs: made}, err
 }
 
-// newSigner makes a CA. Its serial number says the how many-th of the store it is.
+// newSigner makes a CA. The serial number is one more than that of the CA before it, so that it is known which of two is the later one.
 func newSigner(cluster string, number *big.Int) (made signer, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -46,7 +46,7 @@ type Credentials struct {
 	authorities []*x509.Certificate // in roots; the first one signs
 }
 
-// Source gives the credentials of that moment. They are the same ones as before as long as they have not changed.
+// Source gives the present credentials. It returns the same pointer until they change.
 type Source func() (*Credentials, error)
 
 // maxAuthorities is how many CAs are trusted at a time: while one is replaced, two.
@@ -89,8 +89,8 @@ func (f Files) Request() ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 }
 
-// Install keeps a certificate and the CAs of those who are to be believed, after it was seen that they belong together, to the member's key and to its name. Where it is ended
-// between the two, the former certificate is of a CA that is trusted still, or all of it is made anew at the next start.
+// Install keeps a certificate and the CAs that are to be trusted. Before, it checks that they fit each other, the member's key and its name. A crash between the two files leaves the former
+// certificate beside the new CAs: either they trust it still, or the next start makes everything anew.
 func (f Files) Install(certificate []byte, authorities [][]byte, name Name) error {
 	key, err := f.Key()
 	if err != nil {

@@ -115,7 +115,7 @@ func (l *Listener) prove(c *conn, shown proof) error {
 
 // Sweep closes the connections of those who may not be connected any more.
 func (l *Listener) Sweep() {
-	credentials, _ := l.credentials() // none: nobody is believed any longer, or shorter, for that
+	credentials, _ := l.credentials() // nil: nobody is held against any
 	l.mu.Lock()
 	gone := make(map[*conn]error)
 	for c := range l.open {

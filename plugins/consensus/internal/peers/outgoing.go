@@ -148,7 +148,7 @@ func (o *Outgoing) permit(c *outgoing, name Name) error {
 
 // Sweep closes the connections to peers that are no longer members, or no longer have that address.
 func (o *Outgoing) Sweep() {
-	credentials, _ := o.config.Credentials() // none: nobody is believed any longer, or shorter, for that
+	credentials, _ := o.config.Credentials() // nil: nobody is held against any
 	for _, c := range o.all() {
 		o.mu.Lock()
 		shown := c.proof

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// A CA is replaced in three steps, each of which is taken when all members follow the one before: all trust the new one besides the old one (Prepare), all have certificates of
-// the new one (Activate), and nobody trusts the old one any more (Retire).
+// A CA is replaced in three steps: all members trust the new one as well as the old one (Prepare), all have certificates of the new one (Activate), nobody trusts the old one any more (Retire).
+// Each step is taken when all members follow the one before.
 
 // Phase is how far the replacement of the CA has come.
 type Phase int
@@ -35,7 +35,7 @@ func (a *Authority) Phase() Phase {
 	return Active
 }
 
-// errTurn says that a step is not the next one.
+// errTurn says that it is not the turn of this step.
 var errTurn = errors.New("the CA of the store's peers has come to another step of its replacement")
 
 // Prepare makes the CA that is to replace this one.
@@ -87,8 +87,8 @@ func (c *Credentials) signed(authority *Authority) bool {
 	return c.certificate.Leaf.CheckSignatureFrom(authority.signs.certificate) == nil
 }
 
-// Ahead reports whether the credentials follow a later step of the replacement of CAs than this one. A member that was ended may, for a while, have less of the store's data than
-// it had, and must not go back: the others may not trust any more what it trusted then.
+// Ahead reports whether the credentials follow a later step than this one. After a crash a member may start with less of the store's data than it had. It must not go back: the others may not trust any
+// more what it trusted then.
 func (c *Credentials) Ahead(authority *Authority) bool {
 	var theirs []*x509.Certificate
 	for _, one := range []signer{authority.signs, authority.other} {

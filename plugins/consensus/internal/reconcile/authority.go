@@ -115,7 +115,7 @@ func (m *Members) replaceAuthority(ctx context.Context, p *picture) error {
 	return m.setAuthority(ctx, p, steps.PrepareAuthority, next, err)
 }
 
-// setAuthority takes a step, if what it was decided by is so still. One that begins a replacement has answered whoever wanted it.
+// setAuthority takes a step, unless what it was decided by has changed meanwhile. The step that begins a replacement also deletes the reasons for it.
 func (m *Members) setAuthority(ctx context.Context, p *picture, step checkpoint.Step, next *peers.Authority, err error) error {
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ func (m *Members) finishRemovals(ctx context.Context, p *picture) (done bool, er
 		err := checkpoint.Around(steps.FinishRemoval, func() error {
 			noted := clientv3.Compare(clientv3.ModRevision(peers.RemovedKey(id)), "=", p.removedAt[id])
 			operations := []clientv3.Op{clientv3.OpDelete(peers.RemovedKey(id)), clientv3.OpDelete(peers.AbsentOf(id), clientv3.WithPrefix())}
-			if !there { // nothing more comes to it, so what is made from now on it does not have
+			if !there { // nothing reaches it any more, so it does not learn of a CA that is made from now on
 				operations = append(operations, clientv3.OpDelete(peers.FollowedKey(id)), clientv3.OpPut(peers.ReplaceKey, peers.FormatMember(id)))
 			}
 			_, err := m.commit(ctx, p, []clientv3.Cmp{noted}, operations...)

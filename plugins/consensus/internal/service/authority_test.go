@@ -127,6 +127,11 @@ func calmlyGrown(t *testing.T, change func(id string) func(*service.Config), ids
 
 const calmElection = 5 * time.Second
 
+// calm has a store elect a leader by itself only after so long, in which no busy machine stands still: what comes about before is the test's doing.
+func calm(election time.Duration) func(*service.Config) {
+	return func(config *service.Config) { config.Heartbeat, config.Election = 100*time.Millisecond, election }
+}
+
 func unchanged(string) func(*service.Config) { return func(*service.Config) {} }
 
 // again starts a node's role again.

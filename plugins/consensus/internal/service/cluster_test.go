@@ -353,11 +353,6 @@ func grown(t *testing.T, ids ...string) (*cluster, *clientv3.Client) {
 	return c, client
 }
 
-// calm has a store elect a leader by itself only after so long, in which no busy machine stands still: what comes about before is the test's doing.
-func calm(election time.Duration) func(*service.Config) {
-	return func(config *service.Config) { config.Heartbeat, config.Election = 100*time.Millisecond, election }
-}
-
 // TestGrow goes from one member to three and writes all the time.
 func TestGrow(t *testing.T) {
 	c := newCluster(t)

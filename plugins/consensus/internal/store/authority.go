@@ -119,15 +119,15 @@ func (s *Store) shareAuthority(ctx context.Context, made *peers.Authority) error
 	return s.adoptAuthority()
 }
 
-// held is by what the member speaks to the others.
+// held is what the member uses for its connections with the others.
 type held struct {
 	credentials *peers.Credentials
-	// authority is the CA that they follow, as it is in the store since a revision; nil: it was not looked yet.
+	// authority is the CA that they follow, and revision is when it was written to the store. Nil and 0: it was not compared with the store yet.
 	authority *peers.Authority
 	revision  int64
 }
 
-// credentials are those by which the member speaks to the others.
+// credentials are those that the member uses for its connections with the others.
 func (p *peering) credentials() (*peers.Credentials, error) {
 	if held := p.held.Load(); held != nil {
 		return held.credentials, nil
@@ -140,8 +140,8 @@ func (p *peering) credentials() (*peers.Credentials, error) {
 	return p.held.Load().credentials, nil
 }
 
-// follow has the member speak to the others as the CA that is in the store demands, which is another one while it is replaced. It never goes back to a former one: who was ended may
-// have less of the store's data at its start than it had, and the others trust no more what it trusted then.
+// follow has the member use the CA that is in the store for its connections with the others. It never goes back to a former one: after a crash a member may start with less of the store's data than it
+// had, and the others do not trust any more what it trusted then.
 func (p *peering) follow() error {
 	credentials, err := p.credentials()
 	if err != nil {

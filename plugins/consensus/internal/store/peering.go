@@ -54,7 +54,7 @@ type peering struct {
 	moving, forgetting atomic.Bool
 	// absent are the removed members of which it was said that nothing is left; forget's.
 	absent map[uint64]bool
-	// held is by what the member speaks to the others; nil: nothing was read yet. unfollowed is why it is not what it should be; look's.
+	// held is what the member uses for its connections; nil: nothing was read yet. unfollowed is why it cannot follow the CA in the store; look's.
 	held       atomic.Pointer[held]
 	unfollowed string
 	// told is the revision of the CA that the leader was told to be followed; tellFollowed's.
