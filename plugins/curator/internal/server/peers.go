@@ -38,8 +38,8 @@ type peers struct {
 	mu        sync.Mutex
 	open      map[string]int // connections by host
 	strangers map[string]int // those of them on which nobody was let in yet, by network
-	all       map[ends]*peerConnection
-	by        map[ends]*peerConnection                // strangers
+	all       map[*peerConnection]struct{}
+	by        map[*peerConnection]struct{}            // strangers
 	nodes     map[string]map[*peerConnection]struct{} // connections on which a node was let in, by its ID
 	// Calls that began on a connection of a stranger and are under way, by network, and all of them.
 	strangerCalls    map[string]int
@@ -56,13 +56,10 @@ type peers struct {
 	counts func(kind metrics.Kind, opened int) // is told of connections by the kind of the caller; nil: nobody is
 }
 
-// ends are both ends of a connection: from one port, a peer may have a connection to each of several listeners.
-type ends struct{ local, remote string }
-
 func newPeers() *peers {
 	return &peers{
-		open: make(map[string]int), strangers: make(map[string]int), by: make(map[ends]*peerConnection), nodes: make(map[string]map[*peerConnection]struct{}),
-		strangerCalls: make(map[string]int), now: time.Now, all: make(map[ends]*peerConnection), unfinished: make(map[string]int),
+		open: make(map[string]int), strangers: make(map[string]int), by: make(map[*peerConnection]struct{}), nodes: make(map[string]map[*peerConnection]struct{}),
+		strangerCalls: make(map[string]int), now: time.Now, all: make(map[*peerConnection]struct{}), unfinished: make(map[string]int),
 	}
 }
 
@@ -150,14 +147,12 @@ func (p *peers) refusing() error {
 
 // enter takes a connection on; nil: its address has too many on which somebody was let in.
 func (p *peers) enter(accepted net.Conn) *peerConnection {
-	between := ends{local: accepted.LocalAddr().String(), remote: accepted.RemoteAddr().String()}
-	host := between.remote
-	if name, _, err := net.SplitHostPort(between.remote); err == nil {
+	remote := accepted.RemoteAddr().String()
+	host := remote
+	if name, _, err := net.SplitHostPort(remote); err == nil {
 		host = name
 	}
-	connection := &peerConnection{
-		Conn: accepted, peers: p, host: host, network: enrolment.Host(between.remote), ends: between, since: time.Now(), left: strangerBytes,
-	}
+	connection := &peerConnection{Conn: accepted, peers: p, host: host, network: enrolment.Host(remote), since: time.Now(), left: strangerBytes}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[host] >= connectionsPerPeer {
@@ -172,7 +167,7 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	}
 	p.open[host]++
 	p.strangers[connection.network]++
-	p.all[between], p.by[between] = connection, connection
+	p.all[connection], p.by[connection] = struct{}{}, struct{}{}
 	p.count(connection, metrics.Stranger)
 	connection.hurry = time.AfterFunc(strangerFor, func() { _ = connection.Close() })
 	return connection
@@ -180,7 +175,7 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 
 // oldest returns the stranger that has been there for the longest time, of those that are meant. The caller holds the lock, and knows that there is one.
 func (p *peers) oldest(meant func(*peerConnection) bool) (oldest *peerConnection) {
-	for _, connection := range p.by {
+	for connection := range p.by {
 		if meant(connection) && (oldest == nil || connection.since.Before(oldest.since)) {
 			oldest = connection
 		}
@@ -233,7 +228,7 @@ func (p *peers) know(connection *peerConnection) {
 	}
 	connection.known = true
 	connection.hurry.Stop()
-	delete(p.by, connection.ends)
+	delete(p.by, connection)
 	less(p.strangers, connection.network)
 	p.forgetCalls(connection, connection.calls)
 }
@@ -245,7 +240,7 @@ func (p *peers) leave(connection *peerConnection) {
 	p.count(connection, "")
 	p.hold(connection, -connection.unfinished.bytes)
 	connection.ended = true
-	delete(p.all, connection.ends)
+	delete(p.all, connection)
 	less(p.open, connection.host)
 	connection.hurry.Stop()
 	if of := p.nodes[connection.node]; of != nil {
@@ -257,7 +252,7 @@ func (p *peers) leave(connection *peerConnection) {
 
 // count has a connection be of another kind; empty: of none any more. The curator's own, by which it looks whether it answers, is nobody's. The caller holds the lock.
 func (p *peers) count(connection *peerConnection, kind metrics.Kind) {
-	if _, own := connection.RemoteAddr().(insideAddress); own || p.counts == nil {
+	if _, own := connection.Conn.RemoteAddr().(insideAddress); own || p.counts == nil {
 		return
 	}
 	if connection.kind != "" {
@@ -292,7 +287,6 @@ type peerConnection struct {
 	host  string
 	// network is what a stranger is counted by: the host, or the network of an IPv6 one, of which a machine has all addresses.
 	network string
-	ends    ends
 	since   time.Time
 	hurry   *time.Timer
 	once    sync.Once
@@ -312,6 +306,15 @@ type peerConnection struct {
 	// kind is what it is counted as; empty: it is not. It is guarded too.
 	kind metrics.Kind
 }
+
+// peerAddress is the address of whoever is at the other end of a connection. By it a call is known to be on that connection, and not on an earlier one of the same address that has not left yet.
+type peerAddress struct {
+	net.Addr
+	connection *peerConnection
+}
+
+// RemoteAddr implements net.Conn.
+func (c *peerConnection) RemoteAddr() net.Addr { return peerAddress{c.Conn.RemoteAddr(), c} }
 
 // leaveSoon has the connection closed when the last word was said on it. The caller holds the lock.
 func (c *peerConnection) leaveSoon() {

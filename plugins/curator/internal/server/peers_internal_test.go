@@ -21,8 +21,9 @@ import (
 // socket is a connection from an address. Nothing can be read from it, or written to it.
 type socket struct {
 	net.Conn
-	from  *net.TCPAddr
-	ended atomic.Bool
+	from       *net.TCPAddr
+	ended      atomic.Bool
+	connection *peerConnection
 }
 
 var here = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
@@ -40,14 +41,14 @@ func (s *socket) closed() bool { return s.ended.Load() }
 func connects(t *testing.T, p *peers, host string, port int) *socket {
 	t.Helper()
 	s := &socket{from: &net.TCPAddr{IP: net.ParseIP(host), Port: port}}
-	if p.enter(s) == nil {
+	if s.connection = p.enter(s); s.connection == nil {
 		t.Fatalf("%s is not let connect", s.from)
 	}
 	return s
 }
 
 func (s *socket) call() context.Context {
-	return peer.NewContext(context.Background(), &peer.Peer{Addr: s.from, LocalAddr: here})
+	return peer.NewContext(context.Background(), &peer.Peer{Addr: s.connection.RemoteAddr(), LocalAddr: here})
 }
 
 // A node that is removed keeps no connection, however it came by it: long enough to be told, and no longer. The others keep theirs.
@@ -153,15 +154,15 @@ func TestConnectionsAreCounted(t *testing.T) {
 	var connections []*peerConnection
 	var sockets []*socket
 	for port := range 4 {
-		s := &socket{from: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1 + port}}
-		connections, sockets = append(connections, p.enter(s)), append(sockets, s)
+		s := connects(t, p, "192.0.2.2", 1+port)
+		connections, sockets = append(connections, s.connection), append(sockets, s)
 	}
 	own := p.enter(&insideConnection{Conn: &socket{from: here}, name: "inside-1"})
 	want("before anybody has called", 4, 0, 0, 0)
 	p.letIn(sockets[0].call(), "a")
 	p.letIn(sockets[1].call(), "")
 	p.letInNewcomer(sockets[2].call(), "b")
-	p.letIn(peer.NewContext(t.Context(), &peer.Peer{Addr: insideAddress("inside-1"), LocalAddr: here}), "")
+	p.letIn(peer.NewContext(t.Context(), &peer.Peer{Addr: own.RemoteAddr(), LocalAddr: here}), "")
 	want("when they have", 1, 1, 1, 1)
 	p.letIn(sockets[0].call(), "a")
 	want("when one has called again", 1, 1, 1, 1)

@@ -31,7 +31,7 @@ const (
 func (p *peers) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	connection := p.connection(ctx)
+	connection := connectionOf(ctx)
 	if connection == nil {
 		return ctx, nil
 	}
@@ -107,7 +107,7 @@ func (p *peers) look(ctx context.Context, connection *peerConnection) {
 
 // stranger returns the connection of a call on which nobody was let in yet; nil: it is none. The caller holds the lock.
 func (p *peers) stranger(ctx context.Context) *peerConnection {
-	if connection := p.connection(ctx); connection != nil && !connection.known {
+	if connection := connectionOf(ctx); connection != nil && !connection.known {
 		return connection
 	}
 	return nil

@@ -24,13 +24,14 @@ type unfinished struct {
 	caller string
 }
 
-// connection returns that of a call; nil: it is gone. The caller holds the lock.
-func (p *peers) connection(ctx context.Context) *peerConnection {
+// connectionOf returns the connection of a call, which may have left; nil: it has none that is counted.
+func connectionOf(ctx context.Context) *peerConnection {
 	from, ok := peer.FromContext(ctx)
-	if !ok || from.Addr == nil || from.LocalAddr == nil {
+	if !ok {
 		return nil
 	}
-	return p.all[ends{local: from.LocalAddr.String(), remote: from.Addr.String()}]
+	address, _ := from.Addr.(peerAddress)
+	return address.connection
 }
 
 type requestKey struct{}
@@ -58,8 +59,8 @@ func (p *peers) begins(ctx context.Context, connection *peerConnection) context.
 func (p *peers) belongs(ctx context.Context, caller string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	connection := p.connection(ctx)
-	if connection == nil || connection.unfinished.caller != "" {
+	connection := connectionOf(ctx)
+	if connection == nil || connection.ended || connection.unfinished.caller != "" {
 		return
 	}
 	connection.unfinished.caller = caller
@@ -91,7 +92,7 @@ func (p *peers) came(connection *peerConnection, bytes int) {
 		return
 	}
 	var most *peerConnection
-	for _, other := range p.all {
+	for other := range p.all {
 		if !other.ended && (most == nil || other.unfinished.bytes > most.unfinished.bytes) {
 			most = other
 		}

@@ -22,10 +22,7 @@ func (s *socket) asks(t *testing.T, p *peers) (ctx context.Context, end func()) 
 
 // sends has so many bytes come on a connection, and reports whether it is read on.
 func (s *socket) sends(p *peers, bytes int) bool {
-	p.mu.Lock()
-	connection := p.connection(s.call())
-	p.mu.Unlock()
-	return p.took(connection, bytes)
+	return p.took(s.connection, bytes)
 }
 
 func (p *peers) unfinishedOf(caller string) (of, all int) {
