@@ -180,10 +180,10 @@ func TestAnSVIDOfARole(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		// What the cluster refuses is not asked again.
+		// What the cluster refuses is not asked again. Nothing else is refused: the node would go to another curator, and a call that is cut then is made again.
 		c := m.curators[m.addresses[1]]
 		m.at(m.addresses[1], "1")
-		c.set(func(r *rules) { r.refuse = status.Error(codes.NotFound, "the role is not assigned") })
+		c.set(func(r *rules) { r.refuseRole = status.Error(codes.NotFound, "the role is not assigned") })
 		before := c.count("IssueRoleSVID")
 		if _, _, err := m.client.IssueRoleSVID(t.Context(), "lighthouse", nil); status.Code(err) != codes.NotFound {
 			t.Errorf("it is %v", err)

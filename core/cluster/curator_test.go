@@ -41,8 +41,6 @@ type curator struct {
 	// What came, in order.
 	calls   event.Value[[]call]
 	reports event.Value[[]*clusterv1.NodeStatus]
-	// streamed is how many messages the watches were sent.
-	streamed event.Value[int]
 }
 
 // rules are how a curator answers; they are read at every call.
@@ -54,6 +52,8 @@ type rules struct {
 	refuse error
 	// refuseReport is the error of every report; nil: none.
 	refuseReport error
+	// refuseRole is the error of every request for the SVID of a role; nil: none.
+	refuseRole error
 	// hold, if not nil, is waited for by every unary call before it is answered.
 	hold chan struct{}
 	// slow is how long every call takes.
@@ -165,9 +165,7 @@ func (c *curator) Watch(_ *clusterv1.WatchRequest, stream grpc.ServerStreamingSe
 			if err != nil {
 				return err
 			}
-			err = stream.Send(view)
-			c.streamed.Update(func(n int) int { return n + 1 })
-			if err != nil || c.now().oneView {
+			if err := stream.Send(view); err != nil || c.now().oneView {
 				return err
 			}
 		}
@@ -207,6 +205,9 @@ func (c *curator) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) 
 
 func (c *curator) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {
 	if err := c.came(ctx, "IssueRoleSVID"); err != nil {
+		return nil, err
+	}
+	if err := c.now().refuseRole; err != nil {
 		return nil, err
 	}
 	return &clusterv1.IssueRoleSVIDResponse{Svid: [][]byte{request.GetCertificateRequest(), []byte(request.GetRole())}, CaCertificates: [][]byte{[]byte("ca")}}, nil

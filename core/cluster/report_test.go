@@ -261,7 +261,8 @@ func TestAReportIsMadeToFit(t *testing.T) {
 		for i, instance := range reports[1].GetInstances() {
 			equal(t, instance.GetRole(), instance, few.GetInstances()[i])
 		}
-		// The curator of a large cluster has less room, and says so: then those go that publish most.
+		// The curator of a large cluster has less room, and says so from the next answer on: then those go that publish most.
+		synctest.Wait() // for the answer to this one
 		s.curator.set(func(r *rules) { r.room = 12 << 10 })
 		few = proto.CloneOf(few)
 		few.Version, few.Instances[1].Values = "2", map[string]string{"small": "value"}
