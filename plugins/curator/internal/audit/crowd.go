@@ -31,8 +31,8 @@ type caller struct {
 	shelf store.AuditShelf
 }
 
-// kind is what calls have in common of which one entry stands for several; for calls of nobody it is empty.
-type kind struct{ rpc, code string }
+// kind is what calls have in common of which one entry stands for several; for calls of nobody it is empty. from is the network that they came from; empty: that does not matter.
+type kind struct{ rpc, code, from string }
 
 // budget is what may be written of a caller.
 type budget struct {
@@ -47,6 +47,9 @@ type crowd struct {
 	others  uint64                // beside the newest
 }
 
+// maxNetworks is how many networks are told apart of which one caller's calls come. Somebody may have very many.
+const maxNetworks = 64
+
 // maxCallers is how many budgets are kept before those are looked for that nobody would miss.
 const maxCallers = 1024
 
@@ -56,14 +59,7 @@ func (c *crowds) admit(by caller, bound allowance, of kind, entry *clusterv1.Aud
 	defer c.mu.Unlock()
 	now := c.now()
 	budget := c.budget(by, bound, now)
-	known := budget.crowds[of]
-	if known == nil {
-		known = &crowd{limiter: rate.NewLimiter(rate.Every(kindEvery), 1)}
-		if of == (kind{}) {
-			known.limiter = rate.NewLimiter(0, 0)
-		}
-		budget.crowds[of] = known
-	}
+	known := budget.crowd(of)
 	if budget.allow(known, now) {
 		if known.newest != nil {
 			entry.Suppressed = known.others + 1
@@ -80,6 +76,34 @@ func (c *crowds) admit(by caller, bound allowance, of kind, entry *clusterv1.Aud
 	default:
 	}
 	return false
+}
+
+// giveBack has an entry that take returned, and that could not be written, be left out again.
+func (c *crowds) giveBack(by caller, bound allowance, of kind, entry *clusterv1.AuditEntry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.budget(by, bound, c.now()).crowd(of)
+	if known.others += entry.GetSuppressed(); known.newest != nil {
+		known.others++ // there is a newer one
+		return
+	}
+	known.newest = entry
+}
+
+// crowd returns that of a kind.
+func (b *budget) crowd(of kind) *crowd {
+	if len(b.crowds) >= maxNetworks && b.crowds[of] == nil {
+		of.from = ""
+	}
+	known := b.crowds[of]
+	if known == nil {
+		known = &crowd{limiter: rate.NewLimiter(rate.Every(kindEvery), 1)}
+		if of == (kind{}) {
+			known.limiter = rate.NewLimiter(0, 0)
+		}
+		b.crowds[of] = known
+	}
+	return known
 }
 
 // budget returns that of a caller.

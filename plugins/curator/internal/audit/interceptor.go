@@ -143,3 +143,15 @@ func address(ctx context.Context) string {
 	}
 	return from.Addr.String()
 }
+
+// Network is where an address is: its host, or the network of an IPv6 one, of which a machine has all addresses.
+func Network(address string) string {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(name); ip != nil && ip.To4() == nil {
+		return ip.Mask(net.CIDRMask(64, 128)).String()
+	}
+	return name
+}

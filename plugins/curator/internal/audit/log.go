@@ -126,7 +126,7 @@ func (l *Log) Run(ctx context.Context) {
 		case <-l.crowds.some:
 			due = time.After(l.config.UnprovenEvery)
 		case <-due:
-			if due = nil; !l.settle(w) {
+			if due = nil; !l.settle(ctx, w) {
 				due = time.After(l.config.UnprovenEvery)
 			}
 		case <-ctx.Done():
@@ -196,15 +196,23 @@ func shelf(entry *clusterv1.AuditEntry) store.AuditShelf {
 	return store.AuditCalls
 }
 
-// admit reports whether an entry is written now, or left out for one that stands for several. How often somebody has logged in, and from where, is never left out.
+// admit reports whether an entry is written now, or left out for one that stands for several.
 func (l *Log) admit(entry *clusterv1.AuditEntry) bool {
+	by, bound, of := l.place(entry)
+	return l.crowds.admit(by, bound, of, entry)
+}
+
+// place is whose budget an entry is written from, and what others one entry stands for with it.
+func (l *Log) place(entry *clusterv1.AuditEntry) (caller, allowance, kind) {
 	if entry.GetCaller() == unknown {
-		return l.crowds.admit(caller{unknown, store.AuditUnproven}, allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}, kind{}, entry)
+		return caller{unknown, store.AuditUnproven}, allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}, kind{}
 	}
+	by, of := caller{entry.GetCaller(), shelf(entry)}, kind{rpc: entry.GetRpc(), code: entry.GetCode()}
 	if entry.GetRpc() == login {
-		return true
+		// Whoever has stolen a key logs in with it from somewhere else, which shows however much its holder calls and logs in.
+		by.name, of.from = by.name+" logs in", Network(entry.GetAddress())
 	}
-	return l.crowds.admit(caller{entry.GetCaller(), shelf(entry)}, allowance{l.config.ProvenBurst, l.config.ProvenEvery}, kind{entry.GetRpc(), entry.GetCode()}, entry)
+	return by, allowance{l.config.ProvenBurst, l.config.ProvenEvery}, of
 }
 
 // login is the RPC by which a key becomes a session.
@@ -288,11 +296,18 @@ func (w *writer) last(l *Log) {
 	}
 }
 
-// settle writes entries for the calls that were left out, as far as more may be written. It reports whether nothing is left.
-func (l *Log) settle(w *writer) bool {
+// settle writes entries for the calls that were left out, as far as more may be written. It reports whether nothing is left. Where the store is away they are left out for longer.
+func (l *Log) settle(ctx context.Context, w *writer) bool {
 	entries, left := l.crowds.take(false)
-	for _, entry := range entries {
-		_ = w.write(&item{entry: entry, result: make(chan error, 1)}) // nobody waits for it
+	for n, entry := range entries {
+		if ctx.Err() == nil && w.write(&item{entry: entry, result: make(chan error, 1)}) == nil { // nobody waits for it
+			continue
+		}
+		for _, entry := range entries[n:] {
+			by, bound, of := l.place(entry)
+			l.crowds.giveBack(by, bound, of, entry)
+		}
+		return false
 	}
 	return !left
 }

@@ -2,7 +2,6 @@ package enrolment
 
 import (
 	"context"
-	"net"
 	"sync"
 	"time"
 
@@ -137,16 +136,4 @@ func (f *failures) room(now time.Time) bool {
 		}
 	}
 	return len(f.by) < mostHosts
-}
-
-// Host is the host of an address; an IPv6 one counts by its network, of which a machine has all addresses.
-func Host(address string) string {
-	name, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	if ip := net.ParseIP(name); ip != nil && ip.To4() == nil {
-		return ip.Mask(net.CIDRMask(64, 128)).String()
-	}
-	return name
 }

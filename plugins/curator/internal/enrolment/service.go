@@ -86,7 +86,7 @@ func (s *Service) from(ctx context.Context, isKnown func(*cache.Snapshot, ed2551
 	}
 	c := caller{key: admitted.Key, id: identity.NodeID(admitted.Key)}
 	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
-		c.host = Host(from.Addr.String())
+		c.host = audit.Network(from.Addr.String())
 	}
 	if snapshot, ok := s.config.Snapshots.Get(); ok && isKnown(snapshot, c.key) {
 		c.known = true

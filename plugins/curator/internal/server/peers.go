@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
-	"github.com/reeveproject/reeve/plugins/curator/internal/enrolment"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -152,7 +152,7 @@ func (p *peers) enter(accepted net.Conn) *peerConnection {
 	if name, _, err := net.SplitHostPort(remote); err == nil {
 		host = name
 	}
-	connection := &peerConnection{Conn: accepted, peers: p, host: host, network: enrolment.Host(remote), since: time.Now(), left: strangerBytes}
+	connection := &peerConnection{Conn: accepted, peers: p, host: host, network: audit.Network(remote), since: time.Now(), left: strangerBytes}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[host] >= connectionsPerPeer {
