@@ -140,8 +140,8 @@ func (m *Metrics) Close() error {
 	return nil
 }
 
-// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. Where it cannot listen it says so in the log, and tries again. It may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched
-// when it is made.
+// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. Where it cannot listen it says so in the log, and tries again. It
+// may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched when it is made.
 func (m *Metrics) Run(ctx context.Context, instances *event.Value[roles.Instances], capabilities *event.Value[roles.Capabilities]) error {
 	m.sources.Store(&sources{instances: instances, capabilities: capabilities})
 	defer m.sources.Store(nil)

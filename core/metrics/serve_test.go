@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -89,6 +89,25 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+func (l lines) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case line := <-l:
+		return line
+	case <-within(t).Done():
+		t.Fatal("nothing is said")
+		return ""
+	}
+}
+
 // Somebody else may have the address when the node starts: it runs, and serves as soon as it can.
 func TestAddressThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,18 +115,19 @@ func TestAddressThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := taken.Addr().String()
-	n := start(t, metrics.Config{Listen: address})
+	logged := make(lines, 16)
+	n := start(t, metrics.Config{Listen: address, Log: hclog.New(&hclog.LoggerOptions{Output: logged})})
+	if line := logged.next(t); !strings.Contains(line, "[ERROR]") || !strings.Contains(line, address) {
+		t.Errorf("it is said: %s", line)
+	}
 	if _, err := n.Text(within(t)); err != nil || n.Address() != "" {
 		t.Errorf("at %q: %v", n.Address(), err)
 	}
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for ctx := within(t); n.Address() == ""; {
-		if ctx.Err() != nil {
-			t.Fatal("it is not served")
-		}
-		runtime.Gosched()
+	if line := logged.next(t); !strings.Contains(line, "serving") || n.Address() != address {
+		t.Errorf("it is said: %s", line)
 	}
 	if code, _, _ := get(t, client(t), http.MethodGet, "http://"+address+"/metrics", ""); code != http.StatusOK {
 		t.Errorf("%d", code)
