@@ -149,7 +149,7 @@ func (s *Service) newcomer(
 		Registration: &clusterv1.Registration{
 			TicketId: kept.GetId(), PeerAddress: address(ctx), Addresses: request.GetAddresses(),
 			Version: line(request.GetVersion(), limits.Version), Sealer: line(request.GetSealer(), limits.Name), Volume: line(request.GetVolume(), limits.Name),
-			Roles: asked, Time: now, Automatic: kept.GetAutoApprove(),
+			Roles: asked, Time: now, Automatic: kept.GetAutoApprove(), TicketCreatedBy: kept.GetCreatedBy(), TicketMadeBy: kept.GetMadeBy(),
 		},
 	}
 	// Roles that could not be assigned are told now, to who asks for them, and not to who approves.

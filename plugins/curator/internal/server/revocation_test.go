@@ -31,8 +31,12 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 			gone = made
 		}
 	}
-	in := c.machine()
+	in, waits := c.machine(), c.machine()
 	in.register(gone, "hostsfile")
+	if _, err := in.commit(); err != nil {
+		t.Fatal(err)
+	}
+	waits.register(gone, "hostsfile")
 	dry, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna", DryRun: true})
 	if err != nil || len(dry.GetTickets()) != 141 {
 		t.Errorf("what would go: %d tickets, %v", len(dry.GetTickets()), err)
@@ -60,10 +64,12 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 	if state, err := store.New(store.Config{Client: c.client(), AnswerWithin: patience}).ReadRecords(t.Context()); err != nil || len(state.Tickets) != 1 {
 		t.Errorf("%d tickets are kept, %v", len(state.Tickets), err)
 	}
-	// Whoever came in before is in.
+	// Whoever came in before is in, and whoever has waited for that moment is not.
 	if _, err := in.commit(); err != nil {
 		t.Error(err)
 	}
+	_, err = waits.commit()
+	wantCode(t, err, codes.PermissionDenied, "anna", "reeve node delete "+waits.id)
 	// An owner key that is replaced is revoked, too.
 	owners := c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}})
 	replaced := newKey(t)

@@ -87,14 +87,23 @@ func Worthless(kept *curatorv1.Ticket, now time.Time) string {
 // Orphaned reports whether whoever made a ticket was revoked, or was the holder of an owner key that was replaced: nobody answers for it any more. That is no write of its own,
 // since one transaction could not take all tickets of somebody who has made many.
 func Orphaned(state *store.State, kept *curatorv1.Ticket) bool {
-	maker := kept.GetCreatedBy()
+	return !stands(state, kept.GetCreatedBy(), kept.GetMadeBy())
+}
+
+// Unanswered reports whether a ticket has approved a machine by itself for which nobody answers any more.
+func Unanswered(state *store.State, registration *clusterv1.Registration) bool {
+	return registration.GetAutomatic() && !stands(state, registration.GetTicketCreatedBy(), registration.GetTicketMadeBy())
+}
+
+// stands reports whether the operator or the owner key of a name and an ID stands.
+func stands(state *store.State, maker, id string) bool {
 	if maker == OwnerName {
 		maker = ""
 	}
-	if kept.GetMadeBy() == "" { // by an earlier version
-		return maker != "" && state.Operators[maker] == nil
+	if id == "" { // as an earlier version has it
+		return maker == "" || state.Operators[maker] != nil
 	}
-	return !state.HasPerson(maker, kept.GetMadeBy())
+	return state.HasPerson(maker, id)
 }
 
 // Forgotten returns the IDs of the tickets that are not even listed any more, sorted.

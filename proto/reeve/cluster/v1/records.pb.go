@@ -770,9 +770,13 @@ type Registration struct {
 	Roles []*RoleAssignment      `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
 	Time  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`
 	// Whether the ticket approved it, without anybody having looked at it.
-	Automatic     bool `protobuf:"varint,9,opt,name=automatic,proto3" json:"automatic,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Automatic bool `protobuf:"varint,9,opt,name=automatic,proto3" json:"automatic,omitempty"`
+	// Who made the ticket: "owner", or the operator's name; and the ID of the owner key or of the operator's record. What a ticket has approved by itself becomes a member
+	// only while they stand.
+	TicketCreatedBy string `protobuf:"bytes,10,opt,name=ticket_created_by,json=ticketCreatedBy,proto3" json:"ticket_created_by,omitempty"`
+	TicketMadeBy    string `protobuf:"bytes,11,opt,name=ticket_made_by,json=ticketMadeBy,proto3" json:"ticket_made_by,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Registration) Reset() {
@@ -866,6 +870,20 @@ func (x *Registration) GetAutomatic() bool {
 		return x.Automatic
 	}
 	return false
+}
+
+func (x *Registration) GetTicketCreatedBy() string {
+	if x != nil {
+		return x.TicketCreatedBy
+	}
+	return ""
+}
+
+func (x *Registration) GetTicketMadeBy() string {
+	if x != nil {
+		return x.TicketMadeBy
+	}
+	return ""
 }
 
 // Ticket is what a machine shows to register. Its secret is not part of it: the cluster keeps only a hash of that.
@@ -2836,7 +2854,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\aRemoval\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
-	"\adeleted\x18\x03 \x01(\bR\adeleted\"\xbc\x02\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\"\x8e\x03\n" +
 	"\fRegistration\x12\x1b\n" +
 	"\tticket_id\x18\x01 \x01(\tR\bticketId\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12\x1c\n" +
@@ -2846,7 +2864,10 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\x06volume\x18\x06 \x01(\tR\x06volume\x126\n" +
 	"\x05roles\x18\a \x03(\v2 .reeve.cluster.v1.RoleAssignmentR\x05roles\x12.\n" +
 	"\x04time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1c\n" +
-	"\tautomatic\x18\t \x01(\bR\tautomatic\"\xab\x03\n" +
+	"\tautomatic\x18\t \x01(\bR\tautomatic\x12*\n" +
+	"\x11ticket_created_by\x18\n" +
+	" \x01(\tR\x0fticketCreatedBy\x12$\n" +
+	"\x0eticket_made_by\x18\v \x01(\tR\fticketMadeBy\"\xab\x03\n" +
 	"\x06Ticket\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
 	"\acreated\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1d\n" +
