@@ -179,7 +179,8 @@ func (h *Host) Blocked(reason string) {
 
 // SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
 // an address (a URL or host:port). An empty address withdraws it. There is room for 32 endpoints; a name is one line of at most 64 bytes, an address
-// one of at most 512, and endpoints and values have 32 KiB together. What does not fit is left out, and the log says so.
+// one of at most 512, and endpoints and values have 32 KiB together. What does not fit is left out, and the log says so;
+// an address that was set before stays.
 func (h *Host) SetEndpoint(name, address string) {
 	switch {
 	case !limits.NameOK(name):
@@ -195,7 +196,8 @@ func (h *Host) SetEndpoint(name, address string) {
 }
 
 // SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8, whose names are
-// one line of at most 64 bytes, 32 KiB together with the endpoints; what does not fit is left out, and the log says so. Others see the newest value within some seconds, not each of them.
+// one line of at most 64 bytes, 32 KiB together with the endpoints. What does not fit is left out, and the log says so; a value that was set before stays. Others see the newest value within
+// some seconds, not each of them.
 func (h *Host) SetValue(name, value string) {
 	switch {
 	case !limits.NameOK(name):
