@@ -35,7 +35,7 @@ func takenRole(t *testing.T, c *couriers) {
 	if len(tries) != cap(ended) {
 		t.Fatalf("%d couriers serve", len(tries))
 	}
-	c.MustReeve(t, "node", "role", "remove", c.id(loses), "courier", "--wipe", "--yes")
+	c.MustReeve(t, "node", "role", "remove", c.id(loses), "courier", "--wipe", "--yes", "--wait=false")
 	acknowledged := time.Now()
 	for range tries {
 		select {
@@ -50,6 +50,9 @@ func takenRole(t *testing.T, c *couriers) {
 			t.Errorf("%s: let in again", try.what)
 		}
 	}
+	awaitStatus(t, c.Cluster, loses, "it has no courier", func(status devcluster.Status) bool {
+		return status.Up("hostsfile") && status.Role("courier").Role == ""
+	})
 	c.MustReeve(t, "node", "role", "add", c.id(loses), "courier")
 	for number := 1; number <= 3; number++ {
 		awaitStatus(t, c.Cluster, number, "its courier is connected with the others again", func(status devcluster.Status) bool {
