@@ -81,6 +81,9 @@ func (s *Service) shows(state *store.State, request *clusterv1.RegisterRequest) 
 	if why := tickets.Worthless(kept, s.config.Now()); why != "" {
 		return answer.Errorf(codes.Unauthenticated, "ticket %s is not taken any more: %s; have a new one made (`reeve ticket create`)", kept.GetId(), why)
 	}
+	if tickets.Orphaned(state, kept) {
+		return answer.Errorf(codes.Unauthenticated, "ticket %s is not taken any more: who made it was revoked or replaced; have a new one made (`reeve ticket create`)", kept.GetId())
+	}
 	return nil
 }
 
@@ -90,9 +93,6 @@ func (s *Service) admit(ctx context.Context, state *store.State, c caller, reque
 		return nil, err
 	}
 	kept := state.Tickets[request.GetTicketId()]
-	if tickets.Orphaned(state, kept) {
-		return nil, answer.Errorf(codes.Unauthenticated, "ticket %s is not taken any more: who made it was revoked or replaced; have a new one made (`reeve ticket create`)", kept.GetId())
-	}
 	if why := tickets.Forbids(kept, request.GetRoles(), request.GetLabels()); why != "" {
 		return nil, answer.Veiled(codes.PermissionDenied, "ticket "+kept.GetId()+" does not allow what the machine asks for",
 			"ticket %s does not allow what the machine asks for: %s; ask for less, or have another ticket made (`reeve ticket create`)", kept.GetId(), why)

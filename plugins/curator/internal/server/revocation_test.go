@@ -52,6 +52,12 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 		wantCode(t, err, codes.Unauthenticated, "reeve ticket create")
 	}
 	refused(gone)
+	// Nor do they make anybody known, who could then do what strangers cannot.
+	for _, entry := range c.entries(store.AuditRefused) {
+		if entry.GetRpc() == "Register" {
+			t.Errorf("the ticket has made somebody known: %s", told(entry))
+		}
+	}
 	if list := c.tickets(); len(list) != 1 || list[0].GetId() != kept.GetTicket().GetId() {
 		t.Errorf("%d tickets are listed", len(list))
 	}
