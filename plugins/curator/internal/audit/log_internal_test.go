@@ -89,7 +89,7 @@ func (s *shelves) count(rpc, address string) (entries int, calls uint64) {
 // elsewhere shows, however much it is, and however much else is called.
 func TestLoginsPushOutNothing(t *testing.T) {
 	onLog(t, func(t *testing.T, l *Log, s *shelves, stop func()) {
-		const logins = 2000
+		const logins = 500
 		for n := range logins {
 			if err := errors.Join(l.calls(login, fmt.Sprintf("192.0.2.2:%d", n)), l.calls("ListNodes", "192.0.2.2:1")); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func TestLoginsPushOutNothing(t *testing.T) {
 
 // What was left out is not lost while the store is away, and no curator waits for it when it stops.
 func TestWhatIsLeftOutOutlastsTheStore(t *testing.T) {
-	const kinds, calls = 40, 100
+	const kinds, calls = 40, 20
 	crowd := func(t *testing.T, l *Log, s *shelves) {
 		for n := range kinds * calls {
 			if err := l.calls(fmt.Sprint("Call", n%kinds), "192.0.2.2:1"); err != nil {
