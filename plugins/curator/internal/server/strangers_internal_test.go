@@ -123,6 +123,7 @@ func TestAnAddressThatIsUsedAgain(t *testing.T) {
 		// Whoever has too many goes, wherever they come from.
 		for n := range strangerCallsPerPeer + 1 {
 			connects(t, p, "192.0.2.2", 2+n/strangerCalls).begin(t, p)
+			synctest.Wait() // for those that are closed
 		}
 		synctest.Wait()
 		if p.letIn(before.call(), "a"); len(p.nodes) != 0 {
