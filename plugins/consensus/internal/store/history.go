@@ -24,9 +24,10 @@ const (
 	minPace, maxPace = int64(1 << 20), int64(4 << 20)
 	paceAtOnce       = 16
 
-	// snapshotCount is after how many entries of its log etcd notes that it does not need the older ones. An entry may have 1.5 MiB, so that the log on the disk has up to 384 MiB
-	// since then, beside logFiles of 64 MiB that are kept anyway. A snapshot costs a few writes to the disk.
-	snapshotCount = 256
+	// snapshotCount is after how many entries of its log etcd makes a snapshot, and keeps none of the older ones on the disk. Entries of 1.5 MiB, the largest, make 3 GiB of log
+	// until then, beside logFiles of 64 MiB that are kept anyway; Kubernetes writes 20 MiB. It is not less because etcd ends when a snapshot finds the disk full, and it needs no
+	// other room: its database and its log have theirs beforehand.
+	snapshotCount = 2000
 	logFiles      = 2
 	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: etcd's own number, a second of one user's smallest writes. Of their
 	// bytes there are as many as one part of so many of the quota; 512 MiB are an eighth of what the role may have, and a minute at the pace of two users. Who is further behind gets
