@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
 	"github.com/reeveproject/reeve/e2e/internal/soak"
 )
@@ -35,13 +36,18 @@ func (s *scene) use(t *testing.T, row Row) *Outcome {
 	if got.Values["works"] != "yes" {
 		t.Errorf("as %s, %s was not tried: %+v", s.user, row.ID, got.Tries)
 	}
-	after, err := s.order(t, "victim", "victim.state", nil, patience)
+	// An attempt that is refused at once may end before the victim has written.
+	var after result
+	_, written := eventually.Try(s.ctx, patience, 200*time.Millisecond, func() (bool, string) {
+		after, err = s.order(t, "victim", "victim.state", nil, patience)
+		return err != nil || after.Values["acknowledged"] != before.Values["acknowledged"], ""
+	})
 	switch {
 	case err != nil:
 		o.escape("the victim cannot say how it is: %v", err)
 	case after.Values["refusals"] != before.Values["refusals"]:
 		o.escape("writes of the victim were refused: %s", after.Values["broken"])
-	case after.Values["acknowledged"] == before.Values["acknowledged"]:
+	case !written:
 		o.escape("no write of the victim was acknowledged")
 	}
 	o.Note = fmt.Sprintf("the victim's slowest write took %s", after.Values["slowest"])
