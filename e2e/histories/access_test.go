@@ -8,18 +8,22 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -55,12 +59,12 @@ func newAccess(t *testing.T, name string, cluster *nodev1.ClusterAccess, owner e
 	a := &access{name: name, failsOver: len(addresses) > 1, resolver: manual.NewBuilderWithScheme("curators"), addresses: addresses}
 	a.resolver.InitialState(a.state())
 	// As core/cluster and cli/target have it: who knows one curator goes to that one, who knows several goes to them all, and then what only reads is tried again.
-	policy := grpc.WithDisableServiceConfig()
+	policy := []grpc.DialOption{grpc.WithDisableServiceConfig()}
 	if a.failsOver {
-		policy = grpc.WithDefaultServiceConfig(balance(t))
+		policy = []grpc.DialOption{grpc.WithDefaultServiceConfig(balance(t)), grpc.WithUnaryInterceptor(again)}
 	}
 	var err error
-	a.conn, err = grpc.NewClient("curators:///", policy,
+	a.conn, err = grpc.NewClient("curators:///", append(policy,
 		grpc.WithResolvers(a.resolver),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: identity.CuratorName(identity.TrustDomain(cluster.GetClusterId())),
@@ -75,13 +79,30 @@ func newAccess(t *testing.T, name string, cluster *nodev1.ClusterAccess, owner e
 		}),
 		grpc.WithStatsHandler(sendings{}),
 		grpc.WithIdleTimeout(0),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limits.Message)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.conn.Connect()
 	a.api = clusterv1.NewManagementServiceClient(a.conn)
 	return a
+}
+
+// again makes a call again if a curator says that it has not begun with it, as the command line does.
+func again(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	for made := 1; ; made++ {
+		err := invoke(ctx, method, request, reply, conn, options...)
+		said := status.Convert(err)
+		unbegun := said.Code() == codes.Unavailable && slices.ContainsFunc(said.Details(), func(detail any) bool { _, is := detail.(*errdetails.RetryInfo); return is })
+		if !unbegun || made == 4 {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(made) * waitPace):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // balance is the service configuration of the command line.
@@ -176,6 +197,13 @@ func (a *access) send(curator int, address string) {
 	}
 	a.addresses[curator] = address
 	a.resolver.UpdateState(a.state())
+}
+
+// known is where the curators are.
+func (a *access) known() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.addresses)
 }
 
 func (a *access) state() (state resolver.State) {

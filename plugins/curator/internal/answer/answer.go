@@ -38,7 +38,11 @@ func Error(err error) error {
 	case errors.As(err, &removed):
 		return Removed(removed.Node)
 	case errors.As(err, &unavailable):
-		return Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
+		said := Errorf(codes.Unavailable, "%v: try again; the state of the role that provides %s says what the store waits for", err, store.CapabilityConsensus)
+		if unavailable.Unbegun {
+			return Unbegun(said)
+		}
+		return said
 	case errors.As(err, &tooLarge), errors.As(err, &tooMany):
 		return Errorf(codes.ResourceExhausted, "%v", err)
 	case errors.As(err, &format):

@@ -1,6 +1,7 @@
 package answer_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -21,5 +22,15 @@ func TestRemovedUnderACall(t *testing.T) {
 	}
 	if removed, ok := told.Details()[0].(*clusterv1.NodeRemoved); !ok || removed.GetNodeId() != "reeve-1" {
 		t.Errorf("the detail is %v", told.Details()[0])
+	}
+}
+
+// Who asks for a change that the store was away for is told whether another curator may be asked for it.
+func TestUnbegunChange(t *testing.T) {
+	for _, unbegun := range []bool{false, true} {
+		told := status.Convert(answer.Error(&store.UnavailableError{Doing: "read the cluster's records", Err: errors.New("away"), Unbegun: unbegun}))
+		if told.Code() != codes.Unavailable || (len(told.Details()) == 1) != unbegun {
+			t.Errorf("unbegun: %t: %v", unbegun, told.Proto())
+		}
 	}
 }

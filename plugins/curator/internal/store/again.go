@@ -9,6 +9,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // What was under way when the leader of the consensus store died is answered to nobody: the members that live do not know of it. So a write is sent again after
@@ -26,6 +28,9 @@ var electing = []error{
 func elects(err error) bool {
 	return slices.ContainsFunc(electing, func(said error) bool { return errors.Is(err, said) })
 }
+
+// cut reports whether the connection to the member of this node broke, which its core starts again: it may have been the leader.
+func cut(err error) bool { return !elects(err) && status.Code(err) == codes.Unavailable }
 
 // A store that has no leader may say so at once. Whoever is told that asks again after firstPause, and then after ever longer pauses up to lastPause: each of them longer or
 // shorter by chance, so that those who were told at the same time do not all come back at the same time.
@@ -63,9 +68,14 @@ func readAgainUnless(ctx context.Context, client *clientv3.Client, compares []cl
 }
 
 func transactAgain(ctx context.Context, transaction func() clientv3.Txn) (*clientv3.TxnResponse, error) {
+	var lost time.Time
 	for pauses := newPauses(); ; {
 		response, err := transaction().Commit()
-		if err == nil || !elects(err) || !rested(ctx, pauses.NextBackOff()) {
+		if cut(err) && lost.IsZero() {
+			lost = time.Now()
+		}
+		// A member that stays away for longer than impatience is not waited for: there are curators whose member is there.
+		if again := elects(err) || cut(err) && time.Since(lost) < impatience; !again || !rested(ctx, pauses.NextBackOff()) {
 			return response, err
 		}
 	}
@@ -80,7 +90,7 @@ func writeAgain(ctx context.Context, make func(context.Context) (*clientv3.TxnRe
 		response, err = make(bounded)
 		late := bounded.Err() != nil
 		cancel()
-		if tries++; err == nil || ctx.Err() != nil || !late && !elects(err) {
+		if tries++; err == nil || ctx.Err() != nil || !late && !elects(err) && !cut(err) {
 			return response, tries, err
 		}
 		// One that was not answered has waited already.

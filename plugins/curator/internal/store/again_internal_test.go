@@ -79,3 +79,23 @@ func TestPausesWhileTheStoreElects(t *testing.T) {
 		})
 	}
 }
+
+// TestChangeIsTriedForAsLongAsItIsWaitedFor has a change be tried for as long as its caller waits, within reason.
+func TestChangeIsTriedForAsLongAsItIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{answerWithin: answerWithin}
+		for waits, want := range map[time.Duration]time.Duration{0: answerWithin, time.Second: time.Second, 15 * time.Second: 14 * time.Second, time.Hour: longest} {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if waits > 0 {
+				ctx, cancel = context.WithTimeout(ctx, waits)
+			}
+			bounded, end := s.lasting(ctx)
+			deadline, _ := bounded.Deadline()
+			if got := time.Until(deadline); got != want {
+				t.Errorf("for one who waits for %v it is tried for %v, want %v", waits, got, want)
+			}
+			end()
+			cancel()
+		}
+	})
+}

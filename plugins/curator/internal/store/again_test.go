@@ -5,10 +5,13 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -21,9 +24,15 @@ type lossy struct {
 	before, after func(writes bool) error
 }
 
-var errLost = errors.New("nobody answers")
+var (
+	errLost = errors.New("nobody answers")
+	errCut  = status.Error(codes.Unavailable, "error reading from server: EOF")
+)
 
 func (l *lossy) Txn(ctx context.Context) clientv3.Txn {
+	if l.KV == nil { // none is made
+		return &lossyTxn{ctx: ctx, of: l}
+	}
 	return &lossyTxn{Txn: l.KV.Txn(ctx), ctx: ctx, of: l}
 }
 
@@ -35,17 +44,24 @@ type lossyTxn struct {
 }
 
 func (t *lossyTxn) If(compares ...clientv3.Cmp) clientv3.Txn {
-	t.Txn, t.writes = t.Txn.If(compares...), true
+	t.writes = true
+	if t.Txn != nil {
+		t.Txn = t.Txn.If(compares...)
+	}
 	return t
 }
 
 func (t *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	t.Txn = t.Txn.Then(ops...)
+	if t.Txn != nil {
+		t.Txn = t.Txn.Then(ops...)
+	}
 	return t
 }
 
 func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn {
-	t.Txn = t.Txn.Else(ops...)
+	if t.Txn != nil {
+		t.Txn = t.Txn.Else(ops...)
+	}
 	return t
 }
 
@@ -88,6 +104,24 @@ func TestLeaderDiesUnderAChange(t *testing.T) {
 		"the leader changes after the first try": {after: func(writes bool, n int64) error {
 			if writes && n == 1 {
 				return rpctypes.ErrTimeoutDueToLeaderFail
+			}
+			return nil
+		}},
+		"the connection breaks under the first try": {before: func(writes bool, n int64) error {
+			if writes && n == 1 {
+				return errCut
+			}
+			return nil
+		}},
+		"the connection breaks before the first try is answered": {after: func(writes bool, n int64) error {
+			if writes && n == 1 {
+				return errCut
+			}
+			return nil
+		}},
+		"the connection breaks under reads": {before: func(writes bool, n int64) error {
+			if !writes && n <= 2 {
+				return errCut
 			}
 			return nil
 		}},
@@ -156,6 +190,20 @@ func TestLeaderDiesUnderAChange(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnbegunChange has whoever asks a curator whose member of the store stays away be told that nothing was done.
+func TestUnbegunChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unsteady := clientv3.NewCtxClient(t.Context())
+		unsteady.KV = &lossy{before: func(bool) error { return errCut }}
+		s := store.New(store.Config{Client: unsteady, ClusterUser: "curator"})
+		_, err := s.Update(t.Context(), &call{}, func(*store.State) (*store.Change, error) { panic("nothing is known to decide on") })
+		var unavailable *store.UnavailableError
+		if !errors.As(err, &unavailable) || !unavailable.Unbegun {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // TestUnansweredChangeThatAnotherOneOvertook is decided anew.

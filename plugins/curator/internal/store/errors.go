@@ -29,11 +29,13 @@ var ErrConflict = errors.New("other changes of the cluster got in the way every 
 // ErrFull says that the store has reached its quota, and takes nothing before there is room again.
 var ErrFull = errors.New("the consensus store is full")
 
-// UnavailableError says that the consensus store did not answer, in time or at all. Whether a write that met it was made is not known.
+// UnavailableError says that the consensus store did not answer, in time or at all. Whether a write that met it was made is not known, unless it is Unbegun.
 type UnavailableError struct {
 	// Doing is what was being done, such as "read the records".
 	Doing string
 	Err   error
+	// Unbegun says that a change was to be made of which nothing was.
+	Unbegun bool
 }
 
 func (e *UnavailableError) Error() string {

@@ -81,6 +81,9 @@ func (s *Store) update(ctx context.Context, call Call, fence *Fence, decide func
 		defer s.turn(ctx)()
 		state, err := s.ReadRecords(ctx)
 		if err != nil {
+			if away := (*UnavailableError)(nil); errors.As(err, &away) {
+				away.Unbegun = true
+			}
 			return nil, backoff.Permanent(err)
 		}
 		change, err := decide(state)
@@ -176,7 +179,7 @@ func (s *Store) commit(ctx context.Context, before *State, change *Change, entry
 	if err := writes.check(); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	bounded, cancel := s.lasting(ctx)
 	defer cancel()
 	compares := before.stands()
 	var lookup []clientv3.Op
