@@ -145,8 +145,13 @@ func (c *Cache) follow(ctx context.Context, state *store.State) (*store.State, e
 		switch last := len(response.Events) - 1; {
 		case last >= 0:
 			// Not the header's revision: a watch that catches up is sent in parts, each with the newest revision in its header.
-			state = state.Apply(response.Events[last].Kv.ModRevision, response.Events)
-			c.publish(state)
+			revision := response.Events[last].Kv.ModRevision
+			held := slices.DeleteFunc(response.Events, func(event *clientv3.Event) bool { return !store.Holds(string(event.Kv.Key)) })
+			state = state.Apply(revision, held)
+			// Of what is in no snapshot nobody is woken, which would be every watch of every node.
+			if len(held) > 0 {
+				c.publish(state)
+			}
 		case response.IsProgressNotify():
 			// Kept for a resumed watch, and no news to anybody.
 			state = state.Apply(response.Header.GetRevision(), nil)

@@ -191,6 +191,11 @@ func wiped(users []string, plugins map[string]*clusterv1.PluginRecord) []string 
 
 // Apply returns the state after the events of a watch, at the revision that the watch had reached.
 func (s *State) Apply(revision int64, events []*clientv3.Event) *State {
+	if len(events) == 0 {
+		after := *s
+		after.Revision = max(after.Revision, revision)
+		return &after
+	}
 	after := s.clone()
 	after.Revision = max(after.Revision, revision)
 	for _, event := range events {
@@ -201,6 +206,12 @@ func (s *State) Apply(revision int64, events []*clientv3.Event) *State {
 		after.put(event.Kv)
 	}
 	return after
+}
+
+// Holds reports whether a State holds anything of what lies at a key. It does not of certificates, for one, of which many nodes with many roles get one all the time.
+func Holds(key string) bool {
+	record, err := decode(key, nil)
+	return record != nil || err != nil || key == keyDesired
 }
 
 // CheckCluster returns what is wrong with the record that makes the cluster: with it nothing can be done at all.
