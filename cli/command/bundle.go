@@ -112,7 +112,7 @@ func (c *collector) collect(ctx context.Context) {
 	err := openErr
 	if err == nil {
 		defer func() { _ = cluster.Close() }()
-		nodes, err = listNodes(ctx, cluster)
+		nodes, err = cluster.ListNodes(ctx)
 	}
 	// What is in the configurations is looked for in every text, so they have to be known first.
 	c.bundle = bundle.New(c.Now(), redact.New(secretsOf(nodes)...))

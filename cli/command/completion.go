@@ -112,7 +112,7 @@ func (c *commands) nodeNames(cmd *cobra.Command, _ []string, _ string) []cobra.C
 				names = append(names, cobra.CompletionWithDesc(target.Self, "the local node"))
 			}
 		}
-		nodes, err := listNodes(ctx, cluster)
+		nodes, err := cluster.ListNodes(ctx)
 		if err != nil && local != "" {
 			names = append(names, local)
 		}

@@ -99,7 +99,7 @@ func (w worker) client(ctx context.Context, cluster *target.Target) (kubernetesv
 
 // workers are the nodes with some names, each once, or all members of the cluster where none is named.
 func workers(ctx context.Context, cluster *target.Target, names []string) ([]worker, error) {
-	nodes, err := listNodes(ctx, cluster)
+	nodes, err := cluster.ListNodes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (c *commands) nodeList() *cobra.Command {
 		Args:  arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				nodes, err := listNodes(cmd.Context(), cluster)
+				nodes, err := cluster.ListNodes(cmd.Context())
 				if err != nil {
 					return err
 				}
@@ -47,20 +47,6 @@ func (c *commands) nodeShow() *cobra.Command {
 	cmd.Use, cmd.Short = "show NODE", "Show everything that is known of a node, as `reeve describe node`"
 	cmd.Long = strings.Replace(cmd.Long, "node shows", "show shows", 1)
 	return cmd
-}
-
-func listNodes(ctx context.Context, cluster *target.Target) ([]*clusterv1.Node, error) {
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.ListNodes(ctx, &clusterv1.ListNodesRequest{})
-	if err != nil {
-		return nil, fault.FromRPC(err, "the nodes cannot be listed", "")
-	}
-	return response.GetNodes(), nil
 }
 
 // getNode returns a node as the cluster sees it.

@@ -17,7 +17,7 @@ func (c *commands) nodeNamesIn(states ...string) completer {
 	return func(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
 		var names []cobra.Completion
 		c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
-			nodes, err := listNodes(ctx, cluster)
+			nodes, err := cluster.ListNodes(ctx)
 			for _, node := range nodes {
 				for _, state := range states {
 					if output.State(node.GetRecord().GetState()) == state {

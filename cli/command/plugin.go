@@ -92,7 +92,7 @@ asks for, and the nodes that have roles of it.`,
 				if err != nil {
 					return err
 				}
-				nodes, err := listNodes(cmd.Context(), cluster)
+				nodes, err := cluster.ListNodes(cmd.Context())
 				if err != nil {
 					return err
 				}

@@ -41,7 +41,7 @@ func (c *commands) policyShow() *cobra.Command {
 }
 
 func getPolicy(ctx context.Context, cluster *target.Target) (*clusterv1.ClusterPolicy, []*clusterv1.Node, error) {
-	nodes, err := listNodes(ctx, cluster)
+	nodes, err := cluster.ListNodes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -98,7 +98,13 @@ func (k *known) learn(ctx context.Context, method string, request, reply any, co
 	}
 	switch answer := reply.(type) {
 	case *clusterv1.ListNodesResponse:
-		k.seeAll(answer.GetNodes())
+		if asked, ok := request.(*clusterv1.ListNodesRequest); ok && asked.GetAfter() == "" && !answer.GetMore() {
+			k.seeAll(answer.GetNodes())
+			return nil
+		}
+		for _, node := range answer.GetNodes() {
+			k.seeOne(node)
+		}
 	case *clusterv1.GetNodeResponse:
 		k.seeOne(answer.GetNode())
 	}

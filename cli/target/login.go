@@ -184,7 +184,7 @@ func (t *Target) lookAround(ctx context.Context, entry *contexts.Context, sessio
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	// The answer goes by the interceptor of what is known.
-	_, _ = clusterv1.NewManagementServiceClient(conn).ListNodes(ctx, &clusterv1.ListNodesRequest{})
+	_, _ = clusterv1.NewManagementServiceClient(conn).ListNodes(ctx, &clusterv1.ListNodesRequest{Limit: nodesPerPage})
 }
 
 // keepLogin keeps a context and its session, and makes it the current one.

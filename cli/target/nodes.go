@@ -91,7 +91,7 @@ func locked(status *nodev1.Status) bool {
 
 // nodeIDs are the IDs of the nodes that a name may mean.
 func (t *Target) nodeIDs(ctx context.Context, name string) ([]string, error) {
-	response, err := t.listNodes(ctx)
+	nodes, err := t.ListNodes(ctx)
 	if fault.CodeOf(err) == fault.Unreachable && t.known != nil && len(t.known.nodeIDs()) > 0 {
 		// Nodes can be asked while the cluster is away.
 		return t.known.nodeIDs(), nil
@@ -100,7 +100,7 @@ func (t *Target) nodeIDs(ctx context.Context, name string) ([]string, error) {
 		return nil, err
 	}
 	var ids []string
-	for _, node := range response.GetNodes() {
+	for _, node := range nodes {
 		// Who names none does not mean one that was removed.
 		if name != "" || node.GetRecord().GetState() != clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
 			ids = append(ids, node.GetRecord().GetId())
@@ -109,15 +109,33 @@ func (t *Target) nodeIDs(ctx context.Context, name string) ([]string, error) {
 	return ids, nil
 }
 
-func (t *Target) listNodes(ctx context.Context) (*clusterv1.ListNodesResponse, error) {
+// ListNodes returns all nodes, page by page.
+func (t *Target) ListNodes(ctx context.Context) ([]*clusterv1.Node, error) {
 	management, err := t.Management(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var all []*clusterv1.Node
+	for after, more := "", true; more; {
+		page, err := listPage(ctx, management, after)
+		if err != nil {
+			return nil, fault.FromRPC(err, "the nodes cannot be listed", "")
+		}
+		all = append(all, page.GetNodes()...)
+		if more = page.GetMore() && len(page.GetNodes()) > 0; more {
+			after = all[len(all)-1].GetRecord().GetId()
+		}
+	}
+	return all, nil
+}
+
+// nodesPerPage is how many nodes are asked for at once. A curator that knows no pages answers with all.
+const nodesPerPage = 1000
+
+func listPage(ctx context.Context, management clusterv1.ManagementServiceClient, after string) (*clusterv1.ListNodesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	response, err := management.ListNodes(ctx, &clusterv1.ListNodesRequest{})
-	return response, fault.FromRPC(err, "the nodes cannot be listed", "")
+	return management.ListNodes(ctx, &clusterv1.ListNodesRequest{Limit: nodesPerPage, After: after})
 }
 
 // NodeAPI returns a node's own API: over the local socket, or at the address that the node has reported.

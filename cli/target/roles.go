@@ -49,12 +49,12 @@ func (s Served) rank() int {
 
 // Served returns where the instances of a role serve an endpoint, as their nodes have reported: those that are Ready on healthy nodes first, then others of healthy nodes.
 func (t *Target) Served(ctx context.Context, role, endpoint string) ([]Served, error) {
-	nodes, err := t.listNodes(ctx)
+	nodes, err := t.ListNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []Served
-	for _, node := range nodes.GetNodes() {
+	for _, node := range nodes {
 		for _, instance := range node.GetStatus().GetInstances() {
 			for _, e := range instance.GetEndpoints() {
 				if instance.GetRole() == role && e.GetName() == endpoint {

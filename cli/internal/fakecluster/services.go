@@ -2,6 +2,7 @@ package fakecluster
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -19,12 +20,24 @@ type management struct {
 	cluster *Cluster
 }
 
-func (m *management) ListNodes(context.Context, *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
+// ListNodes answers who knows pages with a few nodes at a time, so that whoever asks for all has to ask for the next page.
+func (m *management) ListNodes(_ context.Context, request *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
+	most := len(m.cluster.nodes)
+	if request.GetLimit() > 0 {
+		most = 2
+	}
 	response := &clusterv1.ListNodesResponse{}
-	for _, node := range m.cluster.nodes {
-		response.Nodes = append(response.Nodes, m.cluster.seen(node))
+	nodes := slices.SortedFunc(slices.Values(m.cluster.nodes), func(a, b *clusterv1.Node) int { return strings.Compare(a.GetRecord().GetId(), b.GetRecord().GetId()) })
+	for _, node := range nodes {
+		switch {
+		case node.GetRecord().GetId() <= request.GetAfter():
+		case len(response.GetNodes()) == most:
+			response.More = true
+		default:
+			response.Nodes = append(response.Nodes, m.cluster.seen(node))
+		}
 	}
 	return response, nil
 }

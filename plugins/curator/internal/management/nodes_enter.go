@@ -105,14 +105,11 @@ func (s *Service) AcceptNode(ctx context.Context, request *clusterv1.AcceptNodeR
 	if err != nil {
 		return nil, err
 	}
-	state, err := s.config.Store.ReadCluster(ctx)
+	got, err := s.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
 	if err != nil {
 		return nil, err
 	}
-	node := state.Node(id)
-	if node == nil {
-		return nil, answer.Errorf(codes.NotFound, "the cluster has no record of node %s any more", id)
-	}
+	node := got.GetNode()
 	if request.GetDryRun() {
 		node.Problem = ""
 	}

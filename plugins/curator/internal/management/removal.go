@@ -26,36 +26,74 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 		return nil, err
 	}
 	response := new(clusterv1.RemovePluginResponse)
-	_, err = s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
-		plugin := state.Plugins[request.GetName()]
-		if plugin == nil {
-			return nil, noPlugin(state, request.GetName())
-		}
-		response.Plugin, response.Nodes = plugin, nil
-		change := &store.Change{RemovedPlugins: []string{plugin.GetName()}}
-		if request.GetWipe() {
-			change.WipedUsers = rules.ConsensusUsers(plugin)
-		}
-		var users []string
-		for _, id := range state.NodeIDs() {
-			after, taken := withoutRoles(state.Nodes[id], rules.RolesOf(plugin), request.GetWipe())
-			if len(taken) == 0 {
-				continue
+	for gone := false; !gone; {
+		before := response.GetNodes()
+		_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
+			change, err := removal(state, seen, request)
+			if err != nil {
+				return nil, err
 			}
-			change.Nodes = append(change.Nodes, after)
-			response.Nodes = append(response.Nodes, id)
-			users = append(users, fmt.Sprintf("node %s (%s)", id, strings.Join(taken, ", ")))
-		}
-		if err := mayRemove(state, plugin, change, users, request.GetRemoveRoles()); err != nil {
+			part := change
+			if n := oneChange(change.Nodes); n < len(change.Nodes) {
+				part = &store.Change{Nodes: change.Nodes[:n]}
+			}
+			gone = part == change || request.GetDryRun()
+			shown := part
+			if request.GetDryRun() {
+				shown = change
+			}
+			response.Plugin, response.Nodes = state.Plugins[request.GetName()], slices.Clone(before)
+			for _, node := range shown.Nodes {
+				response.Nodes = append(response.Nodes, node.GetId())
+			}
+			return part, nil
+		})
+		if err != nil {
 			return nil, err
 		}
-		return change, curatorsStay(state, seen, plugin, change)
-	})
-	if err != nil {
-		return nil, err
 	}
 	s.made(ctx, request.GetDryRun(), "plugin removed", "plugin", request.GetName(), "nodes", len(response.GetNodes()), "wipe", request.GetWipe())
 	return response, nil
+}
+
+// What one change of nodes writes at most: one transaction takes 128 records of 1.25 MiB together, and more than those of the nodes are in it.
+const (
+	nodesPerChange = 100
+	bytesPerChange = 512 << 10
+)
+
+// oneChange returns of how many nodes, from the first on, one change writes the records. The others are changed by the next one: whoever is interrupted in between asks again, and
+// goes on where that was.
+func oneChange(nodes []*clusterv1.NodeRecord) (n int) {
+	for size := 0; n < min(len(nodes), nodesPerChange) && size < bytesPerChange; n++ {
+		size += proto.Size(nodes[n])
+	}
+	return n
+}
+
+// removal returns the change that removes a plugin, with its roles from all nodes, if that may be done.
+func removal(state, seen *store.State, request *clusterv1.RemovePluginRequest) (*store.Change, error) {
+	plugin := state.Plugins[request.GetName()]
+	if plugin == nil {
+		return nil, noPlugin(state, request.GetName())
+	}
+	change := &store.Change{RemovedPlugins: []string{plugin.GetName()}}
+	if request.GetWipe() {
+		change.WipedUsers = rules.ConsensusUsers(plugin)
+	}
+	var users []string
+	for _, id := range state.NodeIDs() {
+		after, taken := withoutRoles(state.Nodes[id], rules.RolesOf(plugin), request.GetWipe())
+		if len(taken) == 0 {
+			continue
+		}
+		change.Nodes = append(change.Nodes, after)
+		users = append(users, fmt.Sprintf("node %s (%s)", id, strings.Join(taken, ", ")))
+	}
+	if err := mayRemove(state, plugin, change, users, request.GetRemoveRoles()); err != nil {
+		return nil, err
+	}
+	return change, curatorsStay(state, seen, plugin, change)
 }
 
 // mayRemove checks that a plugin may go, with its roles from the nodes that users lists.

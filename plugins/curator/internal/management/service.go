@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -29,6 +31,8 @@ const minBeginning = 8
 // Store is what the service reads and writes: a *store.Store.
 type Store interface {
 	ReadCluster(ctx context.Context) (*store.State, error)
+	ReadNodes(ctx context.Context, beginning string) (*store.State, error)
+	ReadReported(ctx context.Context, records *store.State, first, last string) (*store.State, error)
 	ReadRecords(ctx context.Context) (*store.State, error)
 	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 	Preview(ctx context.Context, decide func(*store.State) (*store.Change, error)) (*store.State, error)
@@ -89,25 +93,79 @@ func standing(state *store.State) (nodes uint32) {
 }
 
 // ListNodes implements clusterv1.ManagementServiceServer.
-func (s *Service) ListNodes(ctx context.Context, _ *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
-	state, err := s.config.Store.ReadCluster(ctx)
+func (s *Service) ListNodes(ctx context.Context, request *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
+	records, err := s.config.Store.ReadRecords(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ids := records.NodeIDs()
+	ids = ids[sort.Search(len(ids), func(i int) bool { return ids[i] > request.GetAfter() }):]
+	// Who does not say how many knows no pages, and would take the first one for all.
+	pages := request.GetLimit() > 0
+	most, room := len(ids), limits.Message
+	if pages {
+		most, room = int(min(request.GetLimit(), maxNodes)), maxNodeBytes
+	}
 	response := new(clusterv1.ListNodesResponse)
-	for _, id := range state.NodeIDs() {
-		response.Nodes = append(response.Nodes, state.Node(id))
+	for size := 0; len(ids) > 0; {
+		part := ids[:min(len(ids), most-len(response.GetNodes()), nodesPerRead)]
+		if response.More = len(part) == 0; response.More {
+			break
+		}
+		state, err := s.config.Store.ReadReported(ctx, records, part[0], part[len(part)-1])
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range part {
+			node := state.Node(id)
+			size += proto.Size(node) + nodeFraming
+			switch {
+			case size <= room || pages && len(response.GetNodes()) == 0:
+				response.Nodes = append(response.Nodes, node)
+			case pages:
+				response.More = true
+				return response, nil
+			default:
+				return nil, answer.Errorf(codes.ResourceExhausted, "the %d nodes of the cluster are more than one answer holds: ask for them by pages, as a later version of the command line does", len(records.Nodes))
+			}
+		}
+		ids = ids[len(part):]
 	}
 	return response, nil
 }
 
+const (
+	// maxNodes is how many nodes one page lists, and maxNodeBytes of about what size: a status may be large, and a message may not.
+	maxNodes     = 1000
+	maxNodeBytes = limits.Message / 4
+	// nodesPerRead is how many nodes are read at once.
+	nodesPerRead = 32
+	// nodeFraming is how much more a node takes in an answer than by itself, at most.
+	nodeFraming = 8
+)
+
 // GetNode implements clusterv1.ManagementServiceServer.
 func (s *Service) GetNode(ctx context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
-	state, err := s.config.Store.ReadCluster(ctx)
+	beginning := request.GetNodeId()
+	if len(beginning) >= minBeginning {
+		state, err := s.config.Store.ReadNodes(ctx, beginning)
+		if err != nil {
+			return nil, err
+		}
+		if id, err := find(state, beginning); err == nil {
+			return &clusterv1.GetNodeResponse{Node: state.Node(id)}, nil
+		}
+	}
+	// Which nodes there are instead is said of all.
+	records, err := s.config.Store.ReadRecords(ctx)
 	if err != nil {
 		return nil, err
 	}
-	id, err := find(state, request.GetNodeId())
+	id, err := find(records, beginning)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.config.Store.ReadReported(ctx, records, id, id)
 	if err != nil {
 		return nil, err
 	}

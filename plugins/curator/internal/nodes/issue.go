@@ -54,11 +54,11 @@ func (s *Service) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRol
 	if err := answer.Invalid(problems); err != nil {
 		return nil, err
 	}
-	state, err := s.config.Store.ReadRecords(ctx)
+	state, err := s.config.Store.ReadNode(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if err := runs(state, id, request.GetRole()); err != nil {
+	if err := s.runs(ctx, state.Nodes[id], id, request.GetRole()); err != nil {
 		return nil, err
 	}
 	authority, err := ca.Load(ctx, s.config.Store)
@@ -73,18 +73,35 @@ func (s *Service) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRol
 	return &clusterv1.IssueRoleSVIDResponse{Svid: svid, CaCertificates: state.CA}, nil
 }
 
-// runs returns why a node does not run a role, as it is decided.
-func runs(state *store.State, id, role string) error {
-	node := state.Nodes[id]
+// runs returns why a node does not run a role, as it is decided. Only of a role that leaves all records are read: whether it has left says the consensus store.
+func (s *Service) runs(ctx context.Context, node *clusterv1.NodeRecord, id, role string) error {
 	if node == nil {
 		return gone(id)
 	}
-	for _, assignment := range node.GetRoles() {
-		if assignment.GetRole() == role && !(assignment.GetLeaving() && state.Left(id)) {
-			return nil
+	assignment := assigned(node, role)
+	if assignment.GetLeaving() {
+		state, err := s.config.Store.ReadRecords(ctx)
+		if err != nil {
+			return err
+		}
+		if assignment = assigned(state.Nodes[id], role); assignment.GetLeaving() && state.Left(id) {
+			assignment = nil
 		}
 	}
-	return answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s", role, id)
+	if assignment == nil {
+		return answer.Errorf(codes.NotFound, "the role %s is not assigned to node %s", role, id)
+	}
+	return nil
+}
+
+// assigned returns the assignment of a role to a node; nil: it has none.
+func assigned(node *clusterv1.NodeRecord, role string) *clusterv1.RoleAssignment {
+	for _, assignment := range node.GetRoles() {
+		if assignment.GetRole() == role {
+			return assignment
+		}
+	}
+	return nil
 }
 
 // note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without. One that renews another that lives has no entry in

@@ -97,6 +97,29 @@ func (s *Store) ReadOperators(ctx context.Context) (*State, error) {
 	return whole(state, err)
 }
 
+// ReadNodes reads all that is shown of the nodes whose IDs begin so.
+func (s *Store) ReadNodes(ctx context.Context, beginning string) (*State, error) {
+	of := func(key func(string) string) clientv3.Op {
+		return clientv3.OpGet(key(beginning), clientv3.WithPrefix())
+	}
+	return whole(s.read(ctx, "read a node", clientv3.OpGet(keyCluster), clientv3.OpGet(prefixPlugins, clientv3.WithPrefix()), clientv3.OpGet(keyStoreState),
+		of(nodeKey), of(statusKey), of(heartbeatKey), of(refusedKey)))
+}
+
+// ReadReported returns records with what the nodes from one ID to another have last reported, whether their heartbeats are fresh, and what was refused of them.
+func (s *Store) ReadReported(ctx context.Context, records *State, first, last string) (*State, error) {
+	within := func(key func(string) string) clientv3.Op {
+		return clientv3.OpGet(key(first), clientv3.WithRange(key(last)+"\x00"))
+	}
+	reported, err := s.read(ctx, "read what nodes report", within(statusKey), within(heartbeatKey), within(refusedKey))
+	if err != nil {
+		return nil, err
+	}
+	state := *records
+	state.Statuses, state.Alive, state.Refused = reported.Statuses, reported.Alive, reported.Refused
+	return &state, nil
+}
+
 // ReadAll reads everything but the audit log and the keys of volumes as it is: without a cluster, or with damaged records, it is up to the caller what to make of it.
 func (s *Store) ReadAll(ctx context.Context) (*State, error) {
 	return s.read(ctx, "read the cluster's state",

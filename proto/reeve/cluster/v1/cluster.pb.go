@@ -3095,7 +3095,11 @@ func (x *GetClusterInfoResponse) GetNodes() uint32 {
 }
 
 type ListNodesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most how many nodes, and never more than 1000; 0: all that there are, as far as one answer holds them.
+	Limit uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only nodes with a higher ID, for the next page; empty: from the first on.
+	After         string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3130,10 +3134,26 @@ func (*ListNodesRequest) Descriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
+func (x *ListNodesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListNodesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type ListNodesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sorted by ID.
-	Nodes         []*Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Sorted by ID. There may be fewer than asked for, so that the answer is not too large.
+	Nodes []*Node `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Whether there are nodes with higher IDs.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3173,6 +3193,13 @@ func (x *ListNodesResponse) GetNodes() []*Node {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *ListNodesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type GetNodeRequest struct {
@@ -5557,10 +5584,13 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\ftrust_domain\x18\x02 \x01(\tR\vtrustDomain\x12'\n" +
 	"\x0fca_certificates\x18\x03 \x03(\fR\x0ecaCertificates\x12(\n" +
 	"\x10owner_public_key\x18\x04 \x01(\fR\x0eownerPublicKey\x12\x14\n" +
-	"\x05nodes\x18\x05 \x01(\rR\x05nodes\"\x12\n" +
-	"\x10ListNodesRequest\"A\n" +
+	"\x05nodes\x18\x05 \x01(\rR\x05nodes\">\n" +
+	"\x10ListNodesRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"U\n" +
 	"\x11ListNodesResponse\x12,\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x16.reeve.cluster.v1.NodeR\x05nodes\"/\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x16.reeve.cluster.v1.NodeR\x05nodes\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"/\n" +
 	"\x0eGetNodeRequest\x12\x1d\n" +
 	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\"=\n" +
 	"\x0fGetNodeResponse\x12*\n" +

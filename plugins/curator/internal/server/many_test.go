@@ -1,0 +1,163 @@
+package server_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
+	"github.com/reeveproject/reeve/proto/limits"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// many adds the records of so many nodes with roles, and returns their IDs.
+func (c *cluster) many(count int, roles ...string) (ids []string) {
+	c.t.Helper()
+	var nodes []*clusterv1.NodeRecord
+	for n := range count {
+		key := sha256.Sum256([]byte(fmt.Sprint(n)))
+		node := &clusterv1.NodeRecord{Id: identity.NodeID(key[:]), PublicKey: key[:], State: clusterv1.NodeState_NODE_STATE_UP, Generation: 1}
+		for _, role := range roles {
+			node.Roles = append(node.Roles, &clusterv1.RoleAssignment{Role: role, Generation: 1})
+		}
+		nodes, ids = append(nodes, node), append(ids, node.GetId())
+	}
+	slices.Sort(ids)
+	for part := range slices.Chunk(nodes, 100) {
+		c.update(func(*store.State) *store.Change { return &store.Change{Nodes: part} })
+	}
+	return ids
+}
+
+// TestRemovePluginFromManyNodes takes more roles than one transaction does.
+func TestRemovePluginFromManyNodes(t *testing.T) {
+	c := newCluster(t)
+	c.approve(c.offer(lamp("1.0.0"), digestOf("a")))
+	ids := c.many(250, "lamp")
+	remove := &clusterv1.RemovePluginRequest{Name: "lamp", RemoveRoles: true, Wipe: true, DryRun: true}
+	shown, err := c.asOwner().RemovePlugin(t.Context(), remove)
+	if err != nil || !slices.Equal(shown.GetNodes(), ids) {
+		t.Errorf("a dry run: %d nodes, %v", len(shown.GetNodes()), err)
+	}
+	before, _ := c.stored()
+	remove.DryRun = false
+	removed, err := c.asOwner().RemovePlugin(t.Context(), remove)
+	if err != nil || !slices.Equal(removed.GetNodes(), ids) || removed.GetPlugin().GetName() != "lamp" {
+		t.Errorf("%d nodes, %v", len(removed.GetNodes()), err)
+	}
+	after, desired := c.stored()
+	if after.Plugins["lamp"] != nil || usersOf(desired) != "beam wiped lamp" || after.Epoch != before.Epoch+3 {
+		t.Errorf("%v, %v, epoch %d after %d", after.PluginNames(), desired, after.Epoch, before.Epoch)
+	}
+	for _, id := range ids {
+		if node := after.Nodes[id]; len(node.GetRoles()) != 0 || fmt.Sprint(node.GetWipedRoles()) != "[lamp]" {
+			t.Fatalf("%v", node)
+		}
+	}
+}
+
+// TestRemovePluginResumes goes on where one ended that was interrupted.
+func TestRemovePluginResumes(t *testing.T) {
+	c := newCluster(t)
+	c.approve(c.offer(lamp("1.0.0"), digestOf("a")))
+	ids := c.many(150, "lamp")
+	remove := &clusterv1.RemovePluginRequest{Name: "lamp", RemoveRoles: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		// The caller goes away as soon as the first part is written.
+		for watch := range c.client().Watch(ctx, "nodes/"+ids[0]) {
+			if len(watch.Events) > 0 {
+				cancel()
+			}
+		}
+	}()
+	if _, err := c.asOwner().RemovePlugin(ctx, remove); err != nil {
+		wantCode(t, err, codes.Canceled)
+	}
+	cancel()
+	<-watched
+	if _, err := c.asOwner().RemovePlugin(t.Context(), remove); err != nil {
+		// The first one may have come to its end all the same.
+		wantCode(t, err, codes.NotFound)
+	}
+	after, _ := c.stored()
+	for _, id := range ids {
+		if len(after.Nodes[id].GetRoles()) != 0 {
+			t.Fatalf("%v", after.Nodes[id])
+		}
+	}
+	if after.Plugins["lamp"] != nil {
+		t.Error("the plugin is there")
+	}
+}
+
+// TestListNodesByPages lists many nodes, some of which have much to say, by answers that are not too large.
+func TestListNodesByPages(t *testing.T) {
+	c := newCluster(t)
+	ids := append(c.many(50), c.id)
+	slices.Sort(ids)
+	const large = limits.Report - 100
+	report := func(ids []string) {
+		for _, id := range ids {
+			status, err := proto.Marshal(&clusterv1.NodeStatus{NodeId: id, Volume: strings.Repeat("v", large)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.client().Put(t.Context(), "status/"+id, string(status)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	report(ids[5:25])
+	// A command line that knows no pages is answered with all, or not at all.
+	if all, err := c.asOwner().ListNodes(t.Context(), new(clusterv1.ListNodesRequest), grpc.MaxCallRecvMsgSize(limits.Message)); err != nil || len(all.GetNodes()) != len(ids) || all.GetMore() {
+		t.Errorf("all at once: %d nodes, %v", len(all.GetNodes()), err)
+	}
+	report(ids[25:40])
+	_, err := c.asOwner().ListNodes(t.Context(), new(clusterv1.ListNodesRequest), grpc.MaxCallRecvMsgSize(2*limits.Message))
+	wantCode(t, err, codes.ResourceExhausted)
+	for _, limit := range []uint32{7, 1000, 1 << 31} {
+		var listed []string
+		request := &clusterv1.ListNodesRequest{Limit: limit}
+		for more := true; more; {
+			page, err := c.asOwner().ListNodes(t.Context(), request, grpc.MaxCallRecvMsgSize(limits.Message/2))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if size := proto.Size(page); size > limits.Message/2 || len(page.GetNodes()) > int(limit) || len(page.GetNodes()) == 0 {
+				t.Fatalf("%d nodes, %d bytes", len(page.GetNodes()), size)
+			}
+			for _, node := range page.GetNodes() {
+				id := node.GetRecord().GetId()
+				listed = append(listed, id)
+				if slices.Contains(ids[5:40], id) != (len(node.GetStatus().GetVolume()) == large) {
+					t.Errorf("node %s is listed without its status", id)
+				}
+			}
+			request.After, more = listed[len(listed)-1], page.GetMore()
+		}
+		if !slices.Equal(listed, ids) {
+			t.Errorf("with %d at a time %d of %d nodes are listed", limit, len(listed), len(ids))
+		}
+	}
+	if page, err := c.asOwner().ListNodes(t.Context(), &clusterv1.ListNodesRequest{Limit: 1, After: ids[len(ids)-1]}); err != nil || len(page.GetNodes()) != 0 || page.GetMore() {
+		t.Errorf("behind the last: %v, %v", page, err)
+	}
+	for _, name := range []string{ids[30], ids[30][:20]} {
+		got, err := c.asOwner().GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: name})
+		if err != nil || got.GetNode().GetRecord().GetId() != ids[30] || len(got.GetNode().GetStatus().GetVolume()) != large {
+			t.Errorf("node %s: %v", name, err)
+		}
+	}
+}
