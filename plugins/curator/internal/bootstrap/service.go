@@ -31,7 +31,7 @@ type Store interface {
 	ReadAll(ctx context.Context) (*store.State, error)
 	Create(ctx context.Context, genesis store.Genesis) (bool, error)
 	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
-	NoteIssued(ctx context.Context, issued store.Issued, lifetime time.Duration) (renewed bool, err error)
+	NoteIssued(ctx context.Context, issued store.Issued) (renewed bool, err error)
 }
 
 // Audit keeps calls in the audit log: an *audit.Log.
@@ -177,6 +177,6 @@ func (s *Service) answer(ctx context.Context, open Store, state *store.State, ge
 		return nil, err
 	}
 	// It is for a list that people look at: where it cannot be kept, the node gets its SVID all the same, and is in the list from the next one on.
-	_, _ = open.NoteIssued(ctx, store.Issued{Node: genesis.Node.GetId(), Certificate: svid[0]}, ca.NodeLifetime)
+	_, _ = open.NoteIssued(ctx, store.Issued{Node: genesis.Node.GetId(), Certificate: svid[0]})
 	return &clusterv1.BootstrapResponse{CaCertificates: state.CA, NodeSvid: svid}, nil
 }

@@ -134,7 +134,7 @@ func (s *Service) committed(ctx context.Context, state *store.State, c caller) (
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Store.NoteIssued(ctx, store.Issued{Node: c.id, Certificate: svid[0]}, ca.NodeLifetime); err != nil {
+	if _, err := s.config.Store.NoteIssued(ctx, store.Issued{Node: c.id, Certificate: svid[0]}); err != nil {
 		s.config.Log.Warn("a certificate was issued that is not in the list of those in use", "node", c.id, "error", err)
 	}
 	return &clusterv1.CommitResponse{

@@ -29,7 +29,7 @@ type Store interface {
 	ReadEnrolment(ctx context.Context, node, ticket string) (*store.State, error)
 	ReadCUK(ctx context.Context, node string) ([]byte, error)
 	Update(ctx context.Context, call store.Call, decide func(*store.State) (*store.Change, error)) (*store.State, error)
-	NoteIssued(ctx context.Context, issued store.Issued, lifetime time.Duration) (renewed bool, err error)
+	NoteIssued(ctx context.Context, issued store.Issued) (renewed bool, err error)
 }
 
 var _ Store = (*store.Store)(nil)

@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"context"
-	"crypto/x509"
 
 	"google.golang.org/grpc/codes"
 
@@ -107,12 +106,9 @@ func assigned(node *clusterv1.NodeRecord, role string) *clusterv1.RoleAssignment
 // note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without. One that renews another that lives has no entry in
 // the audit log: that of the first stands, or that of what changed the roles of the node.
 func (s *Service) note(ctx context.Context, issued store.Issued) {
-	leaf, err := x509.ParseCertificate(issued.Certificate)
-	if err == nil {
-		var renewed bool
-		if renewed, err = s.config.Store.NoteIssued(ctx, issued, leaf.NotAfter.Sub(s.config.Now())); renewed {
-			audit.CallOf(ctx).Renews()
-		}
+	renewed, err := s.config.Store.NoteIssued(ctx, issued)
+	if renewed {
+		audit.CallOf(ctx).Renews()
 	}
 	if err != nil {
 		s.config.Log.Warn("a certificate was issued that is not in the list of those in use", "node", issued.Node, "role", issued.Role, "error", err)

@@ -33,7 +33,7 @@ type Store interface {
 	PutStatus(ctx context.Context, status *clusterv1.NodeStatus) error
 	Beat(ctx context.Context, node string, ttl time.Duration) error
 	ReadRecords(ctx context.Context) (*store.State, error)
-	NoteIssued(ctx context.Context, issued store.Issued, lifetime time.Duration) (renewed bool, err error)
+	NoteIssued(ctx context.Context, issued store.Issued) (renewed bool, err error)
 }
 
 var _ Store = (*store.Store)(nil)

@@ -307,7 +307,7 @@ func (k *keeper) Update(context.Context, store.Call, func(*store.State) (*store.
 	return nil, errors.New("nobody changes anything")
 }
 
-func (k *keeper) NoteIssued(context.Context, store.Issued, time.Duration) (bool, error) {
+func (k *keeper) NoteIssued(context.Context, store.Issued) (bool, error) {
 	return false, nil
 }
 

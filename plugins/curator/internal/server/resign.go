@@ -54,10 +54,10 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 
 // noted keeps the certificate with which this curator serves in the list of those in use, and has the metrics know it. That it cannot be kept is no reason not to serve.
 func noted(records *store.Store, config Config) func(ctx context.Context, certificate []byte, lifetime time.Duration) {
-	return func(ctx context.Context, certificate []byte, lifetime time.Duration) {
+	return func(ctx context.Context, certificate []byte, _ time.Duration) {
 		config.Metrics.SVID(certificate)
 		issued := store.Issued{Node: config.NodeID, Role: config.Role, Curator: true, Certificate: certificate}
-		if _, err := records.NoteIssued(ctx, issued, lifetime); err != nil && ctx.Err() == nil {
+		if _, err := records.NoteIssued(ctx, issued); err != nil && ctx.Err() == nil {
 			config.Log.Warn("the certificate of this curator is not in the list of those in use", "error", err)
 		}
 	}

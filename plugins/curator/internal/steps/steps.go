@@ -24,8 +24,8 @@ const (
 	Incarnate, NoteRefused checkpoint.Step = "incarnate", "note-refused"
 	// PutStatus keeps what a node says of itself, and Beat that it is alive.
 	PutStatus, Beat checkpoint.Step = "put-status", "beat"
-	// NoteIssued keeps a certificate.
-	NoteIssued checkpoint.Step = "note-issued"
+	// NoteIssued keeps a certificate, and SweepIssued removes those that have expired.
+	NoteIssued, SweepIssued checkpoint.Step = "note-issued", "sweep-issued"
 	// SweepTickets removes tickets that have expired.
 	SweepTickets checkpoint.Step = "sweep-tickets"
 	// AppendAudit keeps calls that changed nothing, and TrimAudit removes the oldest.
@@ -52,6 +52,6 @@ func Change(name string) checkpoint.Step {
 func All() []checkpoint.Step {
 	return slices.Concat(
 		[]checkpoint.Step{Register, Commit, ApproveNode, AddRole, RemoveRole, RoleLeft, DecommissionNode, NodeDecommissioned, DeleteNode, RotateCA, OtherChange},
-		[]checkpoint.Step{Create, Incarnate, NoteRefused, PutStatus, Beat, NoteIssued, SweepTickets, AppendAudit, TrimAudit, Campaign},
+		[]checkpoint.Step{Create, Incarnate, NoteRefused, PutStatus, Beat, NoteIssued, SweepIssued, SweepTickets, AppendAudit, TrimAudit, Campaign},
 	)
 }

@@ -28,6 +28,7 @@ const (
 type Store interface {
 	Campaign(ctx context.Context, curator string, ttl time.Duration) (*store.Term, error)
 	ReadCluster(ctx context.Context) (*store.State, error)
+	SweepIssued(ctx context.Context, now time.Time) (swept int, err error)
 	UpdateFenced(ctx context.Context, call store.Call, fence *store.Fence, decide func(*store.State) (*store.Change, error)) (*store.State, error)
 }
 
@@ -102,6 +103,7 @@ func term(ctx context.Context, config Config, won func()) error {
 type worker struct {
 	config Config
 	fence  *store.Fence
+	swept  time.Time            // when certificates were last swept; zero: not in this term
 	silent map[string]time.Time // since when nodes that are being decommissioned have been silent, as far as this term knows
 }
 

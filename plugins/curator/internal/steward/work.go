@@ -13,7 +13,7 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// tend does what can be done in a state. It returns when to look at the same state again, 0 if only a change of it can make a difference.
+// tend does what can be done in a state. It returns when to look at the same state again.
 func (w *worker) tend(ctx context.Context, state *store.State) (again time.Duration, err error) {
 	for _, id := range state.NodeIDs() {
 		if len(left(state, id)) > 0 {
@@ -38,7 +38,31 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 			again = rest
 		}
 	}
+	rest, err := w.sweep(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if again == 0 || rest < again {
+		again = rest
+	}
 	return again, nil
+}
+
+// sweepEvery is how often certificates are removed that have expired.
+const sweepEvery = time.Hour
+
+// sweep removes certificates that have expired, now and then, and returns when it is due again.
+func (w *worker) sweep(ctx context.Context) (again time.Duration, err error) {
+	if rest := sweepEvery - time.Since(w.swept); !w.swept.IsZero() && rest > 0 {
+		return rest, nil
+	}
+	swept, err := w.config.Store.SweepIssued(ctx, w.config.Now())
+	if err != nil {
+		return 0, err
+	}
+	w.swept = time.Now()
+	w.config.Log.Debug("certificates that have expired are removed", "certificates", swept)
+	return sweepEvery, nil
 }
 
 // left returns the assignments of a node whose role was to leave and has left.

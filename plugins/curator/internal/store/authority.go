@@ -2,12 +2,11 @@ package store
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 
@@ -90,74 +89,79 @@ func issuedAt(key string) (issued Issued, ok bool) {
 	return Issued{}, false
 }
 
-// NoteIssued keeps a certificate for as long as it lives, in the place of the one that was issued before to the same role or node. It goes by a lease, one for
-// each, so that there are never more of them than nodes and roles. It reports whether there was one that lives, which this one renews.
-func (s *Store) NoteIssued(ctx context.Context, issued Issued, lifetime time.Duration) (renewed bool, err error) {
-	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
-	defer cancel()
-	// Only a certificate that is issued to the same one at the same time can be in the way.
-	renewed, err = backoff.Retry(bounded, func() (bool, error) {
-		renewed, err := s.noteIssued(bounded, issued, lifetime)
-		if err != nil && !errors.Is(err, ErrConflict) {
-			err = backoff.Permanent(err)
-		}
-		return renewed, err
-	}, backoff.WithBackOff(backoff.NewConstantBackOff(20*time.Millisecond)), backoff.WithMaxTries(tries))
-	if err == nil || errors.Is(err, ErrConflict) {
-		return renewed, err
-	}
-	return renewed, s.failed(ctx, "take note of a certificate", err)
-}
-
-func (s *Store) noteIssued(ctx context.Context, issued Issued, lifetime time.Duration) (renewed bool, err error) {
-	key := issued.key()
+// NoteIssued keeps a certificate in the place of the one that was issued before to the same role or node, so that there are never more of them than nodes and roles. It has
+// an end of its own, and needs no lease for that: SweepIssued removes it. NoteIssued reports whether there was one that lives, which this one renews.
+func (s *Store) NoteIssued(ctx context.Context, issued Issued) (renewed bool, err error) {
 	value, err := encode(&curatorv1.IssuedCertificate{Certificate: issued.Certificate})
 	if err != nil {
 		return false, err
 	}
-	got, err := s.client.Get(ctx, key) // with its value: of keys alone etcd does not say by which lease they go
-	if err != nil {
-		return false, err
-	}
-	var seen int64
-	var before clientv3.LeaseID
-	if len(got.Kvs) > 0 {
-		seen, before = got.Kvs[0].ModRevision, clientv3.LeaseID(got.Kvs[0].Lease)
-	}
-	granted, err := s.client.Grant(ctx, max(1, int64(lifetime/time.Second)))
-	if err != nil {
-		return false, err
-	}
-	// Nobody else knows of the lease: it is used or taken back, also if who asked for the certificate has gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.answerWithin)
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
 	checkpoint.Before(steps.NoteIssued)
-	put, err := s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", seen)).
-		Then(clientv3.OpPut(key, value, clientv3.WithLease(granted.ID))).Commit()
-	checkpoint.After(steps.NoteIssued)
-	if err == nil && !put.Succeeded {
-		err = ErrConflict
-	}
+	put, err := s.client.Put(bounded, issued.key(), value, clientv3.WithPrevKV())
 	if err != nil {
-		return false, errors.Join(err, s.revoke(ctx, granted.ID))
+		return false, s.failed(ctx, "take note of a certificate", err)
 	}
-	// The lease of the one before has no key any more.
-	return before != 0, s.revoke(ctx, before)
+	checkpoint.After(steps.NoteIssued)
+	return put.PrevKv != nil && !expired(put.PrevKv.Value, time.Now()), nil
 }
 
-// revoke takes a lease back. One that is gone by now is none to take back.
-func (s *Store) revoke(ctx context.Context, lease clientv3.LeaseID) error {
-	if lease == clientv3.NoLease {
-		return nil
+// expired reports whether the record of a certificate is of one that has expired. What cannot be read is none of which anybody knows that.
+func expired(value []byte, now time.Time) bool {
+	record := new(curatorv1.IssuedCertificate)
+	if proto.Unmarshal(value, record) != nil {
+		return false
 	}
-	if _, err := s.client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	leaf, err := x509.ParseCertificate(record.GetCertificate())
+	return err == nil && !now.Before(leaf.NotAfter)
+}
+
+// SweepIssued removes the certificates that have expired, and returns how many there were. One that is issued meanwhile stays.
+func (s *Store) SweepIssued(ctx context.Context, now time.Time) (swept int, err error) {
+	for from, more := prefixIssued, true; more; {
+		var n int
+		if n, from, more, err = s.sweepIssued(ctx, now, from); err != nil {
+			return swept, s.failed(ctx, "remove certificates that have expired", err)
+		}
+		swept += n
+	}
+	return swept, nil
+}
+
+// sweepIssued removes those that have expired of as many as one transaction takes, and returns where those behind them begin.
+func (s *Store) sweepIssued(ctx context.Context, now time.Time, from string) (swept int, next string, more bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
+	defer cancel()
+	got, err := s.client.Get(bounded, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefixIssued)), clientv3.WithLimit(maxOperations))
+	if err != nil {
+		return 0, "", false, err
+	}
+	var same []clientv3.Cmp
+	var writes transaction
+	for _, kv := range got.Kvs {
+		key := string(kv.Key)
+		next = key + "\x00"
+		if expired(kv.Value, now) {
+			same = append(same, clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision))
+			writes.delete(key)
+		}
+	}
+	if len(same) == 0 {
+		return 0, next, got.More, nil
+	}
+	err = checkpoint.Around(steps.SweepIssued, func() error {
+		// If one of them was issued anew, all of them wait for the next sweep.
+		response, err := s.client.Txn(bounded).If(same...).Then(writes.ops...).Commit()
+		if err == nil && response.Succeeded {
+			swept = len(same)
+		}
 		return err
-	}
-	return nil
+	})
+	return swept, next, got.More, err
 }
 
-// ListIssued returns the certificates that were issued and are in use, in no order that means anything. One that cannot be read is left out.
+// ListIssued returns the certificates that were issued and are in use, and such as have expired lately, in no order that means anything. One that cannot be read is left out.
 func (s *Store) ListIssued(ctx context.Context) ([]Issued, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()

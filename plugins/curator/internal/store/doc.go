@@ -27,7 +27,7 @@
 //	heartbeat/<node ID>      reeve.curator.v1.Heartbeat             attached to the lease that the node's heartbeats renew
 //	consensus/desired        reeve.consensus.v1.DesiredState        what the consensus role is to make true
 //	consensus/state          reeve.consensus.v1.StoreState          how far it has come, as the consensus role itself writes
-//	issued/…                 reeve.curator.v1.IssuedCertificate     a certificate in use, attached to a lease of its lifetime
+//	issued/…                 reeve.curator.v1.IssuedCertificate     a certificate in use, or one that has expired and is swept soon
 //	steward/<lease>          the node of a curator that stands for election, attached to its lease
 //	audit/<shelf>/<entry>    reeve.cluster.v1.AuditEntry            the audit log, without sequence numbers
 //

@@ -1,8 +1,11 @@
 package store_test
 
 import (
-	"context"
-	"errors"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"fmt"
+	"math/big"
 	"sync"
 	"testing"
 	"time"
@@ -31,60 +34,78 @@ func issued(t *testing.T, s *store.Store) int {
 	return len(all)
 }
 
-// Certificates that are issued to the same one at the same time leave one note and one lease.
+// certificateUntil is one that expires at a time.
+func certificateUntil(t *testing.T, expires time.Time) []byte {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: expires.Add(-time.Hour), NotAfter: expires}
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// Certificates that are issued to the same one at the same time leave one note, and no lease.
 func TestNotesAtTheSameTime(t *testing.T) {
 	s, client, _ := created(t)
 	before := leases(t, client)
 	var group sync.WaitGroup
 	for n := range 12 {
 		group.Go(func() {
-			_, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-1", Certificate: []byte{byte(n)}}, time.Hour)
-			if err != nil && !errors.Is(err, store.ErrConflict) {
+			if _, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-1", Certificate: []byte{byte(n)}}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	group.Wait()
-	if now := leases(t, client); now != before+1 || issued(t, s) != 1 {
+	if now := leases(t, client); now != before || issued(t, s) != 1 {
 		t.Errorf("%d leases more, %d notes", now-before, issued(t, s))
 	}
 }
 
-// granting is a client whose leases are told of as soon as they are granted.
-type granting struct {
-	clientv3.Lease
-	granted func()
-}
-
-func (g *granting) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
-	response, err := g.Lease.Grant(ctx, ttl)
-	g.granted()
-	return response, err
-}
-
-// Whoever asked for a certificate may be gone once its lease is granted: it is used, or taken back.
-func TestNoLeaseIsLeftBehind(t *testing.T) {
-	s, client, _ := created(t)
-	before := leases(t, client)
-	ctx, cancel := context.WithCancel(t.Context())
-	own := client.Lease
-	client.Lease = &granting{Lease: own, granted: cancel}
-	if _, err := s.NoteIssued(ctx, store.Issued{Node: "reeve-1", Certificate: []byte("a")}, time.Hour); err != nil {
-		t.Error(err)
-	}
-	if now := leases(t, client); now != before+1 || issued(t, s) != 1 {
-		t.Errorf("%d leases more, %d notes", now-before, issued(t, s))
-	}
-	// Somebody else is always faster.
-	client.Lease = &granting{Lease: own, granted: func() {
-		if _, err := client.Put(t.Context(), "issued/node/reeve-2", ""); err != nil {
-			t.Error(err)
+// A certificate renews the one before it, if that one lives.
+func TestRenewedCertificate(t *testing.T) {
+	s, _, _ := created(t)
+	for n, one := range []struct {
+		expires time.Time
+		renews  bool
+	}{{time.Now().Add(-time.Hour), false}, {time.Now().Add(time.Hour), false}, {time.Now().Add(2 * time.Hour), true}} {
+		renewed, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-1", Certificate: certificateUntil(t, one.expires)})
+		if err != nil || renewed != one.renews {
+			t.Errorf("certificate %d: it renews one that lives: %t, %v", n, renewed, err)
 		}
-	}}
-	if _, err := s.NoteIssued(t.Context(), store.Issued{Node: "reeve-2", Certificate: []byte("b")}, time.Hour); !errors.Is(err, store.ErrConflict) {
-		t.Errorf("%v", err)
 	}
-	if now := leases(t, client); now != before+1 {
-		t.Errorf("%d leases are left", now-before-1)
+}
+
+// TestSweepIssued removes the certificates that have expired, and nothing else, however many there are.
+func TestSweepIssued(t *testing.T) {
+	s, client, first := created(t)
+	now := time.Now().Truncate(time.Second)
+	expired, valid := certificateUntil(t, now), certificateUntil(t, now.Add(time.Second))
+	const count = 300
+	for n := range count {
+		certificate := valid
+		if n%3 == 0 {
+			certificate = expired
+		}
+		if _, err := s.NoteIssued(t.Context(), store.Issued{Node: fmt.Sprintf("reeve-%03d", n), Role: "lamp", Certificate: certificate}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Put(t.Context(), "issued/node/reeve-0", "damaged"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{count / 3, 0} {
+		if swept, err := s.SweepIssued(t.Context(), now); swept != want || err != nil {
+			t.Errorf("%d are swept, want %d: %v", swept, want, err)
+		}
+	}
+	all, err := s.ListIssued(t.Context())
+	if err != nil || len(all) != count-count/3 {
+		t.Errorf("%d are left: %v", len(all), err)
+	}
+	if state, err := s.ReadRecords(t.Context()); err != nil || state.Nodes[first.Node.GetId()] == nil {
+		t.Errorf("%v", err)
 	}
 }
