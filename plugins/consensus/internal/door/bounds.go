@@ -43,8 +43,8 @@ const (
 	maxWatchedKey = 4 << 10
 	// maxHeader bounds the headers of a call; 16 MiB are gRPC's own bound.
 	maxHeader = 16 << 10
-	// maxRefusals is how many calls of a connection may be refused for maxCalls before it is closed: gRPC keeps something of each until then.
-	maxRefusals = 1000
+	// maxRefused is how many calls beyond maxCalls are answered with a refusal at a time. Each may hold a request of 2 MiB that does not end; the connection of one more is closed.
+	maxRefused = 64
 
 	// DefaultReadBound is how long an answer may wait to be read. Then the connection is closed, and what waits on it is nowhere in memory any more.
 	DefaultReadBound = 30 * time.Second

@@ -65,21 +65,21 @@ func newCaller(user string, patience, readBound time.Duration) *caller {
 	}
 }
 
-// begin counts a call in, or refuses it.
-func (c *caller) begin(stream bool) error {
+// begin counts a call in. refused says why it is not carried out; flood says that there are more of these, too, than are answered.
+func (c *caller) begin(stream bool) (refused error, flood bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.calls >= maxCalls:
-		return errExceeded(c.user, "has %d calls under way, which is the most: wait for some of them to end", maxCalls)
-	case stream && c.streams >= maxWatchStreams:
-		return errExceeded(c.user, "has %d streams of watches and leases open, which is the most: put several watches on one", maxWatchStreams)
-	}
 	c.calls++
 	if stream {
 		c.streams++
 	}
-	return nil
+	switch {
+	case c.calls > maxCalls:
+		refused = errExceeded(c.user, "has %d calls under way, which is the most: wait for some of them to end", maxCalls)
+	case stream && c.streams > maxWatchStreams:
+		refused = errExceeded(c.user, "has %d streams of watches and leases open, which is the most: put several watches on one", maxWatchStreams)
+	}
+	return refused, c.calls > maxCalls+maxRefused
 }
 
 // end counts it out.

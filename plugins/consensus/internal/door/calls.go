@@ -14,18 +14,25 @@ var streaming = map[string]bool{
 	pb.Lease_LeaseKeepAlive_FullMethodName: true,
 }
 
-// tap sees each call before anything of its request is read, and refuses those of a user that has too many.
+type refusedKey struct{}
+
+// tap sees each call before anything of its request is read. One that is too many is let through, and refused by its interceptor; one of a flood of these has its connection closed.
+//
+// It returns no error: gRPC does not cancel the context of a call that is refused here, and keeps it in memory until the deadline that the caller has set, also when the connection is gone.
 func (c *callers) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	caller := c.of(ctx)
 	if caller == nil {
 		return ctx, nil
 	}
 	stream := streaming[info.FullMethodName]
-	if err := caller.begin(stream); err != nil {
-		connectionOf(ctx).refuse()
-		return nil, err
-	}
+	refused, flood := caller.begin(stream)
 	context.AfterFunc(ctx, func() { caller.end(stream) })
+	if flood {
+		connectionOf(ctx).flooded()
+	}
+	if refused != nil {
+		ctx = context.WithValue(ctx, refusedKey{}, refused)
+	}
 	return ctx, nil
 }
 
@@ -56,7 +63,8 @@ type turn struct {
 	caller   *caller
 	of       chan struct{} // nil: it needs none
 	taken    bool
-	answered bool // its status is on the way, behind its answers
+	refused  error // why it is not carried out; nil: it is
+	answered bool  // its status is on the way, behind its answers
 }
 
 // take waits for the turn, or for ctx to be done.
@@ -76,10 +84,15 @@ type turnKey struct{}
 var _ stats.Handler = turns{}
 
 func (t turns) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if caller := t.callers.of(ctx); caller != nil {
-		return context.WithValue(ctx, turnKey{}, &turn{caller: caller, of: caller.turnsOf(info.FullMethodName)})
+	caller := t.callers.of(ctx)
+	if caller == nil {
+		return ctx
 	}
-	return ctx
+	own := &turn{caller: caller}
+	if own.refused, _ = ctx.Value(refusedKey{}).(error); own.refused == nil {
+		own.of = caller.turnsOf(info.FullMethodName)
+	}
+	return context.WithValue(ctx, turnKey{}, own)
 }
 
 func turnOf(ctx context.Context) *turn {

@@ -13,6 +13,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 )
 
 // callOf begins a call of ant as gRPC does, on a connection of its own.
@@ -85,5 +88,30 @@ func TestNoTurnNoCall(t *testing.T) {
 	all.HandleRPC(ctx, &stats.End{})
 	if len(ant.reading) != maxTurns {
 		t.Errorf("%d turns are taken", len(ant.reading))
+	}
+}
+
+// TestNoCallIsRefusedByTheTap has the tap refuse nothing: gRPC would keep the context of such a call until its deadline.
+func TestNoCallIsRefusedByTheTap(t *testing.T) {
+	ant := newCaller("ant", DefaultPatience, DefaultReadBound)
+	for n := 1; n <= maxCalls+maxRefused+1; n++ {
+		refused, flood := ant.begin(false)
+		if (refused != nil) != (n > maxCalls) || flood != (n > maxCalls+maxRefused) {
+			t.Fatalf("call %d: %v, flood %t", n, refused, flood)
+		}
+	}
+	ctx, all := callOf(t, pb.KV_Range_FullMethodName)
+	all.callers.known["ant"] = ant
+	from, _ := peer.FromContext(ctx)
+	ctx = peer.NewContext(t.Context(), &peer.Peer{Addr: from.Addr, AuthInfo: store.Identity("ant")})
+	ctx, err := all.callers.tap(ctx, &tap.Info{FullMethodName: pb.KV_Range_FullMethodName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own := turnOf(all.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: pb.KV_Range_FullMethodName})); own.of != nil || status.Code(own.refused) != codes.ResourceExhausted {
+		t.Errorf("it has a turn, or no refusal: %+v", own)
+	}
+	if on := connectionOf(ctx); !on.closed {
+		t.Error("the connection of a flood is open")
 	}
 }

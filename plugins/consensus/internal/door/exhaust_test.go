@@ -248,11 +248,61 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 		var stream pb.Watch_WatchClient
 		if stream, err = api.Watch(ctx); err == nil {
-			if err = create(stream, ownKey); err == nil {
-				_, err = stream.Recv()
-			}
+			// Its error is only that the stream has ended; Recv says why.
+			_ = create(stream, ownKey)
+			_, err = stream.Recv()
 		}
 	}
 	exceeded(t, "streams", err, "512 streams")
 	works(t, bee)
+}
+
+// TestCallsUnderWayAreBounded begins calls that never send their request.
+func TestCallsUnderWayAreBounded(t *testing.T) {
+	_, ant, bee := hungry(t)
+	// gRPC would keep what is refused too early for as long as this.
+	ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Hour)
+	defer cancel()
+	begin := func(on *grpc.ClientConn) grpc.ClientStream {
+		call, err := on.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.KV_Put_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return call
+	}
+	var connections []*grpc.ClientConn
+	for range 8 {
+		connection := rawConnection(t, ant.Socket)
+		connections = append(connections, connection)
+		for range 256 {
+			begin(connection)
+		}
+	}
+	other := apiOf(rawConnection(t, ant.Socket))
+	read := func() error {
+		_, err := other.Range(ctx, &pb.RangeRequest{Key: []byte(ownKey), KeysOnly: true})
+		return err
+	}
+	storetest.Eventually(t, "a call is refused", func() bool { return read() != nil })
+	exceeded(t, "one more call", read(), "2048 calls")
+	works(t, bee)
+
+	// Who does not stop loses the connection, and with it what was begun on it.
+	flood := rawConnection(t, ant.Socket)
+	var last grpc.ClientStream
+	for range 100 {
+		last = begin(flood)
+	}
+	if err := last.RecvMsg(new(pb.PutResponse)); status.Code(err) != codes.Unavailable {
+		t.Errorf("a flood of calls: %v", err)
+	}
+	// Until the flood has ended, any other call is one of it.
+	storetest.Eventually(t, "a call is refused, and not its connection", func() bool { return status.Code(read()) == codes.ResourceExhausted })
+
+	for _, connection := range connections {
+		if err := connection.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Eventually(t, "calls are carried out again", func() bool { return read() == nil })
 }

@@ -174,8 +174,7 @@ type connection struct {
 	mu     sync.Mutex
 	closed bool
 	// held are the answers that were not sent yet: gRPC forgets them with the connection, without giving them back.
-	held     map[*hold]struct{}
-	refusals int
+	held map[*hold]struct{}
 }
 
 // RemoteAddr says by the way which connection it is.
@@ -237,14 +236,8 @@ func (c *connection) unread() {
 	_ = c.Close()
 }
 
-// refuse counts a call that was refused, and closes the connection of a client that does not stop.
-func (c *connection) refuse() {
-	c.mu.Lock()
-	c.refusals++
-	enough := c.refusals > maxRefusals
-	c.mu.Unlock()
-	if enough {
-		c.of.noteRefusal(fmt.Errorf("more than %d of its calls were refused", maxRefusals))
-		_ = c.Close()
-	}
+// flooded closes the connection of a client that goes on calling while its calls are refused.
+func (c *connection) flooded() {
+	c.of.noteRefusal(fmt.Errorf("its user has %d calls under way, and does not stop", maxCalls+maxRefused))
+	_ = c.Close()
 }

@@ -70,7 +70,11 @@ func unary(served Store, callers *callers) grpc.UnaryServerInterceptor {
 		if err := mayCall(info.FullMethod); err != nil {
 			return nil, err
 		}
-		if own := turnOf(ctx); own != nil && !own.taken {
+		switch own := turnOf(ctx); {
+		case own == nil:
+		case own.refused != nil:
+			return nil, own.refused
+		case !own.taken:
 			return nil, status.FromContextError(ctx.Err()).Err() // gRPC reads a request that is there, all the same
 		}
 		return callers.of(ctx).bounded(ctx, served, request, carryOut(served, handle))
@@ -117,6 +121,9 @@ func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := mayCall(info.FullMethod); err != nil {
 			return err
+		}
+		if own := turnOf(call.Context()); own != nil && own.refused != nil {
+			return own.refused
 		}
 		user := store.UserOf(call.Context())
 		call = tokenless{ServerStream: call, ctx: withoutToken(call.Context())}

@@ -33,23 +33,7 @@ func credentialed(t *testing.T, names ...peers.Name) []*peers.Credentials {
 	}
 	var all []*peers.Credentials
 	for _, name := range names {
-		files := peers.Files{Directory: t.TempDir()}
-		key, err := files.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaf, err := authority.Issue(key.Public(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := files.Install(leaf, authority.Certificates(), name); err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := files.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, loaded)
+		all = append(all, install(t, peers.Files{Directory: t.TempDir()}, authority, name))
 	}
 	return all
 }

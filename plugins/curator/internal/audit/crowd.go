@@ -16,7 +16,7 @@ type allowance struct {
 	every time.Duration
 }
 
-// crowds is the calls that are left out for now, by who made them. One that calls all the time cannot push out of a shelf what it did before.
+// crowds holds the calls that have no entry of their own, by caller. So a caller that calls all the time cannot push its earlier entries out of a shelf.
 type crowds struct {
 	now  func() time.Time
 	some chan struct{} // tells Run that there are some; holds one
@@ -25,13 +25,14 @@ type crowds struct {
 	callers map[caller]*budget
 }
 
-// caller is whose calls share a budget, on each shelf: those of all callers who proved nothing are of nobody.
+// caller is who shares a budget, which is one for each shelf. All callers who proved nothing are one caller.
 type caller struct {
 	name  string
 	shelf store.AuditShelf
 }
 
-// kind is what calls have in common of which one entry stands for several; for calls of nobody it is empty. from is the network that they came from; empty: that does not matter.
+// kind is what several calls of a caller have in common, so that one entry stands for them. It is empty for callers who proved nothing. from is the network that the calls came
+// from; empty: any.
 type kind struct{ rpc, code, from string }
 
 // budget is what may be written of a caller.
@@ -40,17 +41,17 @@ type budget struct {
 	crowds  map[kind]*crowd
 }
 
-// crowd is the calls of one kind of one caller.
+// crowd holds the calls of one kind of one caller.
 type crowd struct {
-	limiter *rate.Limiter         // beyond the budget, so that a kind of which there are few calls is not left out for one of which there are many
+	limiter *rate.Limiter         // beyond the budget: a kind with few calls keeps its entries beside one with many
 	newest  *clusterv1.AuditEntry // stands for all that are left out; nil: there are none
 	others  uint64                // beside the newest
 }
 
-// maxNetworks is how many networks are told apart of which one caller's calls come. Somebody may have very many.
+// maxNetworks bounds how many networks of one caller are told apart. A caller may have any number of them.
 const maxNetworks = 64
 
-// maxCallers is how many budgets are kept before those are looked for that nobody would miss.
+// maxCallers is how many budgets are kept before unused ones are dropped.
 const maxCallers = 1024
 
 // admit reports whether an entry is written. One that is stands for those that were left out before it; one that is not is left out.

@@ -24,8 +24,8 @@ const (
 	refusedFor = 3 * time.Second
 )
 
-// admit is what looks at each call before anything is kept for it. Where callers who may be nobody have too many under way, a connection that holds some is closed: the one that has too many by itself,
-// or the oldest one, and never the newcomer, who may be somebody and is let in within moments.
+// admit sees each call before gRPC keeps anything of it. It bounds the calls on connections of strangers, on which nobody was let in yet. Beyond a bound it closes a connection: the one that
+// has too many calls by itself, or else the oldest. It never closes the newest, which may be that of a member who is let in within moments.
 //
 // It refuses no call: gRPC does not cancel the context of one that is refused here, and so keeps it in memory until the deadline that the caller has set. What is admitted ends with its connection.
 func (p *peers) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
@@ -86,8 +86,8 @@ func (p *peers) end(connection *peerConnection) {
 	go func() { _ = connection.Close() }()
 }
 
-// look finds out, once, whether a connection is that of somebody in the cluster, by the certificate of its handshake and by what was heard of the cluster: they may make as many calls at once as
-// anybody who was let in. The caller holds the lock, which is given up meanwhile: signatures are verified, and the calls of one connection come one after another.
+// look checks once whether the certificate of a connection is that of a member, by the newest state of the cluster that was seen. Members are not bounded as strangers are. The caller holds
+// the lock; look gives it up while it verifies signatures, which is safe since the calls of one connection come one after another.
 func (p *peers) look(ctx context.Context, connection *peerConnection) {
 	if connection.looked || p.state == nil {
 		return
@@ -113,8 +113,8 @@ func (p *peers) stranger(ctx context.Context) *peerConnection {
 	return nil
 }
 
-// remembering has somebody who was told to be nobody be told so again on the same connection, without another look: the certificate is that of its handshake. The connection is
-// closed soon.
+// remembering answers a stranger who was refused on a connection with the same refusal again, without asking the store: all calls of a connection have the certificate of its
+// handshake. The connection is closed soon.
 func (p *peers) remembering(authenticate func(context.Context) (auth.Caller, error)) func(context.Context) (auth.Caller, error) {
 	return func(ctx context.Context) (auth.Caller, error) {
 		p.mu.Lock()

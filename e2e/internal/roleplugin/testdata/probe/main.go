@@ -1,4 +1,4 @@
-// The probe plugin: roles that try how far they get.
+// Command probe is a plugin whose roles try how far they get.
 package main
 
 import (

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
+)
+
+// Close stops the member. Whoever serves its API must have stopped before.
+func (s *Store) Close() {
+	if s.halt() {
+		s.lock.Close()
+	}
+}
+
+// Retire is Close for a member whose Run has ended with ErrRemoved: what it had stored is deleted.
+func (s *Store) Retire() error {
+	if !s.halt() {
+		return fmt.Errorf("the removed member %s does not stop; its data in %s stays until the role is started again", s.marker.MemberID, s.directory)
+	}
+	defer s.lock.Close()
+	return retire(s.directory, s.marker)
+}
+
+// cedeBound is how many election times a leader that is about to stop may take to hand the leadership over.
+const cedeBound = 2
+
+// halt stops etcd, and reports whether nothing of it runs any more.
+func (s *Store) halt() bool {
+	if s.halted {
+		return true
+	}
+	s.cede()
+	s.peering.stop()
+	if s.client != nil {
+		s.client.Close() // its error only says that it is closed
+	}
+	if s.etcd != nil {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.etcd.Close()
+			s.following.Wait()
+		}()
+		select {
+		case <-closed:
+		case <-time.After(stopBound):
+			s.log.Error("etcd has not stopped; going on without it", "after", stopBound.String())
+			return false // the lock stays: etcd may still write
+		}
+	}
+	s.halted = true // who still asks it finds a store that has stopped
+	return true
+}
+
+// cedeLimit keeps the handover within the time that a role has to stop, whatever the election time is.
+const cedeLimit = 5 * time.Second
+
+// cede hands the leadership to another voter that answers, if the local member is the leader. etcd tries this itself when it stops, but by then the peers cannot be
+// reached. If the handover fails, only time is lost: the others elect a leader by themselves.
+func (s *Store) cede() {
+	if s.etcd == nil || !s.Leads() {
+		return
+	}
+	server := s.etcd.Server
+	own := uint64(server.MemberID())
+	others := slices.DeleteFunc(s.Peers(), func(peer Peer) bool { return peer.Learner || peer.ID == own })
+	if len(others) == 0 || s.Removed(own) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(cedeBound*s.config.election(), cedeLimit))
+	defer cancel()
+	go func() {
+		select {
+		case <-server.StopNotify():
+			cancel() // nobody leads here any more
+		case <-ctx.Done():
+		}
+	}()
+	to := s.successor(ctx, others)
+	if to == nil {
+		s.log.Warn("no voter answers that could take over the leadership of the store; the others have to elect a leader")
+		return
+	}
+	id, err := peers.ParseMember(to.Member)
+	if err == nil {
+		err = server.MoveLeader(ctx, own, id)
+	}
+	if err != nil {
+		s.log.Warn("cannot hand the leadership of the store over before this member stops; the others have to elect a leader without it", "to", to.Member, "error", err)
+	}
+}
+
+// successor asks the other voters until one of them follows the local member, and returns the one that has applied most; nil: none has answered in time.
+func (s *Store) successor(ctx context.Context, others []Peer) (to *peers.State) {
+	asking, stop := context.WithTimeout(ctx, min(s.config.election(), cedeLimit/2))
+	defer stop()
+	for {
+		answers := s.Ask(asking)
+		for _, other := range others {
+			state, ok := answers[other.ID]
+			if ok && state.Leader == s.MemberID() && (to == nil || state.Applied > to.Applied) {
+				to = &state
+			}
+		}
+		if to != nil {
+			return to
+		}
+		select {
+		case <-asking.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond): // a busy machine may take longer than one answer is waited for
+		}
+	}
+}
