@@ -26,8 +26,8 @@ import (
 
 // The bounds are those of the core, which ends what does not keep to them.
 const (
-	handshakeTime = 10 * time.Second
-	describeTime  = 10 * time.Second
+	handshakeTime = 30 * time.Second
+	describeTime  = 30 * time.Second
 	startTime     = 15 * time.Second
 	// statusTime is how long a role may take to state its status at all, and to answer anything else.
 	statusTime = 20 * time.Second
