@@ -38,6 +38,8 @@ type actor struct {
 	closeHost func()
 	health    *health
 	wasReady  bool
+	// readySince is when the instance became Ready; zero: it is not Ready. It outlasts attend, which returns at every new plan.
+	readySince time.Time
 	// renew says that the instance is to be stopped since somebody asked for a restart, for the reason in why; failing, if not nil, that it is to be ended for a failure.
 	renew   bool
 	why     string

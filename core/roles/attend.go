@@ -34,7 +34,6 @@ func (a *actor) attend() {
 	}
 	statuses := a.instance.Status().Watch()
 	var steady <-chan time.Time
-	var isReady bool
 	for {
 		note := ""
 		var order <-chan struct{} // tells of a change of the others while their end is waited for
@@ -63,12 +62,15 @@ func (a *actor) attend() {
 		// Before others see the state: a role that is started because this one is Ready is started after it in the events too.
 		later := a.tell()
 		a.r.board.put(a.role, a.last)
-		if now := status.GetState() == rolev1.RoleState_ROLE_STATE_READY; now != isReady {
-			isReady, steady = now, nil
-			if now {
-				steady = time.After(a.r.config.BackoffReset)
+		switch {
+		case status.GetState() != rolev1.RoleState_ROLE_STATE_READY:
+			a.readySince, steady = time.Time{}, nil
+		case steady == nil:
+			if a.readySince.IsZero() {
+				a.readySince = time.Now()
 			}
-			if now && !a.wasReady {
+			steady = time.After(time.Until(a.readySince.Add(a.r.config.BackoffReset)))
+			if !a.wasReady {
 				a.wasReady = true
 				a.r.config.Launched(a.role, time.Since(a.begun))
 			}
@@ -185,4 +187,5 @@ func (a *actor) release() {
 	a.health.stop()
 	a.closeHost()
 	a.instance, a.closeHost, a.health, a.renew, a.failing = nil, nil, nil, false, nil
+	a.readySince = time.Time{}
 }

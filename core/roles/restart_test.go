@@ -185,3 +185,39 @@ func TestRestartIsKept(t *testing.T) {
 		x.expect(t, "app", ready, "")
 	}, kept(dir, "one"), budget(1, time.Hour))
 }
+
+// The back-off begins anew after a time in which the role was Ready, however often a new plan is made meanwhile.
+func TestNewPlansDoNotKeepTheBackOff(t *testing.T) {
+	bubble(t, newFakes(), func(t *testing.T, x *fixture) {
+		x.desire(role("app"))
+		for range 8 {
+			synctest.Wait()
+			x.get("app").crash()
+			synctest.Wait()
+			pass(time.Until(x.of("app").GetNextTry().AsTime()))
+		}
+		wait := func(planned time.Duration) {
+			t.Helper()
+			for left := planned; left > 0; left -= time.Second {
+				x.desire(role("app"))
+				pass(time.Second)
+			}
+			x.get("app").crash()
+			synctest.Wait()
+		}
+		wait(roles.DefaultBackoffReset)
+		if next := time.Until(x.of("app").GetNextTry().AsTime()); next != roles.DefaultBackoffInitial {
+			t.Errorf("next try in %s, want %s", next, roles.DefaultBackoffInitial)
+		}
+		pass(time.Until(x.of("app").GetNextTry().AsTime()))
+		// Time in which it was not Ready does not count.
+		x.get("app").say(rolev1.RoleState_ROLE_STATE_DEGRADED, "")
+		x.desire(role("app"))
+		synctest.Wait()
+		x.get("app").say(rolev1.RoleState_ROLE_STATE_READY, "")
+		wait(roles.DefaultBackoffReset - time.Second)
+		if next := time.Until(x.of("app").GetNextTry().AsTime()); next != 2*roles.DefaultBackoffInitial {
+			t.Errorf("next try in %s, want %s", next, 2*roles.DefaultBackoffInitial)
+		}
+	}, budget(1000, time.Hour))
+}
