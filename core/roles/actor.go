@@ -127,6 +127,7 @@ func (a *actor) look() {
 	select {
 	case <-a.targets.Changed():
 		a.seen, _ = a.targets.Latest()
+		a.history.save() // the plan may have changed it
 		if a.hopeless != a.seen.retry {
 			a.hopeless = ""
 		}

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"io/fs"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -81,6 +82,9 @@ type Config struct {
 	Events Recorder
 	// Launched is told how long it took from the beginning of a launch until the role was Ready for the first time; nil: nobody is. It must not block.
 	Launched func(role string, took time.Duration)
+
+	// writeFile writes what is kept of a role's failures; nil: storage.WriteFile does.
+	writeFile func(path string, content []byte, mode fs.FileMode) error
 }
 
 // Budget is how often a role may fail. Past it the role is Failed.

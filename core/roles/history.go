@@ -50,9 +50,15 @@ type history struct {
 	log hclog.Logger
 	// path is empty if nothing is kept.
 	path, boot string
+	writeFile  func(path string, content []byte, mode fs.FileMode) error
 
 	mu sync.Mutex
 	historyState
+	// due says that the file is older than what is known.
+	due bool
+
+	// disk is held while the file is written or removed. mu never is: every plan needs what is known, and a disk that hangs must not hold up other roles.
+	disk sync.Mutex
 	// unkept is why the file is not what is known; it is reported once.
 	unkept string
 }
@@ -72,7 +78,10 @@ type historyState struct {
 
 // openHistory reads what is kept of a role. What cannot be read is reported, and is as if it were not there.
 func openHistory(c *Config, role string, log hclog.Logger) *history {
-	h := &history{log: log, boot: c.BootID}
+	h := &history{log: log, boot: c.BootID, writeFile: storage.WriteFile}
+	if c.writeFile != nil {
+		h.writeFile = c.writeFile
+	}
 	if c.FailuresDir == "" || !identity.ValidName(role) {
 		return h
 	}
@@ -207,15 +216,20 @@ func (h *history) lastFailure() *clusterv1.Failure {
 // gaveUp reports whether what has this fingerprint was given up. If something else was, that is forgotten: it is not wanted any more.
 func (h *history) gaveUp(fingerprint string) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.givenUp && h.print != printOf(fingerprint) {
 		h.forget()
 	}
-	return h.givenUp
+	givenUp, due := h.givenUp, h.due
+	h.mu.Unlock()
+	if due {
+		h.save()
+	}
+	return givenUp
 }
 
 // count takes a failure into account, and returns it as it is shown. spent says that it is more than the budget allows: the role is then given up.
 func (h *history) count(failure *clusterv1.Failure, fingerprint string, budget Budget) (shown *clusterv1.Failure, spent bool) {
+	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if print := printOf(fingerprint); h.print != print {
@@ -232,6 +246,7 @@ func (h *history) count(failure *clusterv1.Failure, fingerprint string, budget B
 
 // mention shows a failure that the budget does not count.
 func (h *history) mention(failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
+	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counted = h.within(failure.GetTime().AsTime(), budget.Window)
@@ -254,17 +269,16 @@ func (h *history) within(now time.Time, window time.Duration) []time.Time {
 
 func (h *history) note(failure *clusterv1.Failure, budget Budget) {
 	failure.Failures, failure.Budget, failure.Window = uint32(len(h.counted)), uint32(budget.Failures), durationpb.New(budget.Window)
-	h.last = bounded(failure)
-	h.write()
+	h.last, h.due = bounded(failure), true
 }
 
 // clear gives the role its whole budget back, and has a version tried again that the node went back from; it reports whether there is such a one.
 func (h *history) clear() (tryAgain bool) {
+	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tryAgain = h.versions.gone(); tryAgain {
-		h.versions.back = nil
-		h.write()
+		h.versions.back, h.due = nil, true
 	}
 	h.forget()
 	return tryAgain
@@ -272,16 +286,17 @@ func (h *history) clear() (tryAgain bool) {
 
 func (h *history) forget() {
 	if h.givenUp || len(h.counted) > 0 {
-		h.givenUp, h.counted = false, nil
-		h.write()
+		h.givenUp, h.counted, h.due = false, nil, true
 	}
 }
 
 // remove forgets the role: it is not desired any more, and would be a new one if it were again.
 func (h *history) remove() {
+	h.disk.Lock()
+	defer h.disk.Unlock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.historyState = historyState{}
+	h.historyState, h.due = historyState{}, false
+	h.mu.Unlock()
 	if h.path == "" {
 		return
 	}
@@ -290,12 +305,18 @@ func (h *history) remove() {
 	}
 }
 
-// write keeps what is known. The supervision goes on without it.
-func (h *history) write() {
-	if h.path == "" {
+// save writes the file if it is older than what is known. It returns when all that was known by then is on disk, or cannot be: the supervision goes on without it.
+func (h *history) save() {
+	h.disk.Lock()
+	defer h.disk.Unlock()
+	h.mu.Lock()
+	known, due := h.historyState, h.due
+	h.due = false
+	h.mu.Unlock()
+	if !due || h.path == "" {
 		return
 	}
-	err := h.keep()
+	err := h.keep(known)
 	switch {
 	case err == nil:
 		h.unkept = ""
@@ -305,14 +326,14 @@ func (h *history) write() {
 	}
 }
 
-func (h *history) keep() error {
-	file := historyFile{Version: historyVersion, BootID: h.boot, Print: h.print, Counted: h.counted, GivenUp: h.givenUp}
-	if err := h.versions.keep(&file); err != nil {
+func (h *history) keep(known historyState) error {
+	file := historyFile{Version: historyVersion, BootID: h.boot, Print: known.print, Counted: known.counted, GivenUp: known.givenUp}
+	if err := known.versions.keep(&file); err != nil {
 		return err
 	}
-	if h.last != nil {
+	if known.last != nil {
 		var err error
-		if file.Last, err = protojson.Marshal(h.last); err != nil {
+		if file.Last, err = protojson.Marshal(known.last); err != nil {
 			return err
 		}
 	}
@@ -320,7 +341,7 @@ func (h *history) keep() error {
 	if err != nil {
 		return err
 	}
-	return storage.WriteFile(h.path, append(content, '\n'), 0o600)
+	return h.writeFile(h.path, append(content, '\n'), 0o600)
 }
 
 // openHistories makes the directory of the histories.

@@ -2,6 +2,7 @@ package roles
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,9 +11,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
+
+// SetWriteFile has what is kept of the failures of roles be written in another way.
+func SetWriteFile(c *Config, write func(path string, content []byte, mode fs.FileMode) error) {
+	c.writeFile = write
+}
 
 // FuzzParseHistory feeds the parser whatever may lie on a disk.
 func FuzzParseHistory(f *testing.F) {
@@ -59,8 +66,8 @@ func FuzzParseHistory(f *testing.F) {
 			}
 		}
 		// Whatever was read can be kept, and is then read as the same.
-		again := &history{path: filepath.Join(t.TempDir(), "app.json"), boot: "boot", historyState: s, log: hclog.NewNullLogger()}
-		if err := again.keep(); err != nil {
+		again := &history{path: filepath.Join(t.TempDir(), "app.json"), boot: "boot", writeFile: storage.WriteFile, log: hclog.NewNullLogger()}
+		if err := again.keep(s); err != nil {
 			t.Fatalf("%+v: %v", s, err)
 		}
 		kept, err := os.ReadFile(again.path)

@@ -77,8 +77,7 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 	role, v := d.Assignment.GetRole(), &h.versions
 	newest := digestOf(d.Plugin)
 	if v.gone() && v.back.GetDigest() != newest {
-		v.past = true
-		h.write()
+		v.past, h.due = true, true // the actor writes it: the reconciler does not wait for the disk
 	}
 	if d.Previous == nil {
 		v.absent = nil
@@ -120,6 +119,7 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 
 // goBack takes note that a version has not stood its trial, and returns the failure as it is shown. The budget does not count it.
 func (h *history) goBack(back *clusterv1.RolledBack, failure *clusterv1.Failure, budget Budget) *clusterv1.Failure {
+	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.versions.back, h.versions.past = back, false
@@ -130,13 +130,13 @@ func (h *history) goBack(back *clusterv1.RolledBack, failure *clusterv1.Failure,
 
 // confirm takes note that a version has stood its trial.
 func (h *history) confirm(digest string) {
+	defer h.save()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.versions.good = digest
+	h.versions.good, h.due = digest, true
 	if h.versions.back.GetDigest() == digest {
 		h.versions.back, h.versions.past = nil, false
 	}
-	h.write()
 }
 
 // inForce is what is desired with the version of each role's plugin that is in force, and what is barred on hold. It makes the actors that are missing,
