@@ -54,6 +54,8 @@ type bench struct {
 	stopAt checkpoint.Step
 	stopIn int
 	taken  []checkpoint.Step
+	// before is called before each step is taken; nil: nothing is.
+	before func(checkpoint.Step)
 	stop   context.CancelFunc
 	// running is the context of the opening that runs.
 	running context.Context
@@ -109,6 +111,9 @@ func (b *bench) at(step checkpoint.Step) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.taken = append(b.taken, step)
+	if b.before != nil {
+		b.before(step)
+	}
 	if step != b.stopAt {
 		return nil
 	}

@@ -18,6 +18,9 @@ type Join = func(context.Context, *seal.Configuration, *clusterv1.JoinRequest) (
 // SetJoin has a room ask the cluster in another way.
 func (r *Room) SetJoin(join Join) { r.parts.join = join }
 
+// LoseCUK destroys the CUK that is in the sealed configuration. It is for a step that the room takes.
+func (r *Room) LoseCUK() { r.configuration.CUK.Destroy() }
+
 // NewWith is New with a TPM (nil: the parameters' sealer), a volume (nil: the parameters') and a function that is told of every step.
 func NewWith(config Config, sealer TPM, kind func(nodeID string) volume.Kind, at func(checkpoint.Step) error) (*Room, error) {
 	parts, err := partsOf(config)

@@ -85,8 +85,10 @@ type fakeDisk struct {
 	key     []byte
 	open    bool
 	formats int
-	busy    error
-	broken  error
+	// opens counts how often it was closed and opened.
+	opens  int
+	busy   error
+	broken error
 	// late is why it cannot be opened yet.
 	late error
 }
@@ -132,6 +134,7 @@ func (d *fakeDisk) Open(_ context.Context, key *keys.Secret) error {
 		return volume.ErrWrongKey
 	}
 	d.open = true
+	d.opens++
 	return nil
 }
 

@@ -37,25 +37,33 @@ func (r *Room) try(ctx context.Context, f *found, reading *reading) error {
 	return err
 }
 
-// openBy opens the volume by its key as NUK and a CUK unwrap it.
+// openBy opens the volume by its key as NUK and a CUK unwrap it. If it fails, the volume is not open.
 func (r *Room) openBy(ctx context.Context, from string, cuk *keys.Secret) error {
+	kept, err := cuk.Clone()
+	if err != nil {
+		return err
+	}
 	var candidates []*keys.Secret
 	defer func() { destroyAll(candidates) }()
-	err := r.take(checkpoint.OpenDataKey, func() (err error) {
+	err = r.take(checkpoint.OpenDataKey, func() (err error) {
 		candidates, err = r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK}, cuk)
 		return err
 	})
+	var data *keys.Secret
+	if err == nil {
+		data, err = r.openByOne(ctx, candidates)
+	}
 	if err != nil {
+		kept.Destroy()
 		return err
 	}
-	data, err := r.openByOne(ctx, candidates)
-	if err != nil {
-		return err
+	r.cuk = kept
+	if err := r.finish(ctx, from, data); err != nil {
+		r.cuk.Destroy()
+		r.cuk, r.mine = nil, false
+		return errors.Join(err, r.closeKind(ctx))
 	}
-	if r.cuk, err = cuk.Clone(); err != nil {
-		return err
-	}
-	return r.finish(ctx, from, data)
+	return nil
 }
 
 // unwrap returns the data keys that any of the NUKs and the CUK unwrap. While keys are rotated there may be two. It fails if there is none.
@@ -153,6 +161,16 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 	if err != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "the volume cannot be opened by any key yet: %v", err)
 	}
+	// Before the volume is open.
+	cuk, err := recovered.CUK.Clone()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			cuk.Destroy()
+		}
+	}()
 	unwrapped, _ := r.unwrap([]*keys.Secret{r.configuration.NUK, r.configuration.NextNUK, recovered.NUK}, recovered.CUK)
 	defer func() { destroyAll(unwrapped) }()
 	candidates := append(slices.Clone(unwrapped), recovered.Data)
@@ -183,9 +201,7 @@ func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reaso
 	if err := r.unsealed(); err != nil {
 		return nil, errors.Join(fmt.Errorf("that the volume is sealed no more cannot be kept: %w", err), r.closeKind(ctx))
 	}
-	if r.cuk, err = recovered.CUK.Clone(); err != nil {
-		return nil, err
-	}
+	r.cuk = cuk
 	if unknown {
 		// Before anything writes the next recovery file.
 		if latest := r.recipient(); recovered.Recipient != "" && latest != "" && latest != recovered.Recipient {

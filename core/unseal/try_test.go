@@ -1,0 +1,71 @@
+package unseal_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/storage"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+)
+
+// What may fail of keeping the CUK fails before the volume is open.
+func TestTheCUKIsKeptBeforeTheVolumeIsOpen(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, false)
+	b.registers(t)
+	b.up(t)
+	b.reboot(t)
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	lost := false
+	b.before = func(step checkpoint.Step) {
+		if step == checkpoint.OpenVolume {
+			lost = true
+			b.room.LoseCUK()
+		}
+	}
+	o := b.open()
+	defer o.end()
+	s := b.until(t, "is decided", func(s *clusterv1.StorageStatus) bool {
+		return s.GetState() == isOpen || s.GetState() == locked && s.GetProblem() != ""
+	})
+	if !lost || s.GetState() != isOpen || !b.disk.isOpen() {
+		t.Errorf("lost %t, status %v; the volume is open: %t", lost, s, b.disk.isOpen())
+	}
+}
+
+// A volume whose opening cannot be finished is closed again: its status says that it is locked.
+func TestWhatIsNotFinishedIsClosed(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, false)
+	b.registers(t)
+	b.up(t)
+	b.reboot(t)
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	b.disk.set(func(d *fakeDisk) { d.opens = 0 })
+	b.stop, b.stopAt, b.stopIn = nil, checkpoint.ConsumeParameters, 1
+	o := &opening{done: make(chan struct{})}
+	go func() {
+		defer close(o.done)
+		o.opened, o.err = b.room.Open(t.Context())
+	}()
+	b.until(t, "says what failed", func(s *clusterv1.StorageStatus) bool {
+		return s.GetState() == locked && strings.Contains(s.GetProblem(), errStopped.Error())
+	})
+	b.mu.Lock()
+	b.stopAt = ""
+	b.mu.Unlock()
+	if err := o.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	b.disk.set(func(d *fakeDisk) {
+		if d.opens < 2 {
+			t.Errorf("the status said that the volume is locked while it was open: it was opened %d times", d.opens)
+		}
+	})
+	if s, _ := b.room.Status().Get(); s.GetState() != isOpen || !b.disk.isOpen() {
+		t.Errorf("status %v", s)
+	}
+}
