@@ -141,16 +141,17 @@ var (
 func (r *Room) recover(ctx context.Context, recovered *recovery.Recovered, reason error) (notes []string, err error) {
 	unknown := r.configuration == nil
 	if unknown {
-		c, err := r.fromRecovered(recovered)
-		if err != nil {
+		// The deferred function reads the result of recover: err must not be declared anew.
+		var c *seal.Configuration
+		if c, err = r.fromRecovered(recovered); err != nil {
 			return nil, err
 		}
-		id := r.id.Load()
+		id, kind := r.id.Load(), r.kind
 		r.known(c)
 		defer func() {
 			if err != nil {
 				c.Destroy()
-				r.configuration = nil
+				r.configuration, r.kind = nil, kind
 				r.id.Store(id)
 			}
 		}()

@@ -1,6 +1,8 @@
 package unseal_test
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -67,5 +69,34 @@ func TestWhatIsNotFinishedIsClosed(t *testing.T) {
 	})
 	if s, _ := b.room.Status().Get(); s.GetState() != isOpen || !b.disk.isOpen() {
 		t.Errorf("status %v", s)
+	}
+}
+
+// A recovery file that does not open the volume leaves nothing in memory: the next one is taken for what it is, and its configuration is kept.
+func TestARecoveryThatFailsLeavesNothing(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, false)
+	b.up(t)
+	content := b.recovered(t)
+	b.reboot(t)
+	if err := os.Remove(b.layout.Configuration()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	o := b.open()
+	defer o.end()
+	b.until(t, "waits", func(s *clusterv1.StorageStatus) bool { return s.GetProblem() != "" })
+	b.disk.set(func(d *fakeDisk) { d.late = errors.New("no loop device") })
+	if _, err := b.unlock(t, content); err == nil || !strings.Contains(err.Error(), "no loop device") {
+		t.Errorf("unlock: %v", err)
+	}
+	b.disk.set(func(d *fakeDisk) { d.late = nil })
+	answer, err := b.unlock(t, content)
+	if err != nil || !strings.Contains(strings.Join(answer.GetNotes(), "\n"), "was written anew from the recovery file") {
+		t.Errorf("unlock: %v, %v", answer, err)
+	}
+	if _, err := os.Stat(b.layout.Configuration()); err != nil {
+		t.Error(err)
 	}
 }
