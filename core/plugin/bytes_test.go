@@ -323,20 +323,6 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// What a record of an instance names is not collected, whoever launched it.
-func TestCollectSparesWhatRuns(t *testing.T) {
-	t.Parallel()
-	node := newNode(t)
-	waitState(t, node.launch(t, plugintest.Configuration{Do: "ready"}), rolev1.RoleState_ROLE_STATE_READY)
-	asked := make(map[string]bool)
-	if _, err := node.launcher.Collect(func(digest string) bool { asked[digest] = true; return true }); err != nil {
-		t.Fatal(err)
-	}
-	if len(asked) != 0 {
-		t.Errorf("it was asked about %v", asked)
-	}
-}
-
 // What an earlier core stored for everybody to read is no longer to be read.
 func TestOldStoreIsMigrated(t *testing.T) {
 	t.Parallel()

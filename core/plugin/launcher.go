@@ -280,19 +280,6 @@ func (l *Launcher) executable(plugin, digest string) (*Executable, error) {
 	return executable, err
 }
 
-// Collect is the store's, and spares what the record of an instance names, whichever core launched it.
-func (l *Launcher) Collect(keep func(digest string) bool) (removed []string, err error) {
-	records, _, err := l.readRecords()
-	if err != nil {
-		return nil, fmt.Errorf("plugin: records of instances: %w", err)
-	}
-	recorded := make(map[string]bool)
-	for _, r := range records {
-		recorded[r.Digest] = true
-	}
-	return l.store.Collect(func(digest string) bool { return recorded[digest] || keep(digest) })
-}
-
 func (l *Launcher) number(role string) (name, id string, err error) {
 	n, err := l.counters.next(role)
 	if err != nil {

@@ -25,7 +25,7 @@ type session struct {
 	launched time.Time
 	log      *follower
 	conn     *grpc.ClientConn
-	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: its record has it spared.
+	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: the node spares the executable of every instance that is shown.
 	executable *Executable
 	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
 	group   *cgroup.Group

@@ -59,6 +59,10 @@ func TestAdoptedIsShownFromTheBeginning(t *testing.T) {
 		if !set || len(now) != 2 || now[0].Remit == nil || now[0].Process.PID != f.get("app").pid || now[0].Status.GetState() != ready {
 			t.Errorf("before Run: %v", now)
 		}
+		// By this the node keeps it, whatever the catalog has by now.
+		if digest := now[0].Status.GetDigest(); digest != "sha256:app" {
+			t.Errorf("its executable is %q", digest)
+		}
 	}, store, role("app"))
 }
 
