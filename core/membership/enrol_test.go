@@ -2,7 +2,6 @@ package membership
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,11 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -185,68 +182,34 @@ func TestRemoved(t *testing.T) {
 
 // A member that is to have a place in the store joins it, is Home meanwhile, and opens what it has from then on; what was taken from it, it joins anew.
 func TestJoinsTheStore(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "configuration.json")
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, path, seal.Formed)
-		b.stop()
-		if err := b.update(t.Context(), func(c *seal.Configuration) { c.Phase, c.StoreFormed = seal.Member, false }); err != nil {
-			t.Fatal(err)
-		}
-		b.room = New(Config{
-			Log: hclog.NewNullLogger(), Update: b.update, Configuration: b.configuration, Identity: &b.identity, Capabilities: &b.capabilities, Contact: &b.contact,
-			ClusterUser: func() string { return "api-user" },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if err := b.room.Run(ctx); err != nil {
-				t.Errorf("run: %v", err)
-			}
-		}()
-		defer func() { cancel(); <-done }()
+		b, p := joining(t)
+		defer func() { b.stop() }()
 		b.contact.Set(Contact{OK: true})
 		var mu sync.Mutex
 		waits := errors.New("")
-		// As it is on the disk.
-		stored := func() bool {
-			c, err := b.sealed.Load(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c.StoreFormed
-		}
 		set := func(err error) { mu.Lock(); defer mu.Unlock(); waits = err }
 		set(status.Error(codes.Unavailable, "no member answers yet"))
-		p := &provider{formed: func(*consensusv1.FormRequest) error { mu.Lock(); defer mu.Unlock(); return waits }}
-		provide := func(n int) {
-			b.capabilities.Set(roles.Capabilities{roles.CapabilityConsensus: {InstanceID: fmt.Sprintf("n1/store/%d", n), Role: "store", Conn: p}})
-			time.Sleep(time.Minute)
-			synctest.Wait()
-		}
-		how := func() string {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			last := p.forms[len(p.forms)-1]
-			if last.GetClusterUser() != "api-user" {
-				t.Errorf("form %v", last)
+		p.formed = func(request *consensusv1.FormRequest) error {
+			if request.GetClusterUser() != "api-user" {
+				t.Errorf("form %v", request)
 			}
-			return strings.TrimPrefix(fmt.Sprintf("%T", last.GetHow()), "*consensusv1.FormRequest_")
+			mu.Lock()
+			defer mu.Unlock()
+			return waits
 		}
-		provide(1)
+		if how := b.provide(p, 1); how != "join" || b.stored(t) {
+			t.Errorf("formed by %s, stored %t", how, b.stored(t))
+		}
 		b.expect(t, Home, "which waits: no member answers yet")
-		if how() != "Join" || stored() {
-			t.Errorf("formed by %s, stored %t", how(), stored())
-		}
 		set(nil)
 		time.Sleep(time.Minute)
 		b.expect(t, Home, "member of the cluster")
-		if !stored() {
+		if !b.stored(t) {
 			t.Error("that the node has a member of the store is not kept")
 		}
-		provide(2)
-		if how() != "Existing" {
-			t.Errorf("a store that was joined is formed by %s", how())
+		if how := b.provide(p, 2); how != "existing" {
+			t.Errorf("a store that was joined is formed by %s", how)
 		}
 		// Its data is lost: that does not pass, until the cluster takes the role from the node.
 		problem, err := status.New(codes.FailedPrecondition, "no").WithDetails(&consensusv1.FormProblem{Message: "the store is missing"})
@@ -254,7 +217,7 @@ func TestJoinsTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		set(problem.Err())
-		provide(3)
+		b.provide(p, 3)
 		if got, _ := b.room.Problem().Get(); got == nil || !strings.Contains(got.Message, "the store is missing") {
 			t.Errorf("problem %+v", got)
 		}
@@ -263,13 +226,12 @@ func TestJoinsTheStore(t *testing.T) {
 		if err := errors.Join(b.room.LeaveStore(t.Context()), b.room.LeaveStore(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := b.room.Problem().Get(); got != nil || stored() {
-			t.Errorf("problem %+v, formed %t", got, stored())
+		if got, _ := b.room.Problem().Get(); got != nil || b.stored(t) {
+			t.Errorf("problem %+v, formed %t", got, b.stored(t))
 		}
 		set(nil)
-		provide(4)
-		if how() != "Join" || !stored() {
-			t.Errorf("anew by %s", how())
+		if how := b.provide(p, 4); how != "join" || !b.stored(t) {
+			t.Errorf("anew by %s", how)
 		}
 	})
 }

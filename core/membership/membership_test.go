@@ -128,6 +128,8 @@ type bench struct {
 	// ahead is by how much the machine's clock is ahead of the bubble's, which begins in 2000.
 	ahead atomic.Int64
 	stop  func()
+	// kept is called with each configuration that was kept; nil: nothing is.
+	kept func(*seal.Configuration) error
 }
 
 // setClock has the machine's clock show a time.
@@ -183,6 +185,9 @@ func (b *bench) update(ctx context.Context, change func(*seal.Configuration)) er
 		return err
 	}
 	b.configuration = next
+	if b.kept != nil {
+		return b.kept(&next)
+	}
 	return nil
 }
 

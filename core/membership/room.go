@@ -72,8 +72,9 @@ type Room struct {
 	credentials event.Value[identity.Credentials]
 	// hint is what a member's place in the store waits for; empty: nothing.
 	hint event.Value[string]
-	// stored says that the sealed configuration says that this node has a member of the store.
-	stored atomic.Bool
+	// stored says that the sealed configuration says that this node has a member of the store. Once the node is a member, whoever changes it holds storing.
+	stored  atomic.Bool
+	storing chan struct{}
 	// registration is by what the node finds its cluster, as it is kept; nil for a node that made it.
 	registration atomic.Pointer[seal.Registration]
 }
@@ -89,7 +90,7 @@ func New(config Config) *Room {
 	if config.Removed == nil {
 		config.Removed = new(event.Value[*RemovedError])
 	}
-	r := &Room{config: config, machine: machine{now: time.Now}}
+	r := &Room{config: config, machine: machine{now: time.Now}, storing: make(chan struct{}, 1)}
 	id, _ := config.Identity.Get()
 	r.machine.status.Set(Status{
 		State: Unknown, Reason: "the node has just started", Since: time.Now(),

@@ -71,11 +71,9 @@ func (r *Room) form(ctx context.Context, provider roles.Provider) error {
 		return err
 	}
 	if joins {
-		checkpoint.At(checkpoint.EnterStore)
-		if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = true }); err != nil {
+		if err := r.keepStored(ctx, checkpoint.EnterStore, provider.InstanceID); err != nil {
 			return fmt.Errorf("that the node has a member of the consensus store cannot be kept: %w", err)
 		}
-		r.stored.Store(true)
 		r.hint.Set("")
 	}
 	r.formed.Set(true)
@@ -94,18 +92,41 @@ func (r *Room) wayOut(provider roles.Provider, kind consensusv1.FormProblemKind)
 // LeaveStore keeps that this node has no member of the consensus store any more, so that the next one joins. It is called when the cluster has taken the role that
 // provides the store from the node, and no instance of it runs.
 func (r *Room) LeaveStore(ctx context.Context) error {
+	if err := r.keepStored(ctx, checkpoint.LeaveStore, ""); err != nil {
+		return fmt.Errorf("membership: that the node has left the consensus store cannot be kept: %w", err)
+	}
 	r.hint.Set("")
 	if problem, _ := r.problem.Get(); problem != nil && problem.store {
 		r.problem.Set(nil)
 	}
-	if !r.stored.Load() {
+	return nil
+}
+
+// errGone says that the instance which formed the store has ended. The cluster may have taken its role from the node since.
+var errGone = errors.New("the instance that provides the store has ended")
+
+// keepStored keeps on disk that this node has a member of the store, formed by an instance, or that it has none (by is empty), and then has it in memory. One caller
+// at a time does both, so that the two agree.
+func (r *Room) keepStored(ctx context.Context, step checkpoint.Step, by string) error {
+	select {
+	case r.storing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-r.storing }()
+	stored := by != ""
+	capabilities, _ := r.config.Capabilities.Get()
+	switch {
+	case stored && capabilities[roles.CapabilityConsensus].InstanceID != by:
+		return errGone
+	case r.stored.Load() == stored:
 		return nil
 	}
-	checkpoint.At(checkpoint.LeaveStore)
-	if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = false }); err != nil {
-		return fmt.Errorf("membership: that the node has left the consensus store cannot be kept: %w", err)
+	checkpoint.At(step)
+	if err := r.config.Update(ctx, func(c *seal.Configuration) { c.StoreFormed = stored }); err != nil {
+		return err
 	}
-	r.stored.Store(false)
+	r.stored.Store(stored)
 	return nil
 }
 
