@@ -142,13 +142,13 @@ const (
 
 // open opens the volume. While that takes long, or waits for a key, the node says so on its socket, and goes on saying so until the whole node answers there.
 func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	openCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var opened *unseal.Opened
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		opened, err = n.room.Open(ctx)
+		opened, err = n.room.Open(openCtx)
 		done <- err
 	}()
 	patience := time.NewTimer(openPatience)
@@ -170,9 +170,24 @@ func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
 		}
 		if err := n.serveLocked(); err != nil {
 			cancel()
-			return nil, errors.Join(err, unlessStopped(ctx, <-done))
+			return nil, errors.Join(err, n.notOpened(ctx, <-done))
 		}
 	}
+}
+
+// notOpened goes on where the volume is not to be opened any more, and Open has ended with err: nil if that was too late to keep it from opening the volume, which
+// is closed again then, unless there are roles of an earlier core on it.
+func (n *node) notOpened(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return nil
+	case err != nil:
+		return err
+	}
+	if left, err := anyRecords(n.storage.Layout); left || err != nil {
+		return err
+	}
+	return n.close(ctx, false)
 }
 
 // waits reports whether nothing goes on before somebody does something.
@@ -208,8 +223,8 @@ func (n *node) closeAfterAll(ctx context.Context, err error) error {
 	for err != nil {
 		n.log.Error("the volume is to be sealed and cannot be closed; it is tried again", "error", err, "again", closeGrace)
 		if n.locked == nil {
-			if err := n.serveLocked(); err != nil {
-				return err
+			if locked := n.serveLocked(); locked != nil {
+				return errors.Join(err, locked)
 			}
 		}
 		select {
