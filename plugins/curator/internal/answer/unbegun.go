@@ -25,3 +25,11 @@ func Unbegun(err error) error {
 	}
 	return refused
 }
+
+// Partly returns the status of a call that ended when a part of it was done. It has the code of its error, and no details: what they say is of a call of which nothing was done.
+// The audit log keeps the part.
+func Partly(err error, part string) error {
+	err = Error(err)
+	said := status.Convert(err)
+	return &refusal{status: status.New(said.Code(), valid(part+": "+said.Message())), reason: part + ": " + Reason(err)}
+}

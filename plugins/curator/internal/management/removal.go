@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
@@ -26,6 +27,7 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 		return nil, err
 	}
 	response := new(clusterv1.RemovePluginResponse)
+	left := 0
 	for gone := false; !gone; {
 		before := response.GetNodes()
 		_, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
@@ -34,6 +36,7 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 				return nil, err
 			}
 			part := change
+			left = len(change.Nodes)
 			if n := oneChange(change.Nodes); n < len(change.Nodes) {
 				part = &store.Change{Nodes: change.Nodes[:n]}
 			}
@@ -49,11 +52,20 @@ func (s *Service) RemovePlugin(ctx context.Context, request *clusterv1.RemovePlu
 			return part, nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, interrupted(err, request, len(before), left)
 		}
+		left -= len(response.GetNodes()) - len(before)
 	}
 	s.made(ctx, request.GetDryRun(), "plugin removed", "plugin", request.GetName(), "nodes", len(response.GetNodes()), "wipe", request.GetWipe())
 	return response, nil
+}
+
+// interrupted is the error of a removal that ended when so many nodes had lost the plugin's roles, and so many others still have them.
+func interrupted(err error, request *clusterv1.RemovePluginRequest, done, left int) error {
+	if done == 0 || status.Code(err) == codes.NotFound { // NotFound: somebody else has removed the rest
+		return err
+	}
+	return answer.Partly(err, fmt.Sprintf("of plugin %q %d nodes have lost the roles, and %d are left, with which the same command goes on", request.GetName(), done, left))
 }
 
 // What one change of nodes writes at most: one transaction takes 128 records of 1.25 MiB together, and more than those of the nodes are in it.

@@ -102,6 +102,40 @@ func TestRemovePluginResumes(t *testing.T) {
 	}
 }
 
+// TestRemovePluginSaysHowFar has the second part of a removal fail, and says what was done. The same call goes on when what was in the way is gone.
+func TestRemovePluginSaysHowFar(t *testing.T) {
+	c := newCluster(t)
+	c.approve(c.offer(lamp("1.0.0"), digestOf("a")))
+	ids := c.many(250, "lamp")
+	state, _ := c.stored()
+	put := func(label string) {
+		node := proto.CloneOf(state.Nodes[ids[120]])
+		node.Labels = map[string]string{"large": label}
+		record, err := proto.Marshal(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.client().Put(t.Context(), "nodes/"+node.GetId(), string(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The store has more room than one transaction of the curator's.
+	put(strings.Repeat("l", 1300<<10))
+	remove := &clusterv1.RemovePluginRequest{Name: "lamp", RemoveRoles: true}
+	_, err := c.asOwner().RemovePlugin(t.Context(), remove)
+	wantCode(t, err, codes.ResourceExhausted)
+	for _, part := range []string{"100 nodes have lost the roles", "150 are left", "the same command goes on"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: it does not say %q", err, part)
+		}
+	}
+	put("")
+	removed, err := c.asOwner().RemovePlugin(t.Context(), remove)
+	if err != nil || !slices.Equal(removed.GetNodes(), ids[100:]) {
+		t.Errorf("%d nodes, %v", len(removed.GetNodes()), err)
+	}
+}
+
 // TestListNodesByPages lists many nodes, some of which have much to say, by answers that are not too large.
 func TestListNodesByPages(t *testing.T) {
 	c := newCluster(t)
