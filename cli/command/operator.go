@@ -70,7 +70,7 @@ KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name o
 					return fault.FromRPC(err, "operator "+name+" cannot be added",
 						"`reeve operator list` shows the operators; `reeve operator revoke "+name+"` removes one.")
 				}
-				if err := c.print(output.OperatorChange{Operator: output.NewOperator(response.GetOperator()), Change: "added", Tickets: []string{}, DryRun: dryRun}); err != nil {
+				if err := c.print(output.OperatorChange{Operator: output.NewOperator(response.GetOperator()), Change: "added", Tickets: []string{}, WaitingNodes: []string{}, DryRun: dryRun}); err != nil {
 					return err
 				}
 				if !dryRun {
@@ -111,8 +111,8 @@ func (c *commands) operatorRevoke() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Let somebody operate the cluster no more",
-		Long: `revoke removes an operator: every certificate that the cluster issued to it is refused from the next call on, and every ticket that it made. Only an owner can. Somebody
-who is added again under the same name is another operator.`,
+		Long: `revoke removes an operator: every certificate that the cluster issued to it is refused from the next call on, and every ticket that it made. Machines that have
+registered with such a ticket and are no members yet never become members; revoke says which they are. Only an owner can. Somebody who is added again under the same name is another operator.`,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {

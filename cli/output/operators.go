@@ -75,12 +75,15 @@ type OperatorChange struct {
 	Change string `json:"change"`
 	// Tickets is the IDs of the tickets that are revoked with it.
 	Tickets []string `json:"tickets"`
-	DryRun  bool     `json:"dry_run"`
+	// WaitingNodes is the IDs of the machines that have registered with such tickets and are no members. They never become members.
+	WaitingNodes []string `json:"waiting_nodes"`
+	DryRun       bool     `json:"dry_run"`
 }
 
 // NewOperatorRevoked makes the document of an operator who is revoked.
 func NewOperatorRevoked(response *clusterv1.RevokeOperatorResponse, dryRun bool) OperatorChange {
-	document := OperatorChange{Operator: NewOperator(response.GetOperator()), Change: "revoked", Tickets: []string{}, DryRun: dryRun}
+	document := OperatorChange{Operator: NewOperator(response.GetOperator()), Change: "revoked", Tickets: []string{}, WaitingNodes: []string{}, DryRun: dryRun}
+	document.WaitingNodes = append(document.WaitingNodes, response.GetWaitingNodes()...)
 	for _, ticket := range response.GetTickets() {
 		document.Tickets = append(document.Tickets, ticket.GetId())
 	}
@@ -95,6 +98,9 @@ func (c OperatorChange) table(w io.Writer, _ time.Time) {
 	_, _ = fmt.Fprintf(w, "Operator %s (role %s) %s %s.\n", Clean(c.Operator.Name), Clean(c.Operator.Role), done, c.Change)
 	if len(c.Tickets) > 0 {
 		_, _ = fmt.Fprintf(w, "So %s the tickets that it made: %s.\n", map[bool]string{false: "are", true: "would be"}[c.DryRun], Clean(strings.Join(c.Tickets, ", ")))
+	}
+	if len(c.WaitingNodes) > 0 {
+		_, _ = fmt.Fprintf(w, "Machines that have registered with them never become members (`reeve node delete ID` removes one): %s.\n", Clean(strings.Join(c.WaitingNodes, ", ")))
 	}
 }
 

@@ -85,7 +85,7 @@ func (s *Service) commit(state *store.State, c caller, request *clusterv1.Commit
 		return nil, answer.Errorf(codes.FailedPrecondition, "node %s is not approved yet: `reeve node approve %s`", c.id, c.id)
 	}
 	if registration := before.GetRegistration(); tickets.Unanswered(state, registration) {
-		return nil, answer.Errorf(codes.PermissionDenied, "node %s was approved by its ticket %s, and who made that, %s, was revoked or replaced before it became a member: remove the node "+
+		return nil, answer.Errorf(codes.PermissionDenied, "node %s has registered with ticket %s, and who made that, %s, was revoked or replaced before it became a member: remove the node "+
 			"(`reeve node delete %s`), and register the machine with another ticket", c.id, registration.GetTicketId(), registration.GetTicketCreatedBy(), c.id)
 	}
 	// A ticket of an earlier version may have approved by itself what none gives any more.

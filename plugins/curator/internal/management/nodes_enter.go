@@ -12,6 +12,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -58,6 +59,10 @@ func (s *Service) approve(state *store.State, before *clusterv1.NodeRecord, requ
 	}
 	switch before.GetState() {
 	case clusterv1.NodeState_NODE_STATE_NEW:
+		if registration := before.GetRegistration(); tickets.Unanswered(state, registration) {
+			return nil, answer.Errorf(codes.FailedPrecondition, "node %s has registered with ticket %s, and who made that, %s, was revoked or replaced: it would not become a member; remove it "+
+				"(`reeve node delete %s`), and register the machine with another ticket", id, registration.GetTicketId(), registration.GetTicketCreatedBy(), id)
+		}
 	case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP:
 		return nil, nil
 	default:

@@ -73,15 +73,16 @@ func (s *Service) ListOperators(ctx context.Context, _ *clusterv1.ListOperatorsR
 }
 
 // RevokeOperator implements clusterv1.ManagementServiceServer. An operator may revoke itself: the answer is the last that it gets. What tickets it made are worth nothing
-// without it.
+// without it, and the machines that wait by them never become members.
 func (s *Service) RevokeOperator(ctx context.Context, request *clusterv1.RevokeOperatorRequest) (*clusterv1.RevokeOperatorResponse, error) {
 	var revoked *clusterv1.Operator
 	var worthless []*clusterv1.Ticket
+	var waiting []string
 	state, err := s.change(ctx, request.GetDryRun(), func(state *store.State) (*store.Change, error) {
 		if revoked = state.Operators[request.GetName()]; revoked == nil {
 			return nil, answer.Errorf(codes.NotFound, "there is no operator %s; %s", quote(request.GetName()), operatorList(state))
 		}
-		worthless = tickets.MadeBy(state, revoked)
+		worthless, waiting = tickets.MadeBy(state, revoked), tickets.WaitingBy(state, revoked)
 		return &store.Change{Revoked: []string{revoked.GetName()}}, nil
 	})
 	if err != nil {
@@ -89,11 +90,11 @@ func (s *Service) RevokeOperator(ctx context.Context, request *clusterv1.RevokeO
 	}
 	caller, _ := auth.CallerOf(ctx)
 	itself := caller.Person != nil && caller.Person.ID == revoked.GetId()
-	s.made(ctx, request.GetDryRun(), "operator revoked", "operator", revoked.GetName(), "role", roleName(revoked.GetRole()), "itself", itself, "tickets", len(worthless))
+	s.made(ctx, request.GetDryRun(), "operator revoked", "operator", revoked.GetName(), "role", roleName(revoked.GetRole()), "itself", itself, "tickets", len(worthless), "waiting", len(waiting))
 	if !request.GetDryRun() {
 		s.sweep(ctx, state)
 	}
-	return &clusterv1.RevokeOperatorResponse{Operator: revoked, Tickets: worthless}, nil
+	return &clusterv1.RevokeOperatorResponse{Operator: revoked, Tickets: worthless, WaitingNodes: waiting}, nil
 }
 
 // newID draws the ID of a record.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -37,14 +38,36 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits.register(gone, "hostsfile")
+	// Nor does it help that somebody has looked at a machine: that may have been anna.
+	looked, approved := c.machine(), c.machine()
+	byHand, err := annas.CreateTicket(t.Context(), &clusterv1.CreateTicketRequest{Roles: []string{"hostsfile"}, Uses: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked.register(byHand, "hostsfile")
+	approved.register(byHand, "hostsfile")
+	approve := func(m *machine) error {
+		_, err := c.asOwner().ApproveNode(t.Context(), &clusterv1.ApproveNodeRequest{NodeId: m.id})
+		return err
+	}
+	if err := approve(approved); err != nil {
+		t.Fatal(err)
+	}
+	waiting := []string{waits.id, looked.id, approved.id}
+	slices.Sort(waiting)
 	dry, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna", DryRun: true})
-	if err != nil || len(dry.GetTickets()) != 141 {
-		t.Errorf("what would go: %d tickets, %v", len(dry.GetTickets()), err)
+	if err != nil || len(dry.GetTickets()) != 142 || !slices.Equal(dry.GetWaitingNodes(), waiting) {
+		t.Errorf("what would go: %d tickets, %v of %v, %v", len(dry.GetTickets()), dry.GetWaitingNodes(), waiting, err)
 	}
-	c.machine().register(gone, "hostsfile")
-	if answer, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna"}); err != nil || len(answer.GetTickets()) != 141 {
-		t.Errorf("%d tickets, %v", len(answer.GetTickets()), err)
+	late := c.machine()
+	late.register(gone, "hostsfile")
+	waiting = append(waiting, late.id)
+	slices.Sort(waiting)
+	answer, err := c.asOwner().RevokeOperator(t.Context(), &clusterv1.RevokeOperatorRequest{Name: "anna"})
+	if err != nil || len(answer.GetTickets()) != 142 || !slices.Equal(answer.GetWaitingNodes(), waiting) {
+		t.Errorf("%d tickets, %v of %v, %v", len(answer.GetTickets()), answer.GetWaitingNodes(), waiting, err)
 	}
+	wantCode(t, approve(looked), codes.FailedPrecondition, "anna", "reeve node delete "+looked.id)
 	refused := func(ticket *clusterv1.CreateTicketResponse) {
 		t.Helper()
 		m := c.machine()
@@ -74,8 +97,14 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 	if _, err := in.commit(); err != nil {
 		t.Error(err)
 	}
-	_, err = waits.commit()
-	wantCode(t, err, codes.PermissionDenied, "anna", "reeve node delete "+waits.id)
+	for _, m := range []*machine{waits, late, looked, approved} {
+		_, err = m.commit()
+		if m == looked {
+			wantCode(t, err, codes.FailedPrecondition)
+			continue
+		}
+		wantCode(t, err, codes.PermissionDenied, "anna", "reeve node delete "+m.id)
+	}
 	// An owner key that is replaced is revoked, too.
 	owners := c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}})
 	replaced := newKey(t)

@@ -90,9 +90,9 @@ func Orphaned(state *store.State, kept *curatorv1.Ticket) bool {
 	return !stands(state, kept.GetCreatedBy(), kept.GetMadeBy())
 }
 
-// Unanswered reports whether a ticket has approved a machine by itself for which nobody answers any more.
+// Unanswered reports whether a machine has registered with a ticket for which nobody answers any more.
 func Unanswered(state *store.State, registration *clusterv1.Registration) bool {
-	return registration.GetAutomatic() && !stands(state, registration.GetTicketCreatedBy(), registration.GetTicketMadeBy())
+	return !stands(state, registration.GetTicketCreatedBy(), registration.GetTicketMadeBy())
 }
 
 // stands reports whether the operator or the owner key of a name and an ID stands.
@@ -120,12 +120,28 @@ func Forgotten(state *store.State, now time.Time) []string {
 // MadeBy returns the tickets of somebody, by the ID of the operator's record and the name in it, as they are shown, sorted.
 func MadeBy(state *store.State, operator *clusterv1.Operator) (made []*clusterv1.Ticket) {
 	for _, id := range slices.Sorted(maps.Keys(state.Tickets)) {
-		kept := state.Tickets[id]
-		if kept.GetCreatedBy() == operator.GetName() && (kept.GetMadeBy() == "" || kept.GetMadeBy() == operator.GetId()) {
+		if kept := state.Tickets[id]; is(operator, kept.GetCreatedBy(), kept.GetMadeBy()) {
 			made = append(made, Shown(kept))
 		}
 	}
 	return made
+}
+
+// WaitingBy returns the IDs of the machines that have registered with a ticket of somebody and are no members yet, sorted.
+func WaitingBy(state *store.State, operator *clusterv1.Operator) (waiting []string) {
+	for _, id := range state.NodeIDs() {
+		node := state.Nodes[id]
+		waits := node.GetState() == clusterv1.NodeState_NODE_STATE_NEW || node.GetState() == clusterv1.NodeState_NODE_STATE_STANDBY
+		if by := node.GetRegistration(); waits && is(operator, by.GetTicketCreatedBy(), by.GetTicketMadeBy()) {
+			waiting = append(waiting, id)
+		}
+	}
+	return waiting
+}
+
+// is reports whether the maker of a ticket, by name and ID, is somebody. An earlier version has kept no ID.
+func is(operator *clusterv1.Operator, maker, id string) bool {
+	return maker == operator.GetName() && (id == "" || id == operator.GetId())
 }
 
 // Spend returns the ticket after one more node has registered with it.

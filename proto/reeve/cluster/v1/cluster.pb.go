@@ -5087,7 +5087,9 @@ type RevokeOperatorResponse struct {
 	// As it was.
 	Operator *Operator `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
 	// The tickets that the operator had made, which are revoked with it, sorted by ID.
-	Tickets       []*Ticket `protobuf:"bytes,2,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	Tickets []*Ticket `protobuf:"bytes,2,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	// The IDs of the machines that have registered with tickets of the operator and are no members, sorted. They never become members.
+	WaitingNodes  []string `protobuf:"bytes,3,rep,name=waiting_nodes,json=waitingNodes,proto3" json:"waiting_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5132,6 +5134,13 @@ func (x *RevokeOperatorResponse) GetOperator() *Operator {
 func (x *RevokeOperatorResponse) GetTickets() []*Ticket {
 	if x != nil {
 		return x.Tickets
+	}
+	return nil
+}
+
+func (x *RevokeOperatorResponse) GetWaitingNodes() []string {
+	if x != nil {
+		return x.WaitingNodes
 	}
 	return nil
 }
@@ -5705,10 +5714,11 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10owner_public_key\x18\x02 \x01(\fR\x0eownerPublicKey\"P\n" +
 	"\x15RevokeOperatorRequest\x12\x18\n" +
 	"\x04name\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x04name\x12\x1d\n" +
-	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x84\x01\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\xa9\x01\n" +
 	"\x16RevokeOperatorResponse\x126\n" +
 	"\boperator\x18\x01 \x01(\v2\x1a.reeve.cluster.v1.OperatorR\boperator\x122\n" +
-	"\atickets\x18\x02 \x03(\v2\x18.reeve.cluster.v1.TicketR\atickets\"@\n" +
+	"\atickets\x18\x02 \x03(\v2\x18.reeve.cluster.v1.TicketR\atickets\x12#\n" +
+	"\rwaiting_nodes\x18\x03 \x03(\tR\fwaitingNodes\"@\n" +
 	"\x10ListAuditRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x04R\x06before\"_\n" +

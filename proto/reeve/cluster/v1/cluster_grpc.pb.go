@@ -748,7 +748,8 @@ type ManagementServiceClient interface {
 	// RevokeTicket takes a ticket back: nobody registers with it any more. Nodes that have, stay. NotFound if there is none.
 	RevokeTicket(ctx context.Context, in *RevokeTicketRequest, opts ...grpc.CallOption) (*RevokeTicketResponse, error)
 	// ApproveNode makes a node that is New Standby, with the roles and labels that it asked for or those of the request. A node that is Standby or Up already
-	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed.
+	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed,
+	// or if who made the ticket that it has registered with was revoked or replaced.
 	ApproveNode(ctx context.Context, in *ApproveNodeRequest, opts ...grpc.CallOption) (*ApproveNodeResponse, error)
 	// AcceptNode has the cluster take the next start of a node for the right one, whatever number it has: after its disk was restored from a copy, or when one of
 	// two machines with its key was switched off.
@@ -1175,7 +1176,8 @@ type ManagementServiceServer interface {
 	// RevokeTicket takes a ticket back: nobody registers with it any more. Nodes that have, stay. NotFound if there is none.
 	RevokeTicket(context.Context, *RevokeTicketRequest) (*RevokeTicketResponse, error)
 	// ApproveNode makes a node that is New Standby, with the roles and labels that it asked for or those of the request. A node that is Standby or Up already
-	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed.
+	// is returned as it is. NotFound if there is none; Aborted if it does not have the key that the caller looked at; FailedPrecondition if it was removed,
+	// or if who made the ticket that it has registered with was revoked or replaced.
 	ApproveNode(context.Context, *ApproveNodeRequest) (*ApproveNodeResponse, error)
 	// AcceptNode has the cluster take the next start of a node for the right one, whatever number it has: after its disk was restored from a copy, or when one of
 	// two machines with its key was switched off.

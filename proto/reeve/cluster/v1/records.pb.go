@@ -771,7 +771,7 @@ type Registration struct {
 	Time  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=time,proto3" json:"time,omitempty"`
 	// Whether the ticket approved it, without anybody having looked at it.
 	Automatic bool `protobuf:"varint,9,opt,name=automatic,proto3" json:"automatic,omitempty"`
-	// Who made the ticket: "owner", or the operator's name; and the ID of the owner key or of the operator's record. What a ticket has approved by itself becomes a member
+	// Who made the ticket: "owner", or the operator's name; and the ID of the owner key or of the operator's record. The machine becomes a member
 	// only while they stand.
 	TicketCreatedBy string `protobuf:"bytes,10,opt,name=ticket_created_by,json=ticketCreatedBy,proto3" json:"ticket_created_by,omitempty"`
 	TicketMadeBy    string `protobuf:"bytes,11,opt,name=ticket_made_by,json=ticketMadeBy,proto3" json:"ticket_made_by,omitempty"`
