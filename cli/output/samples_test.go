@@ -268,7 +268,7 @@ func sampleStatus() *output.Status {
 	return &output.Status{
 		Node: output.NodeSelf{
 			ID: sampleNode, Addresses: []string{"192.0.2.10", "2001:db8::10"}, APIAddress: "192.0.2.10:7444", Isolation: "shared-uid", Missing: sampleMissing(), Volume: "plain",
-			Version: "0.2.0", CoreStart: at(time.Hour),
+			Version: "0.2.0", CoreStart: at(time.Hour), Problem: "the metrics are not served on 127.0.0.1:9464: end what has the address",
 		},
 		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
 		Membership: output.Membership{State: "Split", Reason: "no contact yet", Since: at(time.Minute)},

@@ -37,7 +37,9 @@ type NodeSelf struct {
 	// Volume is the kind of the node's volume, such as "plain".
 	Volume string `json:"volume"`
 	// Version is that of reeved.
-	Version   string     `json:"version"`
+	Version string `json:"version"`
+	// Problem is why the node is degraded although its roles may all be well, and what to do about it; empty: it is not.
+	Problem   string     `json:"problem"`
 	CoreStart *time.Time `json:"core_start"`
 }
 
@@ -80,6 +82,7 @@ func NewStatus(s *nodev1.Status) Status {
 			Missing:     newMissing(s.GetNode().GetMissing()),
 			Volume:      s.GetNode().GetVolume(),
 			Version:     s.GetNode().GetVersion(),
+			Problem:     s.GetNode().GetProblem(),
 			CoreStart:   start,
 		},
 		Cluster:    Cluster{ID: clusterID, Curators: list(s.GetCluster().GetCurators())},
@@ -146,6 +149,9 @@ func (s Status) head(w io.Writer) {
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
 	s.Storage.rows(w, s.Node.Volume)
+	if s.Node.Problem != "" {
+		row(w, "Degraded", s.Node.Problem)
+	}
 }
 
 func explainIsolation(kind string) string {

@@ -27,7 +27,7 @@ func fit(status *clusterv1.NodeStatus, room int) *clusterv1.NodeStatus {
 		NodeId: status.GetNodeId(), ApiAddress: text(status.GetApiAddress()), Isolation: status.GetIsolation(), Volume: text(status.GetVolume()),
 		Version: text(status.GetVersion()), Reported: status.GetReported(), Missing: status.GetMissing(), Storage: storageOf(status.GetStorage()),
 		Addresses: status.GetAddresses()[:min(len(status.GetAddresses()), limits.ReportedAddresses)], Membership: proto.CloneOf(status.GetMembership()),
-		CaPins: status.GetCaPins(),
+		CaPins: status.GetCaPins(), Problem: text(status.GetProblem()),
 	}
 	if fitted.Membership != nil {
 		fitted.Membership.Reason = text(fitted.Membership.GetReason())
@@ -78,7 +78,7 @@ func published(status *clusterv1.NodeStatus) (bytes int) {
 
 func fits(status *clusterv1.NodeStatus, room int) bool {
 	return proto.Size(status) <= limits.Report && published(status) <= room && len(status.GetAddresses()) <= limits.ReportedAddresses &&
-		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion()), len(status.GetMembership().GetReason())) <= limits.ReportedText &&
+		max(len(status.GetApiAddress()), len(status.GetVolume()), len(status.GetVersion()), len(status.GetProblem()), len(status.GetMembership().GetReason())) <= limits.ReportedText &&
 		fitsStorage(status.GetStorage()) &&
 		!slices.ContainsFunc(status.GetInstances(), func(i *clusterv1.InstanceStatus) bool {
 			return len(i.GetReason()) > limits.ReportedText || valuesSize(i)+endpointsSize(i) > limits.Published

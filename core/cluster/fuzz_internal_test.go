@@ -12,7 +12,7 @@ import (
 
 // Whatever the roles of a node state, its report is one that the cluster takes, and the status itself stays as it is.
 func FuzzFit(f *testing.F) {
-	seed := &clusterv1.NodeStatus{NodeId: "n1", Version: "1", Addresses: []string{"10.0.0.1"}, Instances: []*clusterv1.InstanceStatus{{
+	seed := &clusterv1.NodeStatus{NodeId: "n1", Version: "1", Problem: strings.Repeat("p", 5000), Addresses: []string{"10.0.0.1"}, Instances: []*clusterv1.InstanceStatus{{
 		Role: "a", Reason: strings.Repeat("r", 5000), Values: map[string]string{"v": "x"}, LastFailure: &clusterv1.Failure{Cause: "c", Lines: []string{"l"}},
 	}}, Storage: &clusterv1.StorageStatus{
 		Kind: "fscrypt", Problem: strings.Repeat("p", 5000), Location: "/" + strings.Repeat("l", 4000), Weaknesses: []string{strings.Repeat("w", 5000)},
@@ -47,6 +47,9 @@ func FuzzFit(f *testing.F) {
 		now, given := fitted.GetStorage(), status.GetStorage()
 		if now.GetKind() != given.GetKind() || now.GetState() != given.GetState() || now.GetEncrypted() != given.GetEncrypted() || len(now.GetSources()) != len(given.GetSources()) {
 			t.Errorf("the state of the volume is %v, and was %v", now, given)
+		}
+		if fitted.GetProblem() != text(status.GetProblem()) {
+			t.Errorf("what is wrong with the node is %q", fitted.GetProblem())
 		}
 		if !fits(fitted, limits.ReportedPublished) {
 			t.Errorf("a report of %d bytes for a status of %d", proto.Size(fitted), proto.Size(status))

@@ -93,6 +93,6 @@ func ofNode(status *clusterv1.NodeStatus) *clusterv1.NodeStatus {
 	return &clusterv1.NodeStatus{
 		NodeId: status.GetNodeId(), Addresses: status.GetAddresses(), ApiAddress: status.GetApiAddress(), Isolation: status.GetIsolation(),
 		Volume: status.GetVolume(), Version: status.GetVersion(), Missing: status.GetMissing(), Storage: status.GetStorage(),
-		Membership: status.GetMembership(), CaPins: status.GetCaPins(),
+		Membership: status.GetMembership(), CaPins: status.GetCaPins(), Problem: status.GetProblem(),
 	}
 }

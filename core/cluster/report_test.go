@@ -178,6 +178,7 @@ func TestWhatANodeSaysOfItselfIsReported(t *testing.T) {
 			&clusterv1.NodeStatus{Membership: home}, &clusterv1.NodeStatus{Membership: &hostv1.Membership{State: home.State, Reason: "other"}}, false,
 		},
 		"location of the volume": {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Storage: &clusterv1.StorageStatus{Location: "/dev/vdb"}}, false},
+		"what is wrong":          {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Problem: "an address is taken"}, false},
 		"what is missing":        {&clusterv1.NodeStatus{}, &clusterv1.NodeStatus{Missing: []*clusterv1.Missing{{Name: "landlock"}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

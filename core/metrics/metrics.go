@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type Metrics struct {
 	log      hclog.Logger
 	listen   string // empty: not served
 	listener atomic.Pointer[net.Listener]
+	problem  event.Value[string]
 
 	// own has the node's own metrics, and scrapes what is known of the roles' only when they have been asked.
 	own, scrapes *prometheus.Registry
@@ -96,6 +98,8 @@ func New(config Config) (*Metrics, error) {
 		// That somebody else has the address, or that the machine does not have it yet, is no reason for a node not to start: Run tries again.
 		if err := m.open(); err != nil && !errors.Is(err, unix.EADDRINUSE) && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return nil, err
+		} else if err != nil {
+			m.problem.Set(m.unserved(err))
 		}
 	}
 	return m, nil
@@ -108,8 +112,17 @@ func (m *Metrics) open() error {
 		return fmt.Errorf("metrics: the node's metrics cannot be served on %s (parameter metrics.listen): %w", m.listen, err)
 	}
 	m.listener.Store(&listener)
+	m.problem.Set("")
 	return nil
 }
+
+// unserved says why HTTP is not served, and what to do.
+func (m *Metrics) unserved(err error) string {
+	return fmt.Sprintf("%s: end what has the address, or change the parameter; it is tried again every second", strings.TrimPrefix(err.Error(), "metrics: "))
+}
+
+// Problem is why HTTP is not served although it is to be, and what to do; empty: it is served, or is not to be.
+func (m *Metrics) Problem() *event.Value[string] { return &m.problem }
 
 func register(with *prometheus.Registry, all ...prometheus.Collector) error {
 	var problems []error
@@ -140,8 +153,8 @@ func (m *Metrics) Close() error {
 	return nil
 }
 
-// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. Where it cannot listen it says so in the log, and tries again. It
-// may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched when it is made.
+// Run shows, from now on, the roles too, and serves HTTP until the context ends; then it returns nil. Where it cannot listen it says so in the log and by Problem, and tries
+// again. It may be called once. It is here and not in Config that it is told where the roles are, since the reconciler is itself told of Recorder and Launched when it is made.
 func (m *Metrics) Run(ctx context.Context, instances *event.Value[roles.Instances], capabilities *event.Value[roles.Capabilities]) error {
 	m.sources.Store(&sources{instances: instances, capabilities: capabilities})
 	defer m.sources.Store(nil)
@@ -157,6 +170,7 @@ func (m *Metrics) Run(ctx context.Context, instances *event.Value[roles.Instance
 		if text := err.Error(); text != told {
 			m.log.Error("the node's metrics are not served; it is tried again", "error", err)
 			told = text
+			m.problem.Set(m.unserved(err))
 		}
 		select {
 		case <-ctx.Done():

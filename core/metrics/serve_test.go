@@ -123,11 +123,17 @@ func TestAddressThatIsTaken(t *testing.T) {
 	if _, err := n.Text(within(t)); err != nil || n.Address() != "" {
 		t.Errorf("at %q: %v", n.Address(), err)
 	}
+	if problem, _ := n.Problem().Get(); !strings.Contains(problem, address) || !strings.Contains(problem, "metrics.listen") {
+		t.Errorf("the node says: %q", problem)
+	}
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if line := logged.next(t); !strings.Contains(line, "serving") || n.Address() != address {
 		t.Errorf("it is said: %s", line)
+	}
+	if problem, _ := n.Problem().Get(); problem != "" {
+		t.Errorf("the node says: %q", problem)
 	}
 	if code, _, _ := get(t, client(t), http.MethodGet, "http://"+address+"/metrics", ""); code != http.StatusOK {
 		t.Errorf("%d", code)

@@ -184,7 +184,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error {
 		return reporter{
 			start: w.start, version: w.node.config.Version, volume: string(configuration.VolumeKind), isolation: w.plugins.isolation(), missing: w.plugins.missing(),
-			apiAddress: w.api.Address(), storage: w.node.room.Status(),
+			apiAddress: w.api.Address(), storage: w.node.room.Status(), problem: w.measured.Problem(),
 			addresses: w.net.Addresses(), instances: w.reconciler.Instances(), membership: w.member.Status(), identity: w.ids.Identity(), curators: w.client.Curators(),
 			view: w.client.View(), store: w.doors.Store(), node: &w.nodeStatus, full: &w.fullStatus, directory: &w.directory,
 		}.run(groupCtx)

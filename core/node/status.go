@@ -43,6 +43,7 @@ type reporter struct {
 	view       *event.Value[*cluster.View]
 	store      *event.Value[*consensusv1.StoreStatus]
 	storage    *event.Value[*clusterv1.StorageStatus]
+	problem    *event.Value[string]
 
 	node      *event.Value[*clusterv1.NodeStatus]
 	full      *event.Value[*nodev1.Status]
@@ -52,12 +53,13 @@ type reporter struct {
 func (r reporter) run(ctx context.Context) error {
 	addresses, instances, memberships := r.addresses.Watch(), r.instances.Watch(), r.membership.Watch()
 	identities, curators, views, stores := r.identity.Watch(), r.curators.Watch(), r.view.Watch(), r.store.Watch()
-	volumes := r.storage.Watch()
+	volumes, problems := r.storage.Watch(), r.problem.Watch()
 	for {
 		status := latest(memberships)
 		member := membershipOf(status)
 		id := latest(identities)
 		report := r.report(member, latest(addresses), latest(instances), latest(volumes), pinsOf(id))
+		report.Problem = latest(problems)
 		last, _ := r.node.Get()
 		if last == nil || !sameReport(last, report) {
 			r.node.Set(report)
@@ -81,6 +83,7 @@ func (r reporter) run(ctx context.Context) error {
 		case <-views.Changed():
 		case <-stores.Changed():
 		case <-volumes.Changed():
+		case <-problems.Changed():
 		}
 	}
 }
@@ -136,7 +139,7 @@ func pinsOf(id *identity.Identity) [][]byte {
 
 // sameReport compares reports without their time, so that nothing is reported again just because time has passed.
 func sameReport(a, b *clusterv1.NodeStatus) bool {
-	return a.GetNodeId() == b.GetNodeId() && slices.Equal(a.GetAddresses(), b.GetAddresses()) && proto.Equal(a.GetStorage(), b.GetStorage()) &&
+	return a.GetNodeId() == b.GetNodeId() && a.GetProblem() == b.GetProblem() && slices.Equal(a.GetAddresses(), b.GetAddresses()) && proto.Equal(a.GetStorage(), b.GetStorage()) &&
 		proto.Equal(a.GetMembership(), b.GetMembership()) && slices.EqualFunc(a.GetCaPins(), b.GetCaPins(), bytes.Equal) &&
 		slices.EqualFunc(a.GetInstances(), b.GetInstances(), func(x, y *clusterv1.InstanceStatus) bool { return proto.Equal(x, y) })
 }

@@ -116,7 +116,7 @@ func (s *Service) AcceptNode(ctx context.Context, request *clusterv1.AcceptNodeR
 	}
 	node := got.GetNode()
 	if request.GetDryRun() {
-		node.Problem = ""
+		node.Problem = node.GetStatus().GetProblem()
 	}
 	s.made(ctx, request.GetDryRun(), "the next start of a node is accepted", "node", id)
 	return &clusterv1.AcceptNodeResponse{Node: node}, nil

@@ -51,6 +51,7 @@ func checkStatus(field string, status *clusterv1.NodeStatus) (problems rules.Pro
 	bounded(field+".api_address", status.GetApiAddress())
 	bounded(field+".volume", status.GetVolume())
 	bounded(field+".version", status.GetVersion())
+	bounded(field+".problem", status.GetProblem())
 	if n := len(status.GetMissing()); n > mostMissing {
 		add(field+".missing", "there are %d parts of a sandbox, at most %d fit", n, mostMissing)
 		return problems

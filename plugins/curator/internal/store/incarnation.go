@@ -86,7 +86,7 @@ func (s *Store) NoteRefused(ctx context.Context, revision int64, node string, re
 func (s *State) problem(id string) string {
 	refused := s.Refused[id]
 	if refused == nil {
-		return ""
+		return s.Statuses[id].GetProblem()
 	}
 	at := refused.GetTime().AsTime().UTC().Format("2006-01-02T15:04:05Z")
 	what := fmt.Sprintf("an older start of the node (number %d, and number %d is known) called at %s from %s, and was refused: its disk is an older copy",

@@ -1864,7 +1864,9 @@ type NodeStatus struct {
 	Membership *v11.Membership `protobuf:"bytes,11,opt,name=membership,proto3" json:"membership,omitempty"`
 	// The certificates of the cluster CA that the node trusts, as SHA-256 of their public keys (SubjectPublicKeyInfo, DER), sorted. A CA signs only once every node
 	// has said that it trusts it.
-	CaPins        [][]byte `protobuf:"bytes,12,rep,name=ca_pins,json=caPins,proto3" json:"ca_pins,omitempty"`
+	CaPins [][]byte `protobuf:"bytes,12,rep,name=ca_pins,json=caPins,proto3" json:"ca_pins,omitempty"`
+	// Why the node is degraded although its roles may all be well, and what to do about it; empty: it is not. What is wrong with the volume is in storage.
+	Problem       string `protobuf:"bytes,13,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1981,6 +1983,13 @@ func (x *NodeStatus) GetCaPins() [][]byte {
 		return x.CaPins
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // StorageStatus is the state of a node's volume and of what keeps its keys.
@@ -2966,7 +2975,7 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"RoleGrants\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12%\n" +
 	"\x0econsensus_user\x18\x02 \x01(\tR\rconsensusUser\x12,\n" +
-	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\x8d\x04\n" +
+	"\x06grants\x18\x03 \x03(\v2\x14.reeve.role.v1.GrantR\x06grants\"\xa7\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
@@ -2984,7 +2993,8 @@ const file_reeve_cluster_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"membership\x18\v \x01(\v2\x19.reeve.host.v1.MembershipR\n" +
 	"membership\x12\x17\n" +
-	"\aca_pins\x18\f \x03(\fR\x06caPins\"\xd2\x02\n" +
+	"\aca_pins\x18\f \x03(\fR\x06caPins\x12\x18\n" +
+	"\aproblem\x18\r \x01(\tR\aproblem\"\xd2\x02\n" +
 	"\rStorageStatus\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.reeve.cluster.v1.StorageStateR\x05state\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
