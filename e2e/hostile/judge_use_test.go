@@ -23,6 +23,7 @@ func (s *scene) use(t *testing.T, row Row) *Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
+	resident := held(t, store.PID, "VmRSS:")
 	before, err := s.order(t, "victim", "victim.state", nil, patience)
 	if err != nil {
 		t.Fatal(err)
@@ -53,8 +54,10 @@ func (s *scene) use(t *testing.T, row Row) *Outcome {
 	o.Note = fmt.Sprintf("the victim's slowest write took %s", after.Values["slowest"])
 	if now, err := procfs.Read(s.refresh(t).Role("consensus").PID); err != nil || now.PID != store.PID || now.Start != store.Start {
 		o.escape("the store was ended")
-	} else if most := peak(t, store.PID); most > mostOfStore {
+	} else if most := held(t, store.PID, "VmHWM:"); most > mostOfStore {
 		o.escape("the store had %d MiB of memory", most>>10)
+	} else if grown := held(t, store.PID, "VmRSS:") - resident; row.Growth > 0 && grown > row.Growth {
+		o.escape("the store keeps %d MiB of what it has refused", grown>>10)
 	} else {
 		o.Note += fmt.Sprintf("; the store has had %d MiB at most", most>>10)
 	}
@@ -63,17 +66,17 @@ func (s *scene) use(t *testing.T, row Row) *Outcome {
 	return o
 }
 
-// peak is how much memory a process has had at most, in KiB.
-func peak(t *testing.T, pid int) (most int) {
+// held is how much memory a process has (VmRSS:) or has had at most (VmHWM:), in KiB.
+func held(t *testing.T, pid int, field string) (size int) {
 	t.Helper()
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(content)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, _ = fmt.Sscan(rest, &most)
+		if rest, ok := strings.CutPrefix(line, field); ok {
+			_, _ = fmt.Sscan(rest, &size)
 		}
 	}
-	return most
+	return size
 }

@@ -36,6 +36,8 @@ type Row struct {
 	Role string
 	// Needs are the parts of the sandbox without which the row is not asserted.
 	Needs []string
+	// Growth is how much more memory the store may have afterwards, in KiB; 0: that is not asked.
+	Growth int
 }
 
 // Rows are all rows, in the order in which they are shown.

@@ -27,6 +27,7 @@ var useAttempts = map[string]func(*attempt){
 	"use.rewrite": withStore(rewriteValues),
 	"use.applied": withStore(readInWrites),
 	"use.leases":  withStore(grantAndRevoke),
+	"use.refused": withStore(refusedCalls),
 }
 
 // lasts is how long an attempt goes on.
