@@ -96,7 +96,7 @@ func (s *Service) changeRoles(
 		if err != nil {
 			return nil, err
 		}
-		after, err := assign(state, before, wanted, wiping(request))
+		after, err := assign(state, before, reworded(ctx, state, before, wanted), wiping(request))
 		if err != nil || after == nil {
 			return nil, err
 		}
@@ -136,6 +136,22 @@ func mayAssign(ctx context.Context, state *store.State, before, after *clusterv1
 		}
 	}
 	return nil
+}
+
+// reworded returns wanted roles in which whoever may not configure a role has written the configuration that it has in other words: then it stays as an owner has written it. Who may configure it
+// may mean the words: a role can tell 1 from 1.0.
+func reworded(ctx context.Context, state *store.State, before *clusterv1.NodeRecord, wanted []*clusterv1.RoleAssignment) []*clusterv1.RoleAssignment {
+	if caller, _ := auth.CallerOf(ctx); caller.Kind == clusterv1.Caller_CALLER_OWNER {
+		return wanted
+	}
+	wanted = slices.Clone(wanted)
+	for i, assignment := range wanted {
+		had := assigned(before.GetRoles(), assignment.GetRole())
+		if had != nil && rules.Guarded(state, had.GetRole()) != "" && rules.SameConfiguration(had.GetConfiguration(), assignment.GetConfiguration()) {
+			wanted[i] = had
+		}
+	}
+	return wanted
 }
 
 // wiping is the roles whose data a request has the node remove.

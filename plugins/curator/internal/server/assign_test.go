@@ -53,8 +53,21 @@ func TestOperatorsDoNotAssignTheControlPlane(t *testing.T) {
 	wantCode(t, err, codes.PermissionDenied, `"api"`, "only an owner configures it", "operator otto")
 	_, err = otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", Configuration: elsewhere})
 	wantCode(t, err, codes.PermissionDenied, `"api"`, "only an owner configures it")
-	if _, err := olga.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil {
-		t.Error(err)
+	set, err := olga.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same in other words is the same, and stays as the owner has written it.
+	const reworded = `{"listen":"127.0.0.1\u003a0"}`
+	if node, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", Configuration: reworded}); err != nil || !proto.Equal(node.GetNode(), set.GetNode()) {
+		t.Errorf("%v, %v", node, err)
+	}
+	keep[1] = &clusterv1.RoleAssignment{Role: "api", Configuration: reworded}
+	if node, err := otto.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil || !proto.Equal(node.GetNode(), set.GetNode()) {
+		t.Errorf("%v, %v", node, err)
+	}
+	if node, err := olga.SetRoles(ctx, &clusterv1.SetRolesRequest{NodeId: second, Roles: keep}); err != nil || proto.Equal(node.GetNode(), set.GetNode()) {
+		t.Errorf("an owner may choose the words: %v, %v", node, err)
 	}
 	if _, err := otto.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: second, Role: "api"}); err != nil {
 		t.Error(err)
