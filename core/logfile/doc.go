@@ -1,4 +1,4 @@
-// Package logfile is the file that the core writes its own log to, where the parameters name one.
+// Package logfile writes the logs of a node: the core's own, where the parameters name a file, and those of its roles.
 //
-// It owns that file and the one before it, which has the suffix ".1". It watches nothing and publishes nothing.
+// A log is a file of bounded size and the one before it, which has the suffix ".1". The package watches nothing and publishes nothing.
 package logfile

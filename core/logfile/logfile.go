@@ -43,7 +43,7 @@ func Open(path string, options ...Option) (*File, error) {
 		option(f)
 	}
 	if err := f.open(); err != nil {
-		return nil, fmt.Errorf("logfile: the log cannot be written: %w; correct log.file in the parameters", err)
+		return nil, fmt.Errorf("logfile: %w", err)
 	}
 	return f, nil
 }
@@ -71,30 +71,37 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends p, which is taken to be whole lines. A new file is begun first if it would not fit.
+// Write appends p. A new file is begun first if it would not fit.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.size > 0 && f.size+int64(len(p)) > f.limit {
-		f.rotate()
+		f.rotate(int64(len(p)))
 	}
 	n, err := f.file.Write(p)
 	f.size += int64(n)
 	return n, err
 }
 
-// rotate begins a new file. Where that fails, the log goes on in the one that there is, and it is tried again after as much as it may hold: a log
-// that is too long is better than none, and there is nobody to tell but the log itself.
-func (f *File) rotate() {
-	err := os.Rename(f.path, f.path+".1")
-	// If it is not there any more, it was put aside the last time, and no other one could be made then; or somebody took it away.
+// rotate begins a new file, in which there is room for more. Where that fails, the log goes on in the one that there is, and it is tried again after as much as it may
+// hold. If it fails again, that file is emptied: a log must not fill the disk.
+func (f *File) rotate(more int64) {
+	// It may not be the file that is open: an operator may have emptied it or taken it away, and the last time perhaps no other one could be made.
+	info, err := os.Lstat(f.path)
+	if err == nil && info.Size()+more > f.limit {
+		err = os.Rename(f.path, f.path+".1")
+	}
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = f.open()
 	}
-	if err != nil {
-		f.size = 0
-		_, _ = fmt.Fprintf(f.file, "logfile: a new log file cannot be begun, this one goes on: %v\n", err)
+	if err == nil {
+		return
 	}
+	f.size = 0
+	if info, statErr := f.file.Stat(); statErr == nil && info.Size() > 2*f.limit {
+		_ = f.file.Truncate(0)
+	}
+	_, _ = fmt.Fprintf(f.file, "logfile: a new log file cannot be begun, this one goes on: %v\n", err)
 }
 
 // Close closes the file.

@@ -24,7 +24,7 @@ func FuzzLogLines(f *testing.F) {
 		}}
 		for rest := whole; len(rest) > 0; {
 			n := min(len(rest), 1+int(piece)*16)
-			if err := s.feed(rest[:n]); err != nil {
+			if _, err := s.Write(rest[:n]); err != nil {
 				t.Fatal(err)
 			}
 			rest = rest[n:]

@@ -1,13 +1,11 @@
 package nodeapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"os"
 	"strings"
@@ -141,59 +139,5 @@ func TestAnExecutableIsBounded(t *testing.T) {
 		if status.Code(err) != test.want || (err == nil && n != maxExecutable) || n > maxExecutable {
 			t.Errorf("%s: read %d bytes, %v", test.name, n, err)
 		}
-	}
-}
-
-// endless is a log of a tebibyte, of lines of 16 bytes.
-type endless struct{ read int64 }
-
-func (e *endless) ReadAt(into []byte, off int64) (int, error) {
-	e.read += int64(len(into))
-	for i := range into {
-		into[i] = 'x'
-		if (off+int64(i))%16 == 15 {
-			into[i] = '\n'
-		}
-	}
-	return len(into), nil
-}
-
-func TestATailIsFoundFromTheEnd(t *testing.T) {
-	const size = 1 << 40
-	log := &endless{}
-	start, found, err := tailStart(log, size, 10_000)
-	if err != nil || start != size-10_000*16 || found != 10_000 {
-		t.Errorf("the tail starts at %d, %v", start, err)
-	}
-	if most := int64(10_000*16 + 2*logChunk); log.read > most {
-		t.Errorf("%d bytes were read, %d suffice", log.read, most)
-	}
-	if _, _, err := tailStart(bytes.NewReader([]byte("short\n")), 100, 1); !errors.Is(err, errShrunk) {
-		t.Error("a file that became shorter is no error")
-	}
-}
-
-// What is looked for is found wherever it lies, also across what is read at a time, and no later than it may be.
-func TestThePlaceIsFoundAgain(t *testing.T) {
-	what := []byte("the place")
-	for _, at := range []int{0, 1, 100, logChunk - 5, logChunk, logChunk + 4, 2*logChunk - 1, 3*logChunk - 20, 3*logChunk - len(what)} {
-		content := bytes.Repeat([]byte("the "), 3*logChunk/4)
-		copy(content[at:], what)
-		for _, test := range []struct {
-			size int
-			want int64
-		}{
-			{len(content), int64(at + len(what))},
-			{at + len(what), int64(at + len(what))},
-			{at + len(what) - 1, -1},
-		} {
-			got, err := findAfter(bytes.NewReader(content), int64(test.size), what)
-			if err != nil || got != test.want {
-				t.Errorf("at %d, in the first %d bytes: %d, %v, want %d", at, test.size, got, err, test.want)
-			}
-		}
-	}
-	if got, err := findAfter(bytes.NewReader([]byte("short")), 5, what); err != nil || got != -1 {
-		t.Errorf("in what is too short: %d, %v", got, err)
 	}
 }

@@ -20,23 +20,25 @@ type lineSender struct {
 	chunk []byte
 	line  []byte
 	more  int
+	// skip is how many lines are left out before any is sent.
+	skip int
 }
 
-// feed takes what comes next of a log.
-func (s *lineSender) feed(data []byte) error {
-	for len(data) > 0 {
-		part, rest, ends := bytes.Cut(data, []byte{'\n'})
+// Write takes what comes next of a log.
+func (s *lineSender) Write(data []byte) (int, error) {
+	for rest := data; len(rest) > 0; {
+		part, after, ends := bytes.Cut(rest, []byte{'\n'})
 		kept := part[:min(len(part), maxLine-len(s.line))]
 		s.line = append(s.line, kept...)
 		s.more += len(part) - len(kept)
 		if ends {
 			if err := s.endLine(); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		data = rest
+		rest = after
 	}
-	return nil
+	return len(data), nil
 }
 
 // end gives an end to a line that will get no other.
@@ -52,7 +54,8 @@ func (s *lineSender) note(text string) error {
 	if err := s.end(); err != nil {
 		return err
 	}
-	return s.feed([]byte("--- reeve: " + text + " ---\n"))
+	_, err := s.Write([]byte("--- reeve: " + text + " ---\n"))
+	return err
 }
 
 func (s *lineSender) endLine() error {
@@ -65,7 +68,11 @@ func (s *lineSender) endLine() error {
 			return err
 		}
 	}
-	s.chunk = append(s.chunk, s.line...)
+	if s.skip > 0 {
+		s.skip--
+	} else {
+		s.chunk = append(s.chunk, s.line...)
+	}
 	s.more = 0
 	if s.line = s.line[:0]; cap(s.line) > logChunk {
 		s.line = nil

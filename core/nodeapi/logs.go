@@ -68,21 +68,17 @@ func noLog(role string) error {
 
 // readLog sends what is asked for of a log.
 func readLog(ctx context.Context, path string, request *nodev1.ReadLogRequest, sender *lineSender, changed <-chan struct{}) error {
-	log, err := openLog(ctx, path)
+	log, err := openLog(path)
 	if err != nil {
 		return err
 	}
 	defer log.close()
-	if err := log.begin(request.GetTail(), sender); err != nil {
+	if err := log.sendThere(request.GetTail(), sender); err != nil {
 		return err
 	}
 	if !request.GetFollow() {
-		for more := true; more && err == nil; {
-			more, err = log.step(sender)
-		}
-		return errors.Join(err, sender.end(), sender.flush())
+		return errors.Join(sender.end(), sender.flush())
 	}
-	log.limit = noLimit
 	for {
 		if err := log.catchUp(sender); err != nil {
 			return err

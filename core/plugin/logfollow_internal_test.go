@@ -171,11 +171,8 @@ func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	await(t, f.sink, "the last line before ")
 	f.write(t, "the first line after\n")
 	f.finish()
-	kept, err := os.ReadFile(f.path + earlier)
-	if err != nil || len(kept) != keptLog || !bytes.HasSuffix(kept, []byte("z\nthe last line before\n")) {
-		t.Errorf("of the old log %d bytes are kept (%v)", len(kept), err)
-	}
-	f.holds(t, "the first line after\n")
+	(&followed{path: f.path + ".1"}).holds(t, old)
+	f.holds(t, "the last line before\nthe first line after\n")
 	if lines := f.lines(); lines[len(lines)-1] != "the first line after" {
 		t.Errorf("the last line that was read is %q", lines[len(lines)-1])
 	}
@@ -221,11 +218,16 @@ func TestASpoolIsBounded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	f.finish()
-	all := string(written) + "after\n"
-	if len(all) <= maxLog {
-		f.holds(t, all)
-	} else if end, err := os.ReadFile(f.path + earlier); err != nil || string(end) != all[len(all)-keptLog:] {
-		t.Errorf("of what was written while nobody read %d bytes are kept (%v)", len(end), err)
+	var all []byte
+	for _, path := range []string{f.path + ".1", f.path} {
+		content, err := os.ReadFile(path)
+		if err != nil || len(content) > maxLog {
+			t.Errorf("%s has %d bytes (%v)", path, len(content), err)
+		}
+		all = append(all, content...)
+	}
+	if want := append(written, "after\n"...); !bytes.Equal(all, want) {
+		t.Errorf("of what was written while nobody read %d bytes of %d are in the log", len(all), len(want))
 	}
 	f.takes(t, 2*spoolPiece)
 }
@@ -259,30 +261,6 @@ func (f *followed) takes(t *testing.T, most int64) {
 	if err := syscall.Stat(filepath.Join(f.dir, spoolFile), &stat); err != nil || stat.Blocks*512 > most {
 		t.Errorf("the spool takes %d bytes when all of it was read (%v)", stat.Blocks*512, err)
 	}
-}
-
-// An operator may empty the log of a role. What is kept of the one before stays then.
-func TestALogThatSomebodyElseEmpties(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "one.log")
-	for name, content := range map[string]string{path + earlier: "earlier\n", path: strings.Repeat("u", maxLog)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	log, err := openRoleLog(hclog.NewNullLogger(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = log.Write([]byte("now\n"))
-	if err := log.close(); err != nil {
-		t.Fatal(err)
-	}
-	(&followed{path: path}).holds(t, "now\n")
-	(&followed{path: path + earlier}).holds(t, "earlier\n")
 }
 
 // What a core has not forwarded when it leaves is forwarded by the next, and nothing is in the log twice.

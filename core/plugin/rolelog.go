@@ -1,21 +1,18 @@
 package plugin
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/logfile"
 )
 
 const (
-	// maxLog is the size of a role's log from which it begins anew, in bytes, and keptLog how much of its end is then kept beside it: days of an ordinary
-	// role, and little enough for 64 roles on a small disk.
-	maxLog  = 16 << 20
-	keptLog = 4 << 20
+	// maxLog is how large a file of a role's log becomes, in bytes, and there are two of them: days of an ordinary role, and little enough for 64 roles on a
+	// small disk.
+	maxLog = 10 << 20
 	// logRate is how much a log may grow in the long run, in bytes a second, and logBurst how much at once. What a role writes faster is left out: a verbose
 	// role stays below, and one that writes for ever does not wear out the disk. All that a spool holds may come at once.
 	logRate  = 1 << 20
@@ -24,15 +21,11 @@ const (
 	logLeast = 16 << 10
 )
 
-// earlier is added to the name of a log for what was written before.
-const earlier = ".1"
-
 // roleLog is the log of a role, which the core alone writes: one for each instance that is followed. It is of one goroutine.
 type roleLog struct {
 	log  hclog.Logger
 	path string
-	file *os.File
-	size int64
+	file *logfile.File
 	// spare is how much of what is written next is in the log already.
 	spare int64
 	// left is how much may be written at once, as of at.
@@ -46,15 +39,11 @@ type roleLog struct {
 
 // openRoleLog opens the log at path for appending, or makes it.
 func openRoleLog(log hclog.Logger, path string) (*roleLog, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	file, err := logfile.Open(path, logfile.WithLimit(maxLog))
 	if err != nil {
 		return nil, err
 	}
-	info, err := file.Stat()
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &roleLog{log: log, path: path, file: file, size: info.Size(), left: logBurst, at: time.Now()}, nil
+	return &roleLog{log: log, path: path, file: file, left: logBurst, at: time.Now()}, nil
 }
 
 func (r *roleLog) close() error { return r.file.Close() }
@@ -91,40 +80,9 @@ func (r *roleLog) append(p []byte) {
 		return
 	}
 	r.within = p[len(p)-1] != '\n'
-	n, err := r.file.Write(p)
-	r.size += int64(n)
-	if err == nil && r.size > maxLog {
-		err = r.beginAnew()
-	}
+	_, err := r.file.Write(p)
 	if err != nil && !r.failed {
 		r.log.Warn("the log of the role cannot be written; what it writes is missing there until that works again", "file", r.path, "error", err)
 	}
 	r.failed = err != nil
-}
-
-// beginAnew empties a log that is too large, when its end is kept beside it. The file stays, for those who follow it.
-func (r *roleLog) beginAnew() error {
-	// Somebody else may have emptied it: an operator, or this core for another instance of the role.
-	info, err := r.file.Stat()
-	if err != nil {
-		return err
-	}
-	if r.size = info.Size(); r.size <= maxLog {
-		return nil
-	}
-	err = r.keepEnd()
-	if err == nil || r.size > 2*maxLog { // rather nothing of what was before than ever more
-		err = errors.Join(err, r.file.Truncate(0))
-		r.size = 0
-	}
-	return err
-}
-
-func (r *roleLog) keepEnd() error {
-	kept, err := os.OpenFile(r.path+earlier, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(kept, io.NewSectionReader(r.file, r.size-keptLog, keptLog))
-	return errors.Join(err, kept.Close())
 }

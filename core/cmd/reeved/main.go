@@ -166,7 +166,7 @@ func logger(log *nodev1.Log) (logger hclog.Logger, done func() error, err error)
 	if path := log.GetFile(); path != "" {
 		file, err := logfile.Open(path, logfile.WithStandardError())
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("the log cannot be written: %w; correct log.file in the parameters", err)
 		}
 		output, done = file, file.Close
 	}
