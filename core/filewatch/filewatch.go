@@ -3,10 +3,13 @@ package filewatch
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +17,9 @@ import (
 
 // pause is how long changes are gathered before those who watch are woken again: whoever writes without an end must not keep the process busy with being told of it.
 const pause = 10 * time.Millisecond
+
+// poll is how often those are woken for whom the kernel has no instance or watch.
+const poll = 100 * time.Millisecond
 
 // Watcher tells of changes of files. It has one inotify instance and one goroutine while somebody watches, and neither while nobody does. The zero Watcher is ready for use, by
 // several goroutines at once.
@@ -35,17 +41,21 @@ type instance struct {
 type Watch struct {
 	// Changed receives when the file may have changed since it was last received from. It is never closed.
 	Changed <-chan struct{}
+	// Polled says why the kernel does not tell of changes: it has no more instances or watches to give. Changed receives all the time then. Nil: it tells.
+	Polled error
 
+	closed   atomic.Bool
 	of       *Watcher
 	instance *instance
+	stop     chan struct{} // of one that is polled
 	number   int32
 	name     string // in the directory that is watched; empty: the file itself is watched
 	signal   chan struct{}
 }
 
-// File watches what is written to a file that is there, under whatever name it will have. The error is the kernel's, which may have no more instances or watches to give.
+// File watches what is written to a file that is there, under whatever name it will have.
 func (w *Watcher) File(path string) (*Watch, error) {
-	return w.add(path, "", unix.IN_MODIFY)
+	return w.add(path, "", unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
 }
 
 // Name watches what is written to the file that has this path, and which file that is. The directory must be there.
@@ -53,35 +63,59 @@ func (w *Watcher) Name(path string) (*Watch, error) {
 	return w.add(filepath.Dir(path), filepath.Base(path), unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 }
 
+// Closed reports whether somebody who had the file open for writing has closed it.
+func (o *Watch) Closed() bool { return o.closed.Load() }
+
 func (w *Watcher) add(path, name string, changes uint32) (*Watch, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	in := w.instance
-	if in == nil {
-		var err error
-		if in, err = newInstance(); err != nil {
-			return nil, err
-		}
-	}
-	number, err := unix.InotifyAddWatch(in.fd, path, changes)
-	if err != nil {
-		if w.instance == nil {
-			_ = in.file.Close()
-		}
-		return nil, fmt.Errorf("filewatch: %s cannot be watched (fs.inotify.max_user_watches?): %w", path, err)
-	}
-	if w.instance == nil {
-		w.instance = in
-		w.running.Go(func() { w.run(in) })
-	}
 	signal := make(chan struct{}, 1)
-	watch := &Watch{Changed: signal, of: w, instance: in, number: int32(number), name: name, signal: signal}
-	// A file or directory has the same number each time.
-	if in.watches[watch.number] == nil {
-		in.watches[watch.number] = make(map[*Watch]bool)
+	watch := &Watch{Changed: signal, of: w, instance: w.instance, name: name, signal: signal}
+	var err error
+	if watch.instance == nil {
+		watch.instance, err = newInstance()
 	}
-	in.watches[watch.number][watch] = true
+	number := 0
+	if err == nil {
+		if number, err = unix.InotifyAddWatch(watch.instance.fd, path, changes); err != nil {
+			err = fmt.Errorf("filewatch: %s cannot be watched (fs.inotify.max_user_watches?): %w", path, err)
+		}
+		if err != nil && w.instance == nil {
+			_ = watch.instance.file.Close()
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case err != nil:
+		stop := make(chan struct{})
+		watch.Polled, watch.stop = err, stop
+		w.running.Go(func() { watch.poll(stop) })
+		return watch, nil
+	case w.instance == nil:
+		w.instance = watch.instance
+		w.running.Go(func() { w.run(watch.instance) })
+	}
+	watch.number = int32(number)
+	// A file or directory has the same number each time.
+	if watch.instance.watches[watch.number] == nil {
+		watch.instance.watches[watch.number] = make(map[*Watch]bool)
+	}
+	watch.instance.watches[watch.number][watch] = true
 	return watch, nil
+}
+
+func (o *Watch) poll(stop <-chan struct{}) {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			o.tell()
+		}
+	}
 }
 
 func newInstance() (*instance, error) {
@@ -96,6 +130,13 @@ func newInstance() (*instance, error) {
 func (o *Watch) Stop() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
+	if o.Polled != nil {
+		if o.stop != nil {
+			close(o.stop)
+			o.stop = nil
+		}
+		return
+	}
 	in := o.instance
 	if !in.watches[o.number][o] {
 		return
@@ -147,6 +188,9 @@ func (w *Watcher) wake(in *instance, changes []byte, all bool) {
 		all = all || mask&unix.IN_Q_OVERFLOW != 0
 		for watch := range in.watches[number] {
 			if watch.name == name {
+				if mask&unix.IN_CLOSE_WRITE != 0 {
+					watch.closed.Store(true)
+				}
 				watch.tell()
 			}
 		}

@@ -56,22 +56,31 @@ func TestOneInstanceServesAllFiles(t *testing.T) {
 	var w Watcher
 	dir := t.TempDir()
 	var watches []*Watch
+	var files []*os.File
 	for n := range 20 {
-		path := filepath.Join(dir, fmt.Sprint(n))
-		write(t, path)
-		watches = append(watches, open(t, w.File, path))
+		file, err := os.Create(filepath.Join(dir, fmt.Sprint(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		files, watches = append(files, file), append(watches, open(t, w.File, file.Name()))
 	}
 	if count := instances(t); count != 1 {
 		t.Errorf("%d inotify instances", count)
 	}
+	write := func(n int) {
+		if _, err := files[n].WriteString("x"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for n, watch := range watches {
-		write(t, filepath.Join(dir, fmt.Sprint(n)))
+		write(n)
 		receive(watch)
 	}
 	// What is written to the others signals to nobody else.
 	watches[0].Stop()
-	write(t, filepath.Join(dir, "0"))
-	write(t, filepath.Join(dir, "19"))
+	write(0)
+	write(19)
 	receive(watches[19])
 	for _, watch := range watches[1:19] {
 		select {
@@ -87,8 +96,8 @@ func TestOneInstanceServesAllFiles(t *testing.T) {
 	if count := instances(t); count != 0 {
 		t.Errorf("%d inotify instances are left", count)
 	}
-	again := open(t, w.File, filepath.Join(dir, "0"))
-	write(t, filepath.Join(dir, "0"))
+	again := open(t, w.File, files[0].Name())
+	write(0)
 	receive(again)
 	again.Stop()
 	w.Wait()
@@ -101,8 +110,12 @@ func TestTwoWatchOneFile(t *testing.T) {
 	write(t, path)
 	one, two := open(t, w.File, path), open(t, w.File, path)
 	one.Stop()
+	if two.Closed() {
+		t.Error("nobody has closed it")
+	}
 	write(t, path)
-	receive(two)
+	for receive(two); !two.Closed(); receive(two) {
+	}
 	two.Stop()
 	w.Wait()
 }
@@ -152,4 +165,32 @@ func TestWhatIsNotThere(t *testing.T) {
 	if count := instances(t); count != 0 {
 		t.Errorf("%d inotify instances are left", count)
 	}
+}
+
+// Without an instance of inotify, those who watch look again and again.
+func TestThereIsNoInstance(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write(t, path)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	var w Watcher
+	watch, err := w.File(path)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil || watch.Polled == nil {
+		t.Fatalf("%v, %v", watch, err)
+	}
+	receive(watch)
+	receive(watch)
+	watch.Stop()
+	watch.Stop()
+	w.Wait()
 }

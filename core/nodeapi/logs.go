@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,9 +11,6 @@ import (
 
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
-
-// pollLog is how often a log that is followed is looked at where the kernel does not tell of its changes.
-const pollLog = time.Second
 
 // ReadLog implements the RPC.
 func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStreamingServer[nodev1.ReadLogResponse]) error {
@@ -31,10 +27,11 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 		// Before the log is looked at, so that no change is missed.
 		watch, err := s.logs.Name(path)
 		if err != nil {
-			s.config.Log.Warn("the log that a client follows is looked at once a second, since the kernel does not tell of its changes", "role", role, "error", err)
-		} else {
-			defer watch.Stop()
-			changed = watch.Changed
+			return noLog(role)
+		}
+		defer watch.Stop()
+		if changed = watch.Changed; watch.Polled != nil {
+			s.config.Log.Warn("the log that a client follows is looked at again and again, since the kernel does not tell of its changes", "role", role, "error", watch.Polled)
 		}
 	}
 	ctx, cancel := s.untilStop(stream.Context())
@@ -86,28 +83,10 @@ func readLog(ctx context.Context, path string, request *nodev1.ReadLogRequest, s
 		if err := sender.flush(); err != nil {
 			return err
 		}
-		if err := waitForMore(ctx, changed); err != nil {
-			return err
-		}
-	}
-}
-
-// waitForMore returns when there may be more to read.
-func waitForMore(ctx context.Context, changed <-chan struct{}) error {
-	if changed != nil {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changed:
-			return nil
 		}
-	}
-	pause := time.NewTimer(pollLog)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-pause.C:
-		return nil
 	}
 }

@@ -130,7 +130,7 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if err = s.takeGroup(); err != nil {
 		return nil, nil, err
 	}
-	if s.output, err = l.outputs.take(l.outputPath(remit.Name), true); err != nil {
+	if s.output, err = takeOutput(&l.outputs, l.outputPath(remit.Name), true); err != nil {
 		return nil, nil, err
 	}
 	undo = append(undo, s.output.close)

@@ -101,7 +101,7 @@ type Launcher struct {
 	nodeID, bootID  string
 	coreStart       time.Time
 	counters        *counters
-	outputs         outputs
+	outputs         filewatch.Watcher // alone: a handshake is not to wait for what roles log
 	describing      sync.Mutex
 	sandbox         *sandbox.Host
 	groups          *cgroup.Tree

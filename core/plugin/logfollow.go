@@ -29,8 +29,6 @@ const (
 	// write nothing but the ends of lines.
 	copyPiece = 1 << 20
 	linePiece = 64 << 10
-	// pollLog is how often a spool is looked at where the kernel has no inotify instance or watch to give.
-	pollLog = time.Second
 )
 
 // follower takes what an instance writes out of its spool: into the log of the role, and line by line into the core's log, as far as its share goes. It owns
@@ -39,7 +37,7 @@ type follower struct {
 	log    hclog.Logger
 	spool  *spool
 	role   *roleLog
-	events *filewatch.Watch // nil if there is none
+	events *filewatch.Watch
 	stop   chan struct{}
 	done   chan struct{}
 	offset *logOffset // of run's goroutine; nil: nobody needs it
@@ -76,7 +74,11 @@ func follow(log hclog.Logger, spool *spool, path string, from progress, offset *
 		reader: bufio.NewReaderSize(nil, maxLine),
 	}
 	if f.events, err = files.File(spool.path); err != nil {
-		log.Warn("what the role writes is read once a second, since the kernel does not tell of its changes", "file", spool.path, "error", err)
+		offset.close()
+		return nil, errors.Join(err, role.close(), spool.close())
+	}
+	if f.events.Polled != nil {
+		log.Warn("what the role writes is looked for again and again, since the kernel does not tell of it", "file", spool.path, "error", f.events.Polled)
 	}
 	go f.run()
 	return f, nil
@@ -89,9 +91,7 @@ func (f *follower) finish() {
 	f.offset.close()
 	_ = f.role.close()
 	_ = f.spool.close()
-	if f.events != nil {
-		f.events.Stop()
-	}
+	f.events.Stop()
 }
 
 // leave does so too, but for a line that is not whole yet: it is for the next core.
@@ -267,22 +267,12 @@ func (f *follower) account(last bool) {
 
 // waitForMore returns when there may be more to read, or something to account for.
 func (f *follower) waitForMore() {
-	pause := time.Duration(0)
-	switch {
-	case f.share.spent():
-		pause = f.pause
-	case f.events == nil:
-		pause = pollLog
-	}
-	if pause > 0 {
+	if f.share.spent() {
 		select {
 		case <-f.stop:
 			return
-		case <-time.After(pause):
+		case <-time.After(f.pause):
 		}
-	}
-	if f.events == nil {
-		return
 	}
 	var account <-chan time.Time
 	if until := f.share.until(); !until.IsZero() {

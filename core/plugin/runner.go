@@ -17,6 +17,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 
+	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
@@ -38,8 +39,8 @@ type roleRunner struct {
 	socketDir string
 
 	process *process
-	// outputs looks after the process's standard output, a file at outputPath.
-	outputs    *outputs
+	// outputs watches the process's standard output, a file at outputPath.
+	outputs    *filewatch.Watcher
 	outputPath string
 	output     *output
 	first      string // the first line of output
@@ -55,7 +56,7 @@ var _ runner.Runner = (*roleRunner)(nil)
 
 // handshake launches a command as go-plugin's client would and returns the process, its standard output and the path of its socket. On an error the
 // process has ended and p is nil, unless it never ran.
-func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c command, outputs *outputs, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
+func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c command, outputs *filewatch.Watcher, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
 	r := &roleRunner{
 		ctx: ctx, log: log, command: c, socketDir: socketDir, outputs: outputs, outputPath: outputPath, over: make(chan struct{}),
 	}
@@ -143,7 +144,7 @@ func (r *roleRunner) prepare(_ hclog.Logger, cmd *exec.Cmd, tempDir string) (run
 
 // Start implements runner.Runner.
 func (r *roleRunner) Start(context.Context) error {
-	output, input, err := r.outputs.make(r.outputPath)
+	output, input, err := makeOutput(r.outputs, r.outputPath)
 	if err != nil {
 		return err
 	}
