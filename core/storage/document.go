@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDocument bounds a document: those of a node hold a few keys and names.
+// maxDocument is the largest document in bytes. A node's documents hold a few keys and names.
 const maxDocument = 1 << 20
 
-// document is what a file in system/ is: a version first, so that a newer one is told from a damaged one, and a sum over it and the content, so that no
-// change to the file goes unseen.
+// document is the format of a file in system/. The version comes first and tells a newer file from a damaged one. The sum covers version and content,
+// so every change to the file is noticed.
 type document struct {
 	Version int    `json:"version"`
 	Sum     string `json:"sum"`
 	Content any    `json:"content"`
 }
 
-// VersionError says that a document is of another version than this reeved reads.
+// VersionError says that this reeved does not read the document's version.
 type VersionError struct {
-	// Found is the document's version, Known the one that this reeved reads.
+	// Found is the document's version, Known the version that this reeved reads.
 	Found, Known int
 }
 
@@ -34,11 +34,11 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("it has version %d, and this reeved reads version %d: use the reeved that wrote it, or a newer one", e.Found, e.Known)
 }
 
-// errDamaged quotes nothing of the document, which may be a secret.
-var errDamaged = errors.New("it is damaged: it is not what was written")
+// errDamaged quotes nothing of the document, because it may be a secret.
+var errDamaged = errors.New("it is damaged: its content does not match its sum")
 
-// WriteDocument is WriteFile with a versioned document that has the JSON of content. What it replaces is overwritten, as far as the disk does that: the former
-// keys of a node are not to be found on it.
+// WriteDocument writes content as a versioned JSON document, like WriteFile. It overwrites the bytes of the file that it replaces, so that a node's
+// former keys do not stay on the disk, as far as the disk allows that.
 func WriteDocument(path string, version int, content any, mode os.FileMode) error {
 	encoded, err := encodeDocument(version, content)
 	if err != nil {
@@ -50,14 +50,14 @@ func WriteDocument(path string, version int, content any, mode os.FileMode) erro
 		if err != nil {
 			return errors.Join(err, before.file.Close())
 		}
-		// The new document counts, whatever becomes of the old one's bytes.
+		// The new document is in place, so a failed erase is no error.
 		_ = before.erase()
 	}
 	return err
 }
 
-// ReadDocument reads a document that WriteDocument has written into content, a pointer. It takes nothing but exactly what was written: any other byte is an
-// error. fs.ErrNotExist if there is none, *VersionError if it is of another version. Errors say nothing of where the document is.
+// ReadDocument decodes a document of WriteDocument into content, a pointer. It accepts only the exact bytes that were written. It returns
+// fs.ErrNotExist if there is no file, and *VersionError for another version. Errors do not name the file.
 func ReadDocument(path string, version int, content any) error {
 	encoded, err := ReadSmall(path, maxDocument)
 	if err != nil {
@@ -91,14 +91,14 @@ func decodeDocument(encoded []byte, version int, content any) error {
 	if err := decoder.Decode(&document{Content: content}); err != nil {
 		return errDamaged
 	}
-	// One comparison finds whatever else there may be: a sum that is not that of the content, a name that is spelled otherwise, bytes before or after.
+	// One comparison finds everything else: a wrong sum, another spelling of a name, bytes before or after.
 	if again, err := encodeDocument(version, content); err != nil || !bytes.Equal(again, encoded) {
 		return errDamaged
 	}
 	return nil
 }
 
-// ReadSmall reads a file that is small and regular; it never follows a link, and never waits for what a pipe may give. Errors do not say which file it is.
+// ReadSmall reads a small regular file. It does not follow a link and does not block on a pipe. Errors do not name the file.
 func ReadSmall(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

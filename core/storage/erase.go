@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Erase overwrites a file and removes it, durably; it does nothing if there is none. A file that has another name keeps its content there. Where a disk writes
-// elsewhere than it was told to, as flash memory does, or keeps copies, what was in the file may still be found there.
+// Erase overwrites a file and removes it durably. It does nothing if the file does not exist, and leaves the content if the file has another name.
+// Flash memory and copying file systems may keep the old bytes all the same.
 func Erase(path string) error {
 	content, err := replaced(path)
 	if err == nil {
@@ -27,16 +27,16 @@ func Erase(path string) error {
 	return SyncDirectory(filepath.Dir(path))
 }
 
-// old is a file whose name is about to be another one's.
+// old is a file that is about to lose its name.
 type old struct{ file *os.File }
 
-// replaced takes hold of a file before it is removed or replaced. The error is fs.ErrNotExist if there is none.
+// replaced opens a file before it is removed or replaced. The error is fs.ErrNotExist if there is none.
 func replaced(path string) (old, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	return old{file}, err
 }
 
-// erase overwrites what has no name any more. What still has another one, as a copy by a link has, is somebody's on purpose.
+// erase overwrites a file that has no name left. Another hard link is a copy that somebody made on purpose, so its content stays.
 func (o old) erase() (err error) {
 	defer func() { err = errors.Join(err, o.file.Close()) }()
 	info, err := o.file.Stat()
@@ -46,7 +46,7 @@ func (o old) erase() (err error) {
 	if links, ok := info.Sys().(*syscall.Stat_t); ok && links.Nlink > 0 {
 		return nil
 	}
-	// Only root may write to what it may only read; everybody may change the mode of what is theirs.
+	// Only root can write to a read-only file; an owner can change its mode first.
 	if err := o.file.Chmod(0o600); err != nil {
 		return err
 	}

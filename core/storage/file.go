@@ -14,8 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/checkpoint"
 )
 
-// WriteFile replaces a file atomically and durably: after it has returned, the file has the new content even if the machine loses power,
-// and at no time is there a file with half of it.
+// WriteFile replaces a file atomically and durably. Once it returns, the new content survives a power failure. There is never a half-written file.
 func WriteFile(path string, content []byte, mode os.FileMode) error {
 	if err := write(path, content, mode); err != nil {
 		return fmt.Errorf("storage: write %s: %w", path, bare(err))
@@ -28,8 +27,8 @@ func WriteFile(path string, content []byte, mode os.FileMode) error {
 }
 
 func write(path string, content []byte, mode os.FileMode) error {
-	// The mode is exact: neither the umask nor what an older file had decides who may read a secret. The new file is made beside the
-	// old one, so that a secret never lies in another directory.
+	// The mode is exact: neither the umask nor the old file decides who may read a secret. The draft is in the same directory, so a secret never lies
+	// elsewhere.
 	draft, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(mode), renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
 		return err
@@ -44,7 +43,7 @@ func write(path string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-// bare is an error without the name of the draft that it happened to, which says nothing to anybody and is another one at every try.
+// bare strips the path from an error: it names a draft that has another random name at every try.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -53,7 +52,7 @@ func bare(err error) error {
 	return err
 }
 
-// WriteJSON is WriteFile with the indented JSON of value.
+// WriteJSON writes the indented JSON of value by WriteFile.
 func WriteJSON(path string, value any, mode os.FileMode) error {
 	content, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -62,7 +61,7 @@ func WriteJSON(path string, value any, mode os.FileMode) error {
 	return WriteFile(path, append(content, '\n'), mode)
 }
 
-// SyncDirectory makes the names in a directory durable.
+// SyncDirectory makes the entries of a directory durable.
 func SyncDirectory(path string) error {
 	directory, err := os.Open(path)
 	if err != nil {
@@ -74,7 +73,7 @@ func SyncDirectory(path string) error {
 	return nil
 }
 
-// RemoveDrafts removes what a WriteFile that was stopped half-way has left beside the files. Nothing may write them meanwhile.
+// RemoveDrafts removes the drafts that an interrupted WriteFile left beside the files. Nobody may write the files meanwhile.
 func RemoveDrafts(paths ...string) error {
 	for _, path := range paths {
 		entries, err := os.ReadDir(filepath.Dir(path))
@@ -82,7 +81,7 @@ func RemoveDrafts(paths ...string) error {
 			return fmt.Errorf("storage: %w", err)
 		}
 		for _, entry := range entries {
-			// A draft has a number after the name of its file, and a dot before it.
+			// A draft's name is a dot, the file's name, and a number.
 			number, ok := strings.CutPrefix(entry.Name(), "."+filepath.Base(path))
 			if !ok || number == "" || strings.Trim(number, "0123456789") != "" || !entry.Type().IsRegular() {
 				continue

@@ -31,11 +31,11 @@ func TestShortage(t *testing.T) {
 		t.Errorf("with 100 MiB: %q", got)
 	}
 	mount("size=200m,nr_inodes=1", unix.MS_REMOUNT)
-	if got := l.Shortage(); !strings.Contains(got, "takes no more files") {
+	if got := l.Shortage(); !strings.Contains(got, "has no free inodes") {
 		t.Errorf("without inodes: %q", got)
 	}
 	mount("size=200m", unix.MS_REMOUNT|unix.MS_RDONLY)
-	if got := l.Shortage(); !strings.Contains(got, "can only be read") {
+	if got := l.Shortage(); !strings.Contains(got, "mounted read-only") {
 		t.Errorf("read-only: %q", got)
 	}
 	if got := (storage.Layout{Data: "/nonexistent"}).Shortage(); got != "" {

@@ -10,29 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is the file in system/ and run/ that the running core holds locked.
+// lockName is the lock file in system/ and run/.
 const lockName = "lock"
 
-// InUseError says that another core runs on the same directories.
+// InUseError says that another core uses the same directories.
 type InUseError struct {
-	// Lock is the file, or the data directory, that the other core holds locked.
+	// Lock is the file or data directory that the other core has locked.
 	Lock string
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("storage: another reeved runs on this directory (it holds %s): use that one, stop it first, or give this node other directories", e.Lock)
+	return fmt.Sprintf("storage: another reeved uses this directory (it holds the lock %s): use that one, stop it, or give this node other directories", e.Lock)
 }
 
-// Storage is the directories of a node, held by this core.
+// Storage holds a node's directories for this core.
 type Storage struct {
 	Layout
 	locks []*os.File
-	// data is the data directory as it was seen when it was last taken; nil while it is not held.
+	// data is the open and locked data directory; nil while it is released.
 	data *os.File
 }
 
-// shared is the mode of the directories that roles must be able to pass through. Where every role has the core's own user ID, nobody else has any business
-// in there.
+// shared is the mode of directories that roles must be able to enter. Where every role has the core's own user ID, nobody else needs access.
 func shared() os.FileMode {
 	if os.Geteuid() == 0 {
 		return 0o711
@@ -40,16 +39,15 @@ func shared() os.FileMode {
 	return 0o700
 }
 
-// Open makes the node's directories and takes them for this core. *InUseError if another core has one of them; nothing is changed then.
-// Directories that exist keep their content. As root, where every role has a user ID of its own, the roles must be able to pass through data/ and run/:
-// *UnsearchableError if they cannot.
+// Open makes the node's directories and locks them. Existing directories keep their content. It returns *InUseError, and changes nothing, if another
+// core holds one of them. As root, every role has its own user ID and must be able to enter data/ and run/: *UnsearchableError if it cannot.
 func Open(layout Layout) (*Storage, error) {
 	s := &Storage{Layout: layout}
-	// Each directory is locked by itself: whichever of them another node's parameters name by mistake, the second core is refused.
+	// Each directory has its own lock. So a second core is refused whichever of them its parameters name by mistake.
 	take := []func() error{
 		func() error { return s.take(layout.System, 0o700) },
 		func() error {
-			if err := makeDirectory(layout.Data, shared()); err != nil {
+			if err := makeDirectories(layout.Data, shared()); err != nil {
 				return err
 			}
 			return s.holdData()
@@ -70,24 +68,29 @@ func Open(layout Layout) (*Storage, error) {
 	return s, nil
 }
 
-// makeDirectory makes a directory, unless it is there.
-func makeDirectory(path string, mode os.FileMode) error {
-	// Parents are everybody's way to the directory, so they are not as private as it is.
+// makeDirectories makes a directory durably, with its parents.
+func makeDirectories(path string, mode os.FileMode) error {
+	// Others pass through the parents, so they are less private.
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("storage: %w", err)
 	}
-	switch err := os.Mkdir(path, mode); {
-	case err == nil:
-		return SyncDirectory(filepath.Dir(path))
-	case !errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("storage: %w", err)
-	}
-	return nil
+	return MakeDirectory(path, mode)
 }
 
-// take makes a directory, unless it is there, and locks it by a file in it.
+// MakeDirectory makes a directory durably, unless it exists. Its parent must exist.
+func MakeDirectory(path string, mode os.FileMode) error {
+	switch err := os.Mkdir(path, mode); {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("storage: %w", err)
+	}
+	return SyncDirectory(filepath.Dir(filepath.Clean(path)))
+}
+
+// take makes a directory and locks it by a file in it.
 func (s *Storage) take(path string, mode os.FileMode) error {
-	if err := makeDirectory(path, mode); err != nil {
+	if err := makeDirectories(path, mode); err != nil {
 		return err
 	}
 	file, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -109,13 +112,13 @@ func lock(file *os.File) error {
 	return nil
 }
 
-// HoldData takes the directory that is at Data now. It is called again after a volume was opened or closed, which puts another directory there. The directory
-// itself is locked, since a file in it would keep it from being encrypted, and from being closed. *InUseError if another core has it.
+// HoldData locks the directory that is at Data now. Opening or closing a volume puts another directory there, and the caller calls HoldData again. It
+// locks the directory itself: a lock file in it would keep it from being encrypted and closed. *InUseError if another core has it.
 func (s *Storage) HoldData() error {
 	if err := s.holdData(); err != nil {
 		return err
 	}
-	// Only now may anything of it be changed.
+	// Nothing may be changed before the lock is held.
 	return chmod(s.Data, shared())
 }
 
@@ -138,7 +141,7 @@ func (s *Storage) holdData() error {
 	return before.Close()
 }
 
-// chmod gives a directory its mode. One that has it is not touched: it may be on a file system that has become read-only.
+// chmod sets a directory's mode. It leaves a correct mode alone, since the file system may be read-only.
 func chmod(path string, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == mode {
 		return nil
@@ -158,8 +161,8 @@ func (s *Storage) holds(file *os.File) bool {
 	return errNow == nil && errHeld == nil && os.SameFile(now, held)
 }
 
-// WithoutData calls a function while Data is not held, and takes what is there afterwards, whether the function failed or not: a directory that somebody has
-// open, be it the core, cannot be closed. system/ and run/ stay held, so no other core takes this node meanwhile.
+// WithoutData releases Data, calls do, and locks Data again even if do failed: an open directory cannot be closed by the kernel, not even if the core
+// holds it. system/ and run/ stay locked, so no other core can start meanwhile.
 func (s *Storage) WithoutData(do func() error) error {
 	if err := s.releaseData(); err != nil {
 		return err
@@ -174,19 +177,19 @@ func (s *Storage) releaseData() error {
 	held := s.data
 	s.data = nil
 	if err := held.Close(); err != nil {
-		return fmt.Errorf("storage: give back %s: %w", s.Data, err)
+		return fmt.Errorf("storage: release %s: %w", s.Data, err)
 	}
 	return nil
 }
 
-// UnsearchableError says that the roles' user IDs cannot reach a directory of the node.
+// UnsearchableError says that roles cannot reach a directory of the node.
 type UnsearchableError struct {
-	// Path is the node's directory, Parent the one on the way that is closed.
+	// Path is the node's directory, Parent the directory on the way that is closed to them.
 	Path, Parent string
 }
 
 func (e *UnsearchableError) Error() string {
-	return fmt.Sprintf("storage: roles run under user IDs of their own, and those cannot pass through %s to %s: say `chmod o+x %s`, or put the directory elsewhere", e.Parent, e.Path, e.Parent)
+	return fmt.Sprintf("storage: roles have their own user IDs and cannot pass through %s to %s: run `chmod o+x %s`, or put the directory elsewhere", e.Parent, e.Path, e.Parent)
 }
 
 func searchable(path string) error {
@@ -204,7 +207,7 @@ func searchable(path string) error {
 	}
 }
 
-// Close gives the directories back.
+// Close releases the directories.
 func (s *Storage) Close() error {
 	problems := []error{s.releaseData()}
 	for _, lock := range s.locks {

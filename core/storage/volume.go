@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// volumeVersion is the version of the format of the volume file.
+// volumeVersion is the format version of the volume file.
 const volumeVersion = 1
 
 // VolumeKind is how a volume keeps its data.
@@ -27,10 +27,10 @@ const (
 	LUKS VolumeKind = "luks"
 )
 
-// VolumeDraft is how the names begin that the interrupted writing of a volume file may have left.
-const VolumeDraft = ".volume.json"
+// volumeDraft is the prefix of the drafts that an interrupted write of the volume file leaves.
+const volumeDraft = ".volume.json"
 
-// Volume is the volume file: it says what a volume is and whose.
+// Volume is the content of the volume file: what the volume is and whose.
 type Volume struct {
 	Version   int        `json:"version"`
 	Kind      VolumeKind `json:"kind"`
@@ -38,7 +38,7 @@ type Volume struct {
 	NodeID    string     `json:"node_id"`
 }
 
-// VolumeError says why a volume is not opened. What is on it stays as it is.
+// VolumeError says why a volume is not opened. Its content is unchanged.
 type VolumeError struct {
 	// Data is the volume's directory.
 	Data string
@@ -50,8 +50,8 @@ func (e *VolumeError) Error() string {
 	return fmt.Sprintf("storage: the volume %s is not opened: %s", e.Data, e.Problem)
 }
 
-// OpenVolume opens the volume of a node. With format it makes the volume first, if the directory is empty. *VolumeError if what is there is not
-// this node's volume, or is missing; nothing that exists is ever formatted.
+// OpenVolume opens a node's volume. With format, it first makes the volume in an empty directory. *VolumeError if the volume is missing or another
+// node's. It never formats what exists.
 func (s *Storage) OpenVolume(want Volume, format bool) error {
 	want.Version = volumeVersion
 	content, err := os.ReadFile(s.Volume())
@@ -59,8 +59,12 @@ func (s *Storage) OpenVolume(want Volume, format bool) error {
 		if !format {
 			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("%s is missing, though node %s is a member of cluster %s: restore the directory, or remove the node from its cluster and start with an empty system directory", filepath.Base(s.Volume()), want.NodeID, want.ClusterID)}
 		}
-		if err := s.checkEmpty(); err != nil {
+		found, err := Content(s.Data)
+		if err != nil {
 			return err
+		}
+		if found != "" {
+			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("it is not empty (there is %s), and only an empty directory is formatted: empty it, or choose another one", found)}
 		}
 		return WriteJSON(s.Volume(), want, 0o400)
 	}
@@ -77,19 +81,22 @@ func (s *Storage) OpenVolume(want Volume, format bool) error {
 	return nil
 }
 
-// checkEmpty lets through what an interrupted write of the volume file may have left, and what a new file system has.
-func (s *Storage) checkEmpty() error {
-	entries, err := os.ReadDir(s.Data)
+// Content returns the name of something in a directory; "" if it is empty or missing. A new file system's lost+found and the drafts of an interrupted write
+// of the volume file do not count.
+func Content(path string) (string, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil {
-		return fmt.Errorf("storage: %w", err)
+		return "", fmt.Errorf("storage: %w", err)
 	}
 	for _, entry := range entries {
-		name := entry.Name()
-		if name != "lost+found" && !strings.HasPrefix(name, VolumeDraft) {
-			return &VolumeError{Data: s.Data, Problem: fmt.Sprintf("it is not empty (there is %s), and only an empty directory is formatted: empty it, or choose another one", name)}
+		if name := entry.Name(); name != "lost+found" && !strings.HasPrefix(name, volumeDraft) {
+			return name, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 func parseVolume(content []byte) (Volume, error) {

@@ -8,10 +8,11 @@ import (
 	"os"
 
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// directory is the volume that is the data directory itself.
+// directory is a volume in the encrypted data directory itself.
 type directory struct{ Config }
 
 func (d *directory) inner() encrypted { return encrypted{path: d.Data, step: d.Step} }
@@ -36,7 +37,7 @@ func (d *directory) State(context.Context) (volume.State, error) {
 	return volume.Open, nil
 }
 
-// checkEmpty fails unless nothing is in the directory, not even what a volume that is not encrypted may have.
+// checkEmpty fails unless the directory has no entries at all. Encryption needs that: the exceptions of storage.Content do not apply.
 func (d *directory) checkEmpty() error {
 	names, err := readNames(d.Data)
 	if err != nil {
@@ -52,7 +53,7 @@ func (d *directory) Format(_ context.Context, key *keys.Secret) error {
 	if err := needRoot("encrypt " + d.Data); err != nil {
 		return err
 	}
-	if err := volume.MakeDirectory(d.Data, 0o700); err != nil {
+	if err := storage.MakeDirectory(d.Data, 0o700); err != nil {
 		return err
 	}
 	if mount, err := volume.MountAt(d.Data); err != nil || mount != nil {
@@ -68,7 +69,7 @@ func (d *directory) Format(_ context.Context, key *keys.Secret) error {
 		}
 		return d.inner().format(key)
 	}
-	// An earlier try may have come to its end without being able to say so. The key tells: no other volume has it.
+	// An earlier try may have completed without reporting it. The key tells: no other volume has it.
 	return d.formatted(key)
 }
 

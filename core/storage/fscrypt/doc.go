@@ -1,3 +1,3 @@
-// Package fscrypt keeps a volume in a directory that the file system encrypts (https://docs.kernel.org/filesystems/fscrypt.html): the data directory itself,
-// or one in a file system that the node makes in a file.
+// Package fscrypt keeps a volume in a directory that the file system encrypts (https://docs.kernel.org/filesystems/fscrypt.html): the data directory
+// itself, or a directory in an image file.
 package fscrypt

@@ -15,19 +15,20 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// encrypted is the encrypted directory, wherever it is.
+// encrypted is the encrypted directory of either variant.
 type encrypted struct {
 	path string
 	step func(string)
 }
 
-// beside is the directory of the same file system by which the kernel is asked for keys: one that is open to ask would keep its own key.
+// beside is the parent directory, on the same file system. Key requests go through it, since an open encrypted directory would keep its own key in
+// use.
 func (e encrypted) beside() string { return filepath.Dir(e.path) }
 
-// probe is the name that is looked for to prove that names cannot be made without the key.
+// probe is a name that proveLocked tries to make without the key.
 const probe = ".reeve-probe"
 
-// format has the directory, which is empty, encrypted with the key, and takes the key back from the kernel.
+// format encrypts the empty directory with the key, and removes the key from the kernel again.
 func (e encrypted) format(key *keys.Secret) error {
 	e.step("add-key")
 	id, err := addKey(e.beside(), key)
@@ -49,7 +50,7 @@ func (e encrypted) format(key *keys.Secret) error {
 	return nil
 }
 
-// unlock gives the kernel the key of the directory. volume.ErrWrongKey if it is another one, which the kernel does not keep.
+// unlock adds the key to the kernel. It removes a wrong key again and returns volume.ErrWrongKey.
 func (e encrypted) unlock(key *keys.Secret) error {
 	want, found, err := policyOf(e.path)
 	if err != nil {
@@ -89,8 +90,8 @@ func (e encrypted) unlocked() (bool, error) {
 	return status == unix.FSCRYPT_KEY_STATUS_PRESENT, err
 }
 
-// lock takes the key from the kernel and proves that nothing can be read any more. *volume.BusyError if something at the place is open: nothing is changed then,
-// unless it was opened in the very moment, or is of a kind that is not found; files that are open can then be used on and no others.
+// lock removes the key from the kernel and verifies that nothing can be read. *volume.BusyError if files are open: then nothing has changed, unless
+// the file was opened just now or its user cannot be found. In that case open files stay usable and no others.
 func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 	id, found, err := policyOf(e.path)
 	if err != nil || !found {
@@ -137,13 +138,13 @@ func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 	}
 }
 
-// readNames returns the names in the directory; a few of them prove as much as all.
+// readNames returns up to 1000 names of the directory. A few prove as much as all.
 func readNames(path string) ([]string, error) {
 	directory, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("fscrypt: %w", err)
 	}
-	// The error at the end of an empty directory says nothing.
+	// The error at the end of an empty directory is io.EOF.
 	names, _ := directory.Readdirnames(1000)
 	if err := directory.Close(); err != nil {
 		return nil, fmt.Errorf("fscrypt: %w", err)
@@ -151,18 +152,18 @@ func readNames(path string) ([]string, error) {
 	return names, nil
 }
 
-// proveLocked fails unless the kernel has no key, none of the names that were there can be found, and none can be made.
+// proveLocked fails unless the kernel has no key, none of the names can be found, and no name can be made.
 func (e encrypted) proveLocked(id keyID, names []string) error {
 	status, err := keyStatus(e.beside(), id)
 	if err != nil {
 		return err
 	}
 	if status != unix.FSCRYPT_KEY_STATUS_ABSENT {
-		return fmt.Errorf("fscrypt: the kernel still has the key of %s (status %d), though it was removed: somebody gave it again: stop that, and close the volume again", e.path, status)
+		return fmt.Errorf("fscrypt: the kernel has the key of %s again after it was removed (status %d): stop whoever adds it, and close the volume again", e.path, status)
 	}
 	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(e.path, name)); err == nil {
-			return fmt.Errorf("fscrypt: %s can still be read, though its key was removed: restart the machine to be sure that it is closed", filepath.Join(e.path, name))
+			return fmt.Errorf("fscrypt: %s is still readable after its key was removed: restart the machine to close it", filepath.Join(e.path, name))
 		}
 	}
 	made := filepath.Join(e.path, probe)
@@ -170,7 +171,7 @@ func (e encrypted) proveLocked(id keyID, names []string) error {
 		if err == nil {
 			err = os.Remove(made)
 		}
-		return fmt.Errorf("fscrypt: %s could still be written to, though its key was removed (%w): restart the machine to be sure that it is closed", e.path, err)
+		return fmt.Errorf("fscrypt: %s is still writable after its key was removed (%w): restart the machine to close it", e.path, err)
 	}
 	return nil
 }

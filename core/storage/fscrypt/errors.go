@@ -2,61 +2,61 @@ package fscrypt
 
 import "fmt"
 
-// UnsupportedError says that a directory cannot be encrypted by its file system.
+// UnsupportedError says that the file system cannot encrypt a directory.
 type UnsupportedError struct {
-	// Path is the directory that was to be encrypted, and Type and Source its file system and what that lies on, as far as they are known.
+	// Path is the directory. Type and Source are its file system's, as far as they are known.
 	Path, Type, Source string
-	// Mounted says that the directory is where a file system is mounted, which is the reason.
+	// Mounted says that the directory is a mount point, which cannot be encrypted.
 	Mounted bool
 }
 
 func (e *UnsupportedError) Error() string {
 	if e.Mounted {
-		return fmt.Sprintf("fscrypt: %s is where a file system is mounted, and such a directory cannot be encrypted: name one in it (directories.data), have the node make an image (volume.fscrypt.image), or use the kind luks", e.Path)
+		return fmt.Sprintf("fscrypt: %s is a mount point and cannot be encrypted: name a directory below it (directories.data), let the node make an image (volume.fscrypt.image), or use the kind luks", e.Path)
 	}
 	enable := ""
 	if e.Type == "ext4" {
 		enable = fmt.Sprintf("enable it with `tune2fs -O encrypt %s`, ", e.Source)
 	}
-	return fmt.Sprintf("fscrypt: the file system of %s (%s on %s) has no encryption: %shave the node make an image (volume.fscrypt.image), or use the kind luks", e.Path, e.Type, e.Source, enable)
+	return fmt.Sprintf("fscrypt: the file system of %s (%s on %s) does not support encryption: %slet the node make an image (volume.fscrypt.image), or use the kind luks", e.Path, e.Type, e.Source, enable)
 }
 
-// SizeError says that an image is not made since it would be too small, or has no room.
+// SizeError says that an image was not made because it is too small or does not fit on the disk.
 type SizeError struct {
 	Image string
-	// Size is how large it was to be made, and Least how large it must be, in bytes.
+	// Size is the requested size, Least the smallest allowed one, in bytes.
 	Size, Least int64
-	// Left is how much room the disk has for it, in bytes; -1: that is not the problem.
+	// Left is the free space on the disk in bytes; -1 if space is not the problem.
 	Left int64
 }
 
 func (e *SizeError) Error() string {
 	if e.Left >= 0 {
-		return fmt.Sprintf("fscrypt: the image %s is not made, since its disk is full (%d MiB left, at least %d are needed): make room, or put the image elsewhere (volume.fscrypt.image.path)", e.Image, e.Left>>20, e.Least>>20)
+		return fmt.Sprintf("fscrypt: the image %s is not made because its disk is full (%d MiB left, %d needed): make room, or put the image elsewhere (volume.fscrypt.image.path)", e.Image, e.Left>>20, e.Least>>20)
 	}
-	return fmt.Sprintf("fscrypt: the image %s is not made with %d bytes, which is too small: give it at least %d (volume.fscrypt.image.size_bytes)", e.Image, e.Size, e.Least)
+	return fmt.Sprintf("fscrypt: the image %s is not made because %d bytes are too few: give it at least %d (volume.fscrypt.image.size_bytes)", e.Image, e.Size, e.Least)
 }
 
-// AttachedError says that an image is in use by somebody else.
+// AttachedError says that somebody else uses an image.
 type AttachedError struct {
 	Image string
-	// Device is the loop device to which it is attached; empty: it could not be found, since it is that of another container, say.
+	// Device is its loop device; empty if it was not found, for instance because it is another container's.
 	Device string
-	// Mounts are where that is mounted.
+	// Mounts are the mount points of Device.
 	Mounts []string
 }
 
 func (e *AttachedError) Error() string {
 	switch {
 	case e.Device == "":
-		return fmt.Sprintf("fscrypt: the image %s is held by another process or in another container: stop what uses it (`losetup --associated %s`, `lsof %s`)", e.Image, e.Image, e.Image)
+		return fmt.Sprintf("fscrypt: the image %s is in use by another process or another container: stop what uses it (`losetup --associated %s`, `lsof %s`)", e.Image, e.Image, e.Image)
 	case len(e.Mounts) == 0:
-		return fmt.Sprintf("fscrypt: the image %s is attached to %s already, and not by this node: detach it with `losetup --detach %s`", e.Image, e.Device, e.Device)
+		return fmt.Sprintf("fscrypt: the image %s is already attached to %s, not by this node: run `losetup --detach %s`", e.Image, e.Device, e.Device)
 	}
-	return fmt.Sprintf("fscrypt: the image %s is attached to %s and mounted at %s already, and not by this node: unmount it there (`umount %s`)", e.Image, e.Device, e.Mounts[0], e.Mounts[0])
+	return fmt.Sprintf("fscrypt: the image %s is already attached to %s and mounted at %s, not by this node: run `umount %s`", e.Image, e.Device, e.Mounts[0], e.Mounts[0])
 }
 
-// LoopError says that no loop device can be had.
+// LoopError says that there is no loop device for the image.
 type LoopError struct {
 	// Problem says why, and what to do.
 	Problem string

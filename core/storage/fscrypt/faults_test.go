@@ -101,7 +101,7 @@ func TestDamagedImage(t *testing.T) {
 		"no file system": {func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o600))
 		}, "no ext4"},
-		"without encryption": {func(t *testing.T, path string) { run(t, "mkfs.ext4", "-q", "-F", path) }, "without encryption"},
+		"without encryption": {func(t *testing.T, path string) { run(t, "mkfs.ext4", "-q", "-F", path) }, "has no encryption"},
 		"another's":          {func(t *testing.T, path string) { run(t, "mkfs.ext4", "-q", "-F", "-O", "encrypt", path) }, "volume"},
 		"damaged superblock": {func(t *testing.T, path string) {
 			file, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -9,25 +9,25 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// Config is where the volume is.
+// Config says where the volume is.
 type Config struct {
 	Log hclog.Logger
 	// Data is the node's data directory.
 	Data string
-	// Image is the file of the file system; empty: Data itself is encrypted.
+	// Image is the image file; empty: Data itself is encrypted.
 	Image string
-	// Size is how large the file system in Image is made, in bytes; 0: 8 GiB.
+	// Size is the size of a new image in bytes; 0 means 8 GiB.
 	Size int64
-	// Mount is the directory at which the file system of Image is mounted, for the core alone.
+	// Mount is where the image's file system is mounted, for the core only.
 	Mount string
-	// Step, unless it is nil, is told of each step by which Format, Open and Close change the system, before it is taken.
+	// Step, if not nil, is called before each step in which Format, Open and Close change the system.
 	Step func(step string)
 }
 
-// KeySize is the size of the key, in bytes: the largest that the kernel takes.
+// KeySize is the key's size in bytes, the largest that the kernel takes.
 const KeySize = 64
 
-// MinSize is the size of an image at least, and defaultSize the one that it has unless the parameters say otherwise.
+// MinSize is the smallest size of an image, defaultSize the one without a parameter.
 const (
 	MinSize     int64 = 256 << 20
 	defaultSize int64 = 8 << 30
@@ -54,7 +54,7 @@ func (c Config) describe(location string) volume.Description {
 	return volume.Description{Kind: storage.Fscrypt, Encrypted: true, Location: location, KeySize: KeySize}
 }
 
-// needRoot keeps an ordinary user from a step that the system would refuse halfway.
+// needRoot fails for an ordinary user before the system would, halfway.
 func needRoot(doing string) error {
 	if os.Geteuid() != 0 {
 		return &volume.NeedsRootError{Kind: string(storage.Fscrypt), Doing: doing}

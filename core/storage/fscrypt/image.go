@@ -11,40 +11,41 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/keys"
+	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// innerName is the directory of the image's file system that is encrypted: its root cannot be.
+// innerName is the encrypted directory in the image's file system, whose root cannot be encrypted.
 const innerName = "volume"
 
-// image is the volume in a file system that the node has made in a file.
+// image is a volume in a file system in a file.
 type image struct{ Config }
 
-// draft is the image while it is being made.
+// draft is the image's name while it is being made.
 func (i *image) draft() string { return i.Image + ".draft" }
 
-// inner is the encrypted directory, as the core sees it.
+// inner is the encrypted directory at the core's mount.
 func (i *image) inner() encrypted {
 	return encrypted{path: filepath.Join(i.Mount, innerName), step: i.Step}
 }
 
 func (i *image) Describe() volume.Description {
 	description := i.describe(i.Image)
-	// The root directory of the image's file system, which cannot be encrypted.
+	// The root of the image's file system, which cannot be encrypted.
 	description.Clear = i.Mount
 	return description
 }
 
-// view is what is mounted of the image.
+// view says what is mounted of the image.
 type view struct {
-	// mounted is the mount of its file system, nil if there is none; draft says that it is that of an image that was never completed.
+	// mounted is the mount of its file system; nil if there is none. draft says that it is an image that was never completed.
 	mounted *volume.Mount
 	draft   bool
-	// bound says that the encrypted directory is seen at the data directory.
+	// bound says that the encrypted directory is mounted at the data directory.
 	bound bool
 }
 
-// look finds out what is mounted. An error names what is in the way.
+// look finds out what is mounted. It fails if something else is mounted there.
 func (i *image) look() (view, error) {
 	mounted, err := volume.MountAt(i.Mount)
 	if err != nil {
@@ -59,10 +60,10 @@ func (i *image) look() (view, error) {
 			return view{}, nil
 		}
 		if mine, _, err := i.owns(data.Device); err != nil || !mine {
-			// Whatever lies below the data directory is no affair of the volume that is put over it.
+			// The volume is mounted over the data directory, so what lies below does not matter.
 			return view{}, err
 		}
-		return view{}, &volume.DamagedError{Location: i.Data, Problem: fmt.Sprintf("the image %s is mounted there, and not at %s as the node does it: stop what uses it and unmount it (`umount %s`)", i.Image, i.Mount, i.Data)}
+		return view{}, &volume.DamagedError{Location: i.Data, Problem: fmt.Sprintf("the image %s is mounted there instead of at %s: stop what uses it and unmount it (`umount %s`)", i.Image, i.Mount, i.Data)}
 	}
 	mine, draft, err := i.owns(mounted.Device)
 	if err != nil {
@@ -90,7 +91,7 @@ func (i *image) owns(device uint64) (mine, draft bool, err error) {
 		return true, false, nil
 	}
 	if real, err := filepath.EvalSymlinks(filepath.Dir(i.Image)); err == nil && path == filepath.Join(real, filepath.Base(i.Image))+" (deleted)" {
-		return false, false, &volume.DamagedError{Location: i.Image, Problem: fmt.Sprintf("the image was removed while it is in use: copy what %s shows to another place before anything is stopped", i.Data)}
+		return false, false, &volume.DamagedError{Location: i.Image, Problem: fmt.Sprintf("the image file was removed while in use: copy the content of %s elsewhere before you stop anything", i.Data)}
 	}
 	base := filepath.Base(path)
 	return false, same(i.draft()) || base == filepath.Base(i.draft()) || base == filepath.Base(i.draft())+" (deleted)", nil
@@ -129,7 +130,7 @@ func (i *image) State(context.Context) (volume.State, error) {
 	return volume.Open, nil
 }
 
-// check fails if the image is not whole.
+// check fails if the image is incomplete or damaged.
 func (i *image) check() error {
 	file, err := os.OpenFile(i.Image, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -159,12 +160,12 @@ func (i *image) Open(ctx context.Context, key *keys.Secret) error {
 		seen = view{}
 	}
 	if !seen.bound {
-		if err := i.checkData(); err != nil {
+		if err := volume.MakeMountPoint(i.Data); err != nil {
 			return err
 		}
 	}
 	if err := i.open(seen, key); err != nil {
-		// What this call did is undone, what was there before stays.
+		// Undo what this call did, and keep what was there before.
 		if seen.mounted == nil {
 			err = errors.Join(err, i.Close(context.WithoutCancel(ctx)))
 		}
@@ -186,7 +187,7 @@ func (i *image) open(seen view, key *keys.Secret) error {
 	}
 	inner := i.inner()
 	if !exists(inner.path) {
-		return &volume.DamagedError{Location: i.Image, Problem: "its file system is not that of a node: restore it from a backup, or name another path (volume.fscrypt.image.path)"}
+		return &volume.DamagedError{Location: i.Image, Problem: "its file system is not a node's volume: restore it from a backup, or name another path (volume.fscrypt.image.path)"}
 	}
 	if err := inner.unlock(key); err != nil || seen.bound {
 		return err
@@ -199,10 +200,10 @@ func (i *image) open(seen view, key *keys.Secret) error {
 	return volume.Bind(mounted, innerName, i.Data)
 }
 
-// mount mounts the file system of a file for the core alone, and closes the file: the loop device keeps it.
+// mount mounts a file's file system for the core only, and closes the file: the loop device keeps it open.
 func (i *image) mount(file *os.File) error {
 	defer func() { _ = file.Close() }()
-	if err := volume.MakeDirectory(i.Mount, 0o700); err != nil {
+	if err := storage.MakeDirectory(i.Mount, 0o700); err != nil {
 		return err
 	}
 	i.Step("attach")
@@ -218,23 +219,11 @@ func (i *image) mount(file *os.File) error {
 		}
 		return err
 	}
-	// The root of its file system is for the core alone, whatever the disk says.
+	// The root of the file system is for the core only, whatever mode is on the disk.
 	if err := os.Chmod(i.Mount, 0o700); err != nil && !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("fscrypt: %w", err)
 	}
 	return nil
-}
-
-// checkData fails if the volume would hide something at the data directory.
-func (i *image) checkData() error {
-	found, err := volume.Content(i.Data)
-	if err != nil {
-		return err
-	}
-	if found != "" {
-		return &volume.DamagedError{Location: i.Data, Problem: fmt.Sprintf("the volume would be mounted over it, and it is not empty (there is %s): move that away", found)}
-	}
-	return volume.MakeDirectory(i.Data, 0o700)
 }
 
 func (i *image) Rotate(context.Context, *keys.Secret, *keys.Secret) error { return volume.ErrFixedKey }

@@ -31,14 +31,14 @@ func (i *image) Close(ctx context.Context) error {
 			return err
 		}
 	}
-	// From here on nobody but the core can open anything, so it is decided once for all whether something is open.
+	// The data directory is unmounted, so only the core can open anything. What Users finds from here on is final.
 	if err := i.shut(ctx, seen, place); err != nil {
 		var busy *volume.BusyError
 		now, look := i.look()
 		if look != nil {
 			return errors.Join(err, look)
 		}
-		// What is unmounted by then is used no more, also if it is held still.
+		// A BusyError may also come after the unmount, because the loop device is still held. Then there is nothing to bind again.
 		if errors.As(err, &busy) && seen.bound && now.mounted != nil {
 			busy.Location = i.Image
 			err = errors.Join(err, volume.Bind(seen.mounted, innerName, i.Data))
@@ -48,10 +48,10 @@ func (i *image) Close(ctx context.Context) error {
 	return nil
 }
 
-// shut takes the key and unmounts.
+// shut removes the key and unmounts.
 func (i *image) shut(ctx context.Context, seen view, place volume.Place) error {
 	if !seen.draft && exists(i.inner().path) {
-		// A file system that met an error is read-only, and then gives its keys back only when it is unmounted, which comes next.
+		// A file system that met an error is read-only and keeps its keys until it is unmounted, which is next.
 		if err := i.inner().lock(ctx, place); err != nil && !errors.Is(err, unix.EROFS) {
 			return err
 		}
@@ -59,7 +59,7 @@ func (i *image) shut(ctx context.Context, seen view, place volume.Place) error {
 	return i.unmount(ctx, seen)
 }
 
-// unmount unmounts the file system, with which the kernel forgets its keys, and proves that the image is attached no more.
+// unmount unmounts the file system, with which the kernel forgets its keys, and verifies that the image is detached.
 func (i *image) unmount(ctx context.Context, seen view) error {
 	if seen.mounted != nil {
 		i.Step("unmount")
@@ -73,7 +73,7 @@ func (i *image) unmount(ctx context.Context, seen view) error {
 	return i.proveDetached(ctx)
 }
 
-// proveGone waits until a loop device that lets go of its file by itself has done so.
+// proveGone waits until the loop device has detached its file, which it does by itself.
 func (i *image) proveGone(ctx context.Context, device uint64) error {
 	for until := time.Now().Add(volume.Patience); ; {
 		path, err := backing(device)
@@ -107,8 +107,8 @@ func (i *image) held(device uint64) error {
 	if err != nil {
 		return err
 	}
-	// A process that has just been started in mounts of its own may hold it, and lets go of it by itself.
-	return &volume.BusyError{Location: fmt.Sprintf("%s (unmounted, its key forgotten, and still held by /dev/loop%d)", i.Image, unix.Minor(device)), Users: users}
+	// A process that was just started in its own mount namespace may hold it, and soon lets go.
+	return &volume.BusyError{Location: fmt.Sprintf("%s (unmounted, its key removed, but still held by /dev/loop%d)", i.Image, unix.Minor(device)), Users: users}
 }
 
 // proveDetached fails if the image is attached to a loop device.

@@ -30,16 +30,12 @@ func (i *image) Format(ctx context.Context, key *keys.Secret) error {
 	if err != nil {
 		return err
 	}
-	// An earlier try may have left it mounted.
+	// An earlier try may have left the draft mounted.
 	if err := i.unmount(ctx, seen); err != nil {
 		return err
 	}
-	found, err := volume.Content(i.Data)
-	if err != nil {
+	if err := volume.CheckEmpty(i.Data); err != nil {
 		return err
-	}
-	if found != "" {
-		return &volume.NotEmptyError{Location: i.Data, Found: found}
 	}
 	if err := i.make(ctx, key); err != nil {
 		return errors.Join(err, i.discard(context.WithoutCancel(ctx)))
@@ -47,12 +43,12 @@ func (i *image) Format(ctx context.Context, key *keys.Secret) error {
 	return nil
 }
 
-// formatted returns if the image is the one that an earlier try with the same key has completed: no other volume has that key.
+// formatted succeeds if an earlier try with the same key has completed the image: no other volume has that key.
 func (i *image) formatted(ctx context.Context, key *keys.Secret) error {
 	state, err := i.State(ctx)
 	var damaged *volume.DamagedError
 	if errors.As(err, &damaged) {
-		return &volume.NotEmptyError{Location: i.Image, Found: "a file that is not the volume of this node (" + damaged.Problem + ")"}
+		return &volume.NotEmptyError{Location: i.Image, Found: "a file that is not this node's volume (" + damaged.Problem + ")"}
 	}
 	if err != nil {
 		return err
@@ -68,7 +64,7 @@ func (i *image) formatted(ctx context.Context, key *keys.Secret) error {
 	return err
 }
 
-// discard removes what a failed try has made.
+// discard removes what a failed try left.
 func (i *image) discard(ctx context.Context) error {
 	seen, err := i.look()
 	if err != nil {
@@ -83,7 +79,7 @@ func (i *image) discard(ctx context.Context) error {
 	return nil
 }
 
-// make makes the image under another name and gives it its own when it is complete.
+// make makes the image as a draft and renames it when it is complete.
 func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	if err := i.checkSize(); err != nil {
 		return err
@@ -106,7 +102,7 @@ func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	if file, err = takeImage(i.draft()); err != nil {
 		return err
 	}
-	// What was to be all zeros has no room any more: mkfs gives it back where that is quicker.
+	// mkfs may have punched holes where zeros were to be written.
 	if err := i.allocate(file); err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -133,15 +129,15 @@ func (i *image) make(ctx context.Context, key *keys.Secret) error {
 	return storage.SyncDirectory(filepath.Dir(i.Image))
 }
 
-// allocate gives the image its size and, where the file system below can, all of its room: a disk that became full later would have the image's file system fail
-// for good, with whatever is on it.
+// allocate gives the image its size and, where the file system can, all of its blocks. Otherwise a disk that fills up later would break the file
+// system in the image for good.
 func (i *image) allocate(file *os.File) error {
 	err := unix.Fallocate(int(file.Fd()), 0, 0, i.Size)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
 		return i.full()
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
-		i.Log.Warn("the file system cannot give the image its room in advance: writes on the volume fail when the disk below is full", "image", i.Image, "size", i.Size)
+		i.Log.Warn("the file system cannot allocate the image in advance: writes to the volume fail when the disk below is full", "image", i.Image, "size", i.Size)
 		err = file.Truncate(i.Size)
 	}
 	if err != nil {
@@ -150,8 +146,8 @@ func (i *image) allocate(file *os.File) error {
 	return nil
 }
 
-// refill takes the room again that an image has given away since: the kernel does that where it is to write zeros. What the disk does not have any more is
-// left.
+// refill allocates the blocks that the image has lost since it was made: the kernel punches holes instead of writing zeros. It keeps on without them
+// if the disk is full.
 func (i *image) refill(file *os.File) {
 	var info unix.Stat_t
 	err := unix.Fstat(int(file.Fd()), &info)
@@ -159,11 +155,11 @@ func (i *image) refill(file *os.File) {
 		return
 	}
 	if err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, info.Size); err != nil {
-		i.Log.Warn("the image has not all of its room, and the disk does not give it: writes on the volume may fail", "image", i.Image, "size", info.Size, "has", info.Blocks*512, "error", err)
+		i.Log.Warn("the disk has no room for all blocks of the image: writes to the volume may fail", "image", i.Image, "size", info.Size, "has", info.Blocks*512, "error", err)
 	}
 }
 
-// full is the error of an image for which there is no room.
+// full is the error for an image that does not fit on the disk.
 func (i *image) full() error {
 	left, err := i.left()
 	if err != nil {
@@ -172,7 +168,7 @@ func (i *image) full() error {
 	return &SizeError{Image: i.Image, Size: i.Size, Least: i.Size, Left: left}
 }
 
-// left is how much room there is where the image is to be, in bytes.
+// left returns the free bytes where the image will be.
 func (i *image) left() (int64, error) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(i.Image), &disk); err != nil {
@@ -181,7 +177,7 @@ func (i *image) left() (int64, error) {
 	return int64(min(disk.Bavail, 1<<40)) * int64(disk.Frsize), nil
 }
 
-// checkSize fails if the image would be too small to be of use. *SizeError.
+// checkSize fails with *SizeError if the image is too small or does not fit.
 func (i *image) checkSize() error {
 	if i.Size < MinSize {
 		return &SizeError{Image: i.Image, Size: i.Size, Least: MinSize, Left: -1}
@@ -198,7 +194,7 @@ func (i *image) checkSize() error {
 
 func (i *image) mkfs(ctx context.Context) error {
 	_, err := volume.Program{Name: "mkfs.ext4", Package: "e2fsprogs", Args: []string{
-		// The file is all zeros: nothing needs to be written to be empty, or given back. An error must not lead to more writes on a damaged file system.
+		// The file is all zeros, so mkfs needs neither to write zeros nor to discard blocks. After an error, the file system must not be written to.
 		"-q", "-F", "-b", "4096", "-m", "1", "-O", "encrypt", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=1", "-e", "remount-ro", "-L", "reeve", i.draft(),
 	}}.Run(ctx)
 	if err != nil {
@@ -214,7 +210,7 @@ func (i *image) fill(key *keys.Secret) error {
 	}
 	inner := i.inner()
 	i.Step("directory")
-	if err := volume.MakeDirectory(inner.path, 0o700); err != nil {
+	if err := storage.MakeDirectory(inner.path, 0o700); err != nil {
 		return err
 	}
 	return inner.format(key)

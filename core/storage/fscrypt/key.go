@@ -13,7 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// keyID names a key to the kernel, which derives it from the key.
+// keyID is the kernel's identifier of a key, which the kernel derives from it.
 type keyID [unix.FSCRYPT_KEY_IDENTIFIER_SIZE]byte
 
 func (id keyID) String() string { return hex.EncodeToString(id[:]) }
@@ -24,7 +24,7 @@ func (id keyID) specifier() unix.FscryptKeySpecifier {
 	return s
 }
 
-// call makes an ioctl on a directory. Nothing keeps the directory open afterwards.
+// call makes an ioctl on a directory and closes the directory.
 func call(path string, request uintptr, argument unsafe.Pointer) error {
 	directory, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,11 +56,11 @@ func unsupported(path string) error {
 	return problem
 }
 
-// addKey gives the key to the kernel, for the file system of a directory.
+// addKey adds the key to the kernel, for the file system of a directory.
 func addKey(path string, key *keys.Secret) (keyID, error) {
 	const head = int(unsafe.Sizeof(unix.FscryptAddKeyArg{}))
 	var id keyID
-	// The kernel reads the key right behind the argument: both lie in memory for secrets.
+	// The kernel reads the key right behind the argument, so both are in a Secret's memory.
 	request, err := keys.Fill(head+KeySize, func(content []byte) error {
 		argument := (*unix.FscryptAddKeyArg)(unsafe.Pointer(&content[0]))
 		argument.Key_spec.Type = unix.FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER
@@ -82,46 +82,46 @@ func addKey(path string, key *keys.Secret) (keyID, error) {
 		return nil
 	})
 	if err != nil {
-		return keyID{}, fmt.Errorf("fscrypt: give the key of %s to the kernel: %w", path, err)
+		return keyID{}, fmt.Errorf("fscrypt: add the key of %s to the kernel: %w", path, err)
 	}
 	request.Destroy()
 	return id, nil
 }
 
-// keyStatus is one of unix.FSCRYPT_KEY_STATUS_*.
+// keyStatus returns one of unix.FSCRYPT_KEY_STATUS_*.
 func keyStatus(path string, id keyID) (uint32, error) {
 	argument := unix.FscryptGetKeyStatusArg{Key_spec: id.specifier()}
 	if err := call(path, unix.FS_IOC_GET_ENCRYPTION_KEY_STATUS, unsafe.Pointer(&argument)); err != nil {
-		return 0, fmt.Errorf("fscrypt: ask the kernel for the key of %s: %w", path, err)
+		return 0, fmt.Errorf("fscrypt: read the key status of %s: %w", path, err)
 	}
 	return argument.Status, nil
 }
 
-// removeKey takes the key from the kernel, whoever gave it, and reports whether files are still open with it: they can be read on until they are closed.
+// removeKey removes the key from the kernel, whoever added it. busy says that open files stay readable until they are closed.
 func removeKey(path string, id keyID) (busy bool, err error) {
 	argument := unix.FscryptRemoveKeyArg{Key_spec: id.specifier()}
 	err = call(path, unix.FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS, unsafe.Pointer(&argument))
 	if errors.Is(err, unix.ENOKEY) {
-		// It was removed before.
+		// It was already removed.
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("fscrypt: take the key of %s from the kernel: %w", path, err)
+		return false, fmt.Errorf("fscrypt: remove the key of %s from the kernel: %w", path, err)
 	}
 	return argument.Removal_status_flags&unix.FSCRYPT_KEY_REMOVAL_STATUS_FLAG_FILES_BUSY != 0, nil
 }
 
-// setPolicy has an empty directory encrypted with the key of an ID, which the kernel must have.
+// setPolicy makes an empty directory encrypted with a key that the kernel must have.
 func setPolicy(path string, id keyID) error {
 	policy := newPolicy(id)
 	err := call(path, unix.FS_IOC_SET_ENCRYPTION_POLICY, unsafe.Pointer(&policy))
 	switch {
 	case errors.Is(err, unix.ENOTEMPTY):
-		return &volume.NotEmptyError{Location: path, Found: "something that was there before it could be encrypted"}
+		return &volume.NotEmptyError{Location: path, Found: "a file that appeared before it was encrypted"}
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOPKG):
 		return fmt.Errorf("fscrypt: the kernel does not encrypt %s with AES-256-XTS and AES-256-CTS (it is built without them, or the file system's blocks are unsuitable): use the kind luks: %w", path, err)
 	case err != nil:
-		return fmt.Errorf("fscrypt: have %s encrypted: %w", path, err)
+		return fmt.Errorf("fscrypt: encrypt %s: %w", path, err)
 	}
 	return nil
 }
@@ -133,8 +133,7 @@ func newPolicy(id keyID) unix.FscryptPolicyV2 {
 	}
 }
 
-// policyOf returns the ID of the key with which a directory is encrypted; found is false if it is not encrypted. *volume.DamagedError if it is encrypted in
-// another way than by setPolicy.
+// policyOf returns the ID of a directory's key; found is false if it is not encrypted. *volume.DamagedError if its policy is not that of setPolicy.
 func policyOf(path string) (id keyID, found bool, err error) {
 	argument := unix.FscryptGetPolicyExArg{Size: uint64(unsafe.Sizeof(unix.FscryptPolicyV2{}))}
 	err = call(path, unix.FS_IOC_GET_ENCRYPTION_POLICY_EX, unsafe.Pointer(&argument))
@@ -142,11 +141,11 @@ func policyOf(path string) (id keyID, found bool, err error) {
 		return keyID{}, false, nil
 	}
 	if err != nil {
-		return keyID{}, false, fmt.Errorf("fscrypt: ask how %s is encrypted: %w", path, err)
+		return keyID{}, false, fmt.Errorf("fscrypt: read the encryption policy of %s: %w", path, err)
 	}
 	policy := (*unix.FscryptPolicyV2)(unsafe.Pointer(&argument.Policy[0]))
 	if *policy != newPolicy(policy.Master_key_identifier) {
-		return keyID{}, false, &volume.DamagedError{Location: path, Problem: fmt.Sprintf("it is encrypted by something else than reeved (policy %x): point the node to the right directory, or give it an empty one", argument.Policy[:argument.Size])}
+		return keyID{}, false, &volume.DamagedError{Location: path, Problem: fmt.Sprintf("it was encrypted by something else than reeved (policy %x): point the node to the right directory, or give it an empty one", argument.Policy[:argument.Size])}
 	}
 	return policy.Master_key_identifier, true, nil
 }

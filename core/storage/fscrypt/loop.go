@@ -13,17 +13,17 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// Where loop devices are asked for, and where they are.
+// The paths of loop devices.
 const (
 	loopControl = "/dev/loop-control"
 	loopPrefix  = "/dev/loop"
 )
 
-// attempts is how often a free loop device is asked for that another process takes before it can be used.
+// attempts is how often attach asks for a free loop device when others are faster.
 const attempts = 64
 
-// takeImage opens an image and takes it: the lock stays with the loop device that it is attached to, so that no two can have it, in whatever container they
-// are. *AttachedError if another has it.
+// takeImage opens and locks an image. The loop device keeps the lock, so no other process has the image, not even in another container.
+// *AttachedError if another has it.
 func takeImage(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -34,7 +34,7 @@ func takeImage(path string) (*os.File, error) {
 	}
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
-		// Who attached it by hand holds no lock.
+		// Whoever attached it by hand holds no lock.
 		device, number, problem := loopOf(path)
 		switch {
 		case problem != nil:
@@ -51,7 +51,8 @@ func takeImage(path string) (*os.File, error) {
 	return file, nil
 }
 
-// checkOwner fails if anybody else could write to an image below the file system that is mounted from it: it is this user's alone, and has no other name.
+// checkOwner fails if anybody else could write to the image below its mounted file system. Its owner is this user, its mode gives nothing to others,
+// and it has one name.
 func checkOwner(file *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
@@ -60,11 +61,11 @@ func checkOwner(file *os.File) error {
 	problem := ""
 	switch {
 	case int(stat.Uid) != os.Geteuid():
-		problem = fmt.Sprintf("it belongs to the user with the ID %d: see who did that; `chown %d %s` gives it back", stat.Uid, os.Geteuid(), file.Name())
+		problem = fmt.Sprintf("it belongs to user ID %d: find out who did that, then run `chown %d %s`", stat.Uid, os.Geteuid(), file.Name())
 	case stat.Mode&0o077 != 0:
-		problem = fmt.Sprintf("others than its owner may use it (mode %#o): see who did that; `chmod 600 %s` takes that back", stat.Mode&0o777, file.Name())
+		problem = fmt.Sprintf("others than its owner may use it (mode %#o): find out who did that, then run `chmod 600 %s`", stat.Mode&0o777, file.Name())
 	case stat.Nlink != 1:
-		problem = fmt.Sprintf("it has %d names, and whoever reaches another one can write to it: find them with `find / -xdev -inum %d`, and remove the others", stat.Nlink, stat.Ino)
+		problem = fmt.Sprintf("it has %d names, and whoever reaches another one can write to it: run `find / -xdev -inum %d`, and remove the others", stat.Nlink, stat.Ino)
 	default:
 		return nil
 	}
@@ -83,7 +84,7 @@ func attached(path, device string, number uint64) error {
 	return problem
 }
 
-// loopOf returns the loop device to which an image is attached, and its number; "" if there is none.
+// loopOf returns the loop device of an image and its number; "" if it is not attached.
 func loopOf(path string) (string, uint64, error) {
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -113,7 +114,7 @@ func loopOf(path string) (string, uint64, error) {
 	return "", 0, nil
 }
 
-// backing returns the file that a loop device has, as the kernel names it; "" if the device is no loop device or has none.
+// backing returns the file of a loop device, as the kernel names it; "" if the device has none or is no loop device.
 func backing(device uint64) (string, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/sys/dev/block/%d:%d/loop/backing_file", unix.Major(device), unix.Minor(device)))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) {
@@ -125,8 +126,8 @@ func backing(device uint64) (string, error) {
 	return strings.TrimSuffix(string(content), "\n"), nil
 }
 
-// attach gives an image a loop device, which it loses by itself when the returned file is closed and what was mounted from it is unmounted. *LoopError if none
-// can be had.
+// attach attaches an image to a loop device, and returns the open device. The kernel detaches it once the file is closed and its file system
+// unmounted. *LoopError if there is none.
 func attach(file *os.File) (*os.File, error) {
 	control, err := os.OpenFile(loopControl, os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -136,11 +137,11 @@ func attach(file *os.File) (*os.File, error) {
 	for range attempts {
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
-			return nil, &LoopError{Problem: "the kernel has none left: detach one that is not needed (`losetup`)", Err: err}
+			return nil, &LoopError{Problem: "none is free: detach one that is not needed (`losetup`)", Err: err}
 		}
 		device, err := os.OpenFile(fmt.Sprintf("%s%d", loopPrefix, number), os.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, &LoopError{Problem: "all that this machine or container has are in use: detach one that is not needed (`losetup`), or give the container more of them", Err: err}
+			return nil, &LoopError{Problem: "all of this machine or container are in use: detach one that is not needed (`losetup`), or give the container more", Err: err}
 		}
 		err = configure(device, file)
 		if err == nil {
@@ -149,22 +150,22 @@ func attach(file *os.File) (*os.File, error) {
 		if problem := device.Close(); problem != nil {
 			err = errors.Join(err, problem)
 		}
-		// Another process was faster.
+		// EBUSY: another process was faster.
 		if !errors.Is(err, unix.EBUSY) {
-			return nil, &LoopError{Problem: "the kernel does not take " + file.Name() + " for one", Err: err}
+			return nil, &LoopError{Problem: "the kernel refuses " + file.Name() + "", Err: err}
 		}
 	}
 	return nil, &LoopError{Problem: "others took every free one: try again", Err: unix.EBUSY}
 }
 
-// configure binds a loop device to a file. Direct I/O keeps the machine from having everything in memory twice.
+// configure attaches a file to a loop device. Direct I/O avoids a second copy of everything in the page cache.
 func configure(device, file *os.File) error {
 	config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
-	// It is for people who look; the last byte stays zero.
+	// The name is for people; its last byte stays zero.
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], file.Name())
 	err := unix.IoctlLoopConfigure(int(device.Fd()), &config)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		// Not every file system under the image can do it.
+		// Not every file system below supports direct I/O.
 		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
 		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
 	}

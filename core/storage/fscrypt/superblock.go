@@ -10,7 +10,7 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// Where the superblock of ext4 is, and the fields of it that are of use (https://docs.kernel.org/filesystems/ext4/globals.html#super-block).
+// The place of ext4's superblock and of the fields that are read (https://docs.kernel.org/filesystems/ext4/globals.html#super-block).
 const (
 	superblockAt, superblockSize = 1024, 1024
 
@@ -21,15 +21,15 @@ const (
 	incompatEncrypt   = 0x10000
 )
 
-// Superblock is what is of use of the superblock of an ext4 file system.
+// Superblock is the part of an ext4 superblock that is needed.
 type Superblock struct {
-	// Size of the file system, in bytes.
+	// Size is the file system's size in bytes.
 	Size int64
-	// Encrypts reports whether it can encrypt directories.
+	// Encrypts says whether its directories can be encrypted.
 	Encrypts bool
 }
 
-// ParseSuperblock reads the 1024 bytes of a superblock.
+// ParseSuperblock parses the 1024 bytes of a superblock.
 func ParseSuperblock(content []byte) (Superblock, error) {
 	if len(content) < superblockSize {
 		return Superblock{}, fmt.Errorf("its superblock has %d bytes of %d", len(content), superblockSize)
@@ -53,7 +53,7 @@ func ParseSuperblock(content []byte) (Superblock, error) {
 	return Superblock{Size: int64(blocks) << (10 + shift), Encrypts: features&incompatEncrypt != 0}, nil
 }
 
-// checkImage fails unless the file is the whole of an ext4 file system that can encrypt. *volume.DamagedError says what it is instead.
+// checkImage fails unless the file is a complete ext4 file system with encryption. *volume.DamagedError says what it is instead.
 func checkImage(file *os.File) error {
 	damaged := func(problem string) error {
 		return &volume.DamagedError{Location: file.Name(), Problem: problem}
@@ -63,7 +63,7 @@ func checkImage(file *os.File) error {
 		return fmt.Errorf("fscrypt: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return damaged("it is no file: name another path (volume.fscrypt.image.path)")
+		return damaged("it is not a regular file: name another path (volume.fscrypt.image.path)")
 	}
 	content := make([]byte, superblockSize)
 	n, err := file.ReadAt(content, superblockAt)
@@ -75,9 +75,9 @@ func checkImage(file *os.File) error {
 	case err != nil:
 		return damaged(err.Error() + ": restore it from a backup, or name another path (volume.fscrypt.image.path)")
 	case !found.Encrypts:
-		return damaged("it holds a file system without encryption, so it is not the volume of a node: name another path (volume.fscrypt.image.path)")
+		return damaged("its file system has no encryption, so it is not a node's volume: name another path (volume.fscrypt.image.path)")
 	case info.Size() < found.Size:
-		return damaged(fmt.Sprintf("it is truncated: it has %d of the %d bytes of its file system: restore it from a backup", info.Size(), found.Size))
+		return damaged(fmt.Sprintf("it is truncated (%d of %d bytes): restore it from a backup", info.Size(), found.Size))
 	}
 	return nil
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// edge is how much of the beginning and of the end of a device is looked at.
+// edge is how many bytes at each end of a device are read.
 const edge = 1 << 20
 
-// The labels of a container that is being made, and of a complete one.
+// The labels of an incomplete and of a complete container.
 const labelMaking, labelComplete = "reeve-making", "reeve"
 
-// markSize is the size of the mark at the end of a device that is being formatted: before it writes its header, cryptsetup fills the place of the key slots
-// with random bytes, by which nobody could tell who began.
+// markSize is the size of the mark at the end of a device that is being formatted. cryptsetup fills the key slots with random bytes before it writes
+// its header; without the mark nobody could tell who began.
 const markSize = 4096
 
 // content is what a device holds.
 type content struct {
-	// mine says that it has a header with this node's UUID, and complete that this was formatted to the end.
+	// mine: it has a header with this node's UUID. complete: its Format was completed.
 	mine, complete bool
-	// begun says that it has this node's mark, and empty that it holds nothing at all.
+	// begun: it has this node's mark. empty: it holds nothing.
 	begun, empty bool
-	// found says what it holds.
+	// found describes what it holds.
 	found string
 }
 
-// resumable reports whether a device may be formatted: nothing is on it, or the rest of an interrupted Format of this node.
+// resumable reports whether a device may be formatted: it is empty, or holds the rest of this node's interrupted Format.
 func (c content) resumable() bool { return c.empty || c.begun || c.mine && !c.complete }
 
-// inspect reads what the device holds, from the device itself.
+// inspect reads what the device holds.
 func (c *container) inspect() (content, error) {
 	first, last, _, err := c.read()
 	if err != nil {
@@ -102,21 +102,21 @@ func needRootOr(err error, doing string) error {
 // SizeError says that a device is too small.
 type SizeError struct {
 	Device string
-	// Size of the device, in bytes.
+	// Size is the device's size in bytes.
 	Size int64
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("luks: %s has %d bytes, which is too small for a volume: it needs at least %d: name another device (volume.luks.device)", e.Device, e.Size, MinSize)
+	return fmt.Sprintf("luks: %s is too small for a volume (%d bytes, at least %d needed): name another device (volume.luks.device)", e.Device, e.Size, MinSize)
 }
 
-// Header is what is of use of the header of a LUKS container.
+// Header is the part of a LUKS header that is needed.
 type Header struct {
 	Version     int
 	UUID, Label string
 }
 
-// ParseHeader reads the beginning of a device, and reports whether a LUKS header is there (LUKS2 on-disk format specification, 3.1).
+// ParseHeader parses the beginning of a device, and reports whether it is a LUKS header (LUKS2 on-disk format specification, 3.1).
 func ParseHeader(first []byte) (Header, bool) {
 	const versionAt, labelAt, labelSize, uuidAt, uuidSize = 6, 24, 48, 168, 40
 	if len(first) < uuidAt+uuidSize || !bytes.HasPrefix(first, []byte("LUKS\xba\xbe")) {
@@ -129,13 +129,13 @@ func ParseHeader(first []byte) (Header, bool) {
 	return header, true
 }
 
-// text is a field that ends with a zero byte.
+// text is a field's text up to its zero byte.
 func text(field []byte) string {
 	before, _, _ := bytes.Cut(field, []byte{0})
 	return strings.ToValidUTF8(string(before), "?")
 }
 
-// Signature says what the first and the last MiB of a device hold; "" if they hold nothing but zeros.
+// Signature describes what the first and the last MiB of a device hold; "" if they are all zeros.
 func Signature(first, last []byte) string {
 	if header, found := ParseHeader(first); found {
 		return fmt.Sprintf("a LUKS container (UUID %.40q)", header.UUID)

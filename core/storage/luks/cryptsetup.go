@@ -14,15 +14,15 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// The exit codes of cryptsetup by which something is decided (cryptsetup(8)).
+// The exit codes of cryptsetup that matter here (cryptsetup(8)).
 const exitKey, exitBusy = 2, 5
 
 var keySize = strconv.Itoa(KeySize)
 
-// cheap is how a key slot is derived from a key that cannot be guessed: see the package.
+// cheap are the arguments for a fast key derivation: see the package comment.
 func cheap() []string { return []string{"--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"} }
 
-// cryptsetup runs it with a key, and another one, that it reads from pipes. volume.ErrWrongKey if no key slot takes the key.
+// cryptsetup runs the program. It reads key from standard input and next from descriptor 3. volume.ErrWrongKey if no key slot takes the key.
 func (c *container) cryptsetup(ctx context.Context, key, next *keys.Secret, args ...string) error {
 	_, err := volume.Program{Name: "cryptsetup", Package: "cryptsetup-bin", Args: args, Key: key, Next: next}.Run(ctx)
 	var exit *volume.ExitError
@@ -50,11 +50,11 @@ func (c *container) opens(ctx context.Context, key *keys.Secret) (bool, error) {
 
 // mapping is an open container.
 type mapping struct {
-	// device is the number of the device that has the content in the clear.
+	// device is the number of the decrypted device.
 	device uint64
 }
 
-// mapping returns the mapping of the container; nil if there is none. *volume.DamagedError if its name is taken, or it was mapped by somebody else.
+// mapping returns the container's mapping; nil if it is closed. *volume.DamagedError if its name is taken, or somebody else mapped it.
 func (c *container) mapping() (*mapping, error) {
 	names, err := filepath.Glob("/sys/block/dm-*/dm/name")
 	if err != nil {
@@ -77,9 +77,9 @@ func (c *container) mapping() (*mapping, error) {
 			}
 			return &mapping{device: device}, nil
 		case mine:
-			return nil, &volume.DamagedError{Location: c.Device, Problem: fmt.Sprintf("it is open already, and not by this node, as /dev/mapper/%s: close that (`cryptsetup close %s`)", named, named)}
+			return nil, &volume.DamagedError{Location: c.Device, Problem: fmt.Sprintf("somebody else opened it as /dev/mapper/%s: close that (`cryptsetup close %s`)", named, named)}
 		case named == c.name:
-			return nil, &volume.DamagedError{Location: c.Device, Problem: fmt.Sprintf("the name %s is taken by another device: remove that (`dmsetup remove %s`)", c.path(), c.name)}
+			return nil, &volume.DamagedError{Location: c.Device, Problem: fmt.Sprintf("another device has the name %s: remove that (`dmsetup remove %s`)", c.path(), c.name)}
 		}
 	}
 	return nil, nil
@@ -87,20 +87,20 @@ func (c *container) mapping() (*mapping, error) {
 
 // NoMapperError says that this kernel cannot open a container.
 type NoMapperError struct {
-	// Module is the kernel module that is missing.
+	// Module is the missing kernel module.
 	Module string
 }
 
 func (e *NoMapperError) Error() string {
-	return fmt.Sprintf("luks: this kernel has no %s, without which no LUKS container can be opened: load it (`modprobe %s`), use a kernel that has it, or use the kind fscrypt", e.Module, e.Module)
+	return fmt.Sprintf("luks: this kernel has no %s, which LUKS needs: load it (`modprobe %s`), use a kernel that has it, or use the kind fscrypt", e.Module, e.Module)
 }
 
-// needMapper fails with *NoMapperError unless the kernel has the device mapper. cryptsetup itself has the kernel load the target for encryption.
+// needMapper fails with *NoMapperError unless the kernel has the device mapper. cryptsetup itself makes the kernel load dm-crypt.
 func needMapper(ctx context.Context) error {
 	if hasMapper() {
 		return nil
 	}
-	// Whether it worked is seen by what is there afterwards.
+	// hasMapper tells whether modprobe worked.
 	_, err := volume.Program{Name: "modprobe", Package: "kmod", Args: []string{"dm_mod"}}.Run(ctx)
 	if ctx.Err() != nil {
 		return err

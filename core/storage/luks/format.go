@@ -21,9 +21,9 @@ func (c *container) Format(ctx context.Context, key *keys.Secret) error {
 		return err
 	}
 	if content.mine && content.complete {
-		// An earlier try may have come to its end without being able to say so. The key tells.
+		// An earlier try may have completed without reporting it. The key tells.
 		if err := c.test(ctx, key); errors.Is(err, volume.ErrWrongKey) {
-			return &volume.NotEmptyError{Location: c.Device, Found: "a volume of this node with another key, from an earlier life of it"}
+			return &volume.NotEmptyError{Location: c.Device, Found: "a volume that this node made earlier, with another key"}
 		} else if err != nil {
 			return err
 		}
@@ -32,12 +32,8 @@ func (c *container) Format(ctx context.Context, key *keys.Secret) error {
 	if !content.resumable() {
 		return &volume.NotEmptyError{Location: c.Device, Found: content.found}
 	}
-	found, err := volume.Content(c.Data)
-	if err != nil {
+	if err := volume.CheckEmpty(c.Data); err != nil {
 		return err
-	}
-	if found != "" {
-		return &volume.NotEmptyError{Location: c.Data, Found: found}
 	}
 	if err := needMapper(ctx); err != nil {
 		return err
@@ -53,7 +49,7 @@ func (c *container) Format(ctx context.Context, key *keys.Secret) error {
 	return c.make(ctx, key)
 }
 
-// make makes the container and its file system. Whatever it is stopped at, inspect tells that it was not completed.
+// make makes the container and its file system. Wherever it is interrupted, inspect sees that it is incomplete.
 func (c *container) make(ctx context.Context, key *keys.Secret) error {
 	c.Step("mark")
 	if err := c.writeMark(c.mark()); err != nil {
@@ -88,12 +84,12 @@ func (c *container) make(ctx context.Context, key *keys.Secret) error {
 	return c.cryptsetup(ctx, nil, nil, "config", "--label", labelComplete, c.Device)
 }
 
-// writeMark writes the mark at the end of the device, or zeros in its place. *volume.NotEmptyError if somebody uses the device.
+// writeMark writes the mark, or zeros for nil, at the end of the device. *volume.NotEmptyError if the device is in use.
 func (c *container) writeMark(mark []byte) error {
-	// The kernel lets nobody have a device for himself that is mounted, or part of another device.
+	// O_EXCL fails on a block device that is mounted or part of another device.
 	device, err := os.OpenFile(c.Device, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return &volume.NotEmptyError{Location: c.Device, Found: "something that uses it now (it is mounted, say, or part of another device: `lsblk " + c.Device + "`)"}
+		return &volume.NotEmptyError{Location: c.Device, Found: "a use (it is mounted, or part of another device: run `lsblk " + c.Device + "`)"}
 	}
 	if err != nil {
 		return fmt.Errorf("luks: %w", err)

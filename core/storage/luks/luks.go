@@ -14,23 +14,23 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-// Config is where the volume is.
+// Config says where the volume is.
 type Config struct {
 	Log hclog.Logger
 	// Device is the block device.
 	Device string
-	// Data is the node's data directory, where it is mounted.
+	// Data is the node's data directory, where the volume is mounted.
 	Data string
-	// NodeID names the container and its mapping, so that it is known again.
+	// NodeID gives the container its UUID and its mapping its name.
 	NodeID string
-	// Step, unless it is nil, is told of each step by which a call changes the system, before it is taken.
+	// Step, if not nil, is called before each step in which a call changes the system.
 	Step func(step string)
 }
 
-// KeySize is the size of the key, in bytes.
+// KeySize is the key's size in bytes.
 const KeySize = 64
 
-// MinSize is the size of a device at least, in bytes: the header takes 16 MiB of it.
+// MinSize is the smallest device in bytes. The header takes 16 MiB.
 const MinSize int64 = 256 << 20
 
 // New returns the volume. It touches nothing.
@@ -44,7 +44,7 @@ func New(config Config) volume.Kind {
 	return &container{Config: config, uuid: UUID(config.NodeID), name: MappingName(config.NodeID)}
 }
 
-// UUID is the UUID of a node's container (version 8 of RFC 9562: a hash of the node's ID).
+// UUID returns the UUID of a node's container, a hash of the node's ID (version 8 of RFC 9562).
 func UUID(nodeID string) string {
 	id := sha256.Sum256([]byte("reeve luks v1\x00" + nodeID))
 	id[6] = id[6]&0x0f | 0x80
@@ -52,7 +52,7 @@ func UUID(nodeID string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
 }
 
-// MappingName is the name of the device that an open container has below /dev/mapper.
+// MappingName returns the name of a node's open container below /dev/mapper.
 func MappingName(nodeID string) string { return "reeve-" + UUID(nodeID)[:8] }
 
 type container struct {
@@ -74,7 +74,7 @@ func (c *container) State(context.Context) (volume.State, error) {
 	case content.resumable():
 		return volume.Absent, nil
 	default:
-		return volume.Absent, &volume.DamagedError{Location: c.Device, Problem: "it is not the volume of this node: there is " + content.found + ": name the right device (volume.luks.device), or restore it"}
+		return volume.Absent, &volume.DamagedError{Location: c.Device, Problem: "it is not this node's volume: there is " + content.found + ": name the right device (volume.luks.device), or restore it"}
 	}
 	mapping, err := c.mapping()
 	if err != nil || mapping == nil {
@@ -96,16 +96,9 @@ func (c *container) Open(ctx context.Context, key *keys.Secret) error {
 		return err
 	}
 	if state == volume.Absent {
-		return &volume.DamagedError{Location: c.Device, Problem: "it holds no volume: name the right device (volume.luks.device), or restore it"}
+		return &volume.DamagedError{Location: c.Device, Problem: "there is no volume on it: name the right device (volume.luks.device), or restore it"}
 	}
-	found, err := volume.Content(c.Data)
-	if err != nil {
-		return err
-	}
-	if found != "" {
-		return &volume.DamagedError{Location: c.Data, Problem: fmt.Sprintf("the volume would be mounted over it, and it is not empty (there is %s): move that away", found)}
-	}
-	if err := volume.MakeDirectory(c.Data, 0o700); err != nil {
+	if err := volume.MakeMountPoint(c.Data); err != nil {
 		return err
 	}
 	mapped, err := c.open(ctx, key)
@@ -122,7 +115,7 @@ func (c *container) Open(ctx context.Context, key *keys.Secret) error {
 	return nil
 }
 
-// open maps the container, unless it is mapped, and reports whether it had to. Either way the key must be the right one.
+// open maps the container and reports true; false if it was mapped already. Either way the key must be right.
 func (c *container) open(ctx context.Context, key *keys.Secret) (bool, error) {
 	if err := needMapper(ctx); err != nil {
 		return false, err
@@ -170,7 +163,7 @@ func (c *container) Close(ctx context.Context) error {
 	return c.proveClosed(mapping.device)
 }
 
-// shut removes the mapping, with which the kernel forgets the key. *volume.BusyError if something has it open.
+// shut removes the mapping, with which the kernel forgets the key. *volume.BusyError if it is in use.
 func (c *container) shut(ctx context.Context, place volume.Place) error {
 	users, err := volume.Users(place)
 	if err != nil {
@@ -195,33 +188,33 @@ func (c *container) unmap(ctx context.Context) error {
 	return c.cryptsetup(ctx, nil, nil, "close", c.name)
 }
 
-// proveClosed fails unless the mapping is gone, nothing of it is mounted, and the container is still there.
+// proveClosed fails unless the mapping is gone, nothing of it is mounted, and the container's header is intact.
 func (c *container) proveClosed(device uint64) error {
 	mapping, err := c.mapping()
 	if err != nil {
 		return err
 	}
 	if mapping != nil {
-		return fmt.Errorf("luks: %s was closed, and its mapping %s is still there: somebody opened it again: stop that, and close the volume again", c.Device, c.path())
+		return fmt.Errorf("luks: the mapping %[2]s of %[1]s is there again after it was closed: stop whoever opens it, and close the volume again", c.Device, c.path())
 	}
 	mounts, err := volume.MountsOf(device)
 	if err != nil {
 		return err
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("luks: %s was closed, and is still mounted at %s: unmount it, and close the volume again", c.Device, mounts[0].Target)
+		return fmt.Errorf("luks: %s is closed but still mounted at %s: unmount it, and close the volume again", c.Device, mounts[0].Target)
 	}
 	content, err := c.inspect()
 	if err != nil {
 		return err
 	}
 	if !content.mine || !content.complete {
-		return &volume.DamagedError{Location: c.Device, Problem: "it was closed, and its header is not that of this node any more (there is " + content.found + "): restore the header from a backup before the machine is restarted"}
+		return &volume.DamagedError{Location: c.Device, Problem: "its header was overwritten while it was open (there is " + content.found + "): restore the header from a backup before you restart the machine"}
 	}
 	return nil
 }
 
-// Rotate changes the key slot of the container. cryptsetup makes the new one before it removes the old one, so it can be stopped anywhere.
+// Rotate changes the key. cryptsetup adds the new key slot before it removes the old one, so Rotate may be interrupted anywhere.
 func (c *container) Rotate(ctx context.Context, old, next *keys.Secret) error {
 	if err := needRoot("change the key of " + c.Device); err != nil {
 		return err

@@ -89,7 +89,7 @@ func TestState(t *testing.T) {
 		"in the making":   {fill: func(t *testing.T, n node) { n.contain(t, luks.UUID(nodeID), "reeve-making", raw) }, want: volume.Absent},
 		"without a label": {fill: func(t *testing.T, n node) { n.contain(t, luks.UUID(nodeID), "", raw) }, want: volume.Absent},
 		"complete":        {fill: func(t *testing.T, n node) { n.contain(t, luks.UUID(nodeID), "reeve", raw) }, want: volume.Closed},
-		"another's":       {fill: func(t *testing.T, n node) { n.contain(t, luks.UUID("other"), "reeve", raw) }, text: "not the volume of this node"},
+		"another's":       {fill: func(t *testing.T, n node) { n.contain(t, luks.UUID("other"), "reeve", raw) }, text: "not this node's volume"},
 		"overwritten":     {fill: func(t *testing.T, n node) { n.write(t, strings.Repeat("x", 4096), 0) }, text: "unknown kind"},
 		"header overwritten": {fill: func(t *testing.T, n node) {
 			n.contain(t, luks.UUID(nodeID), "reeve", raw)
@@ -125,7 +125,7 @@ func TestState(t *testing.T) {
 		}
 	})
 	t.Run("no device", func(t *testing.T) {
-		if _, err := luks.New(luks.Config{Device: "/etc/passwd", NodeID: nodeID}).State(t.Context()); err == nil || !strings.Contains(err.Error(), "no block device") {
+		if _, err := luks.New(luks.Config{Device: "/etc/passwd", NodeID: nodeID}).State(t.Context()); err == nil || !strings.Contains(err.Error(), "not a block device") {
 			t.Errorf("state: %v", err)
 		}
 	})

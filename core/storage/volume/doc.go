@@ -1,6 +1,6 @@
-// Package volume is what the kinds of volume have in common: the interface behind which they are, the errors by which the node decides, mounts that are
-// proven, the search for who has something open, and external programs that are run without telling anybody a key.
+// Package volume is what the kinds of volume share: their interface, the errors that the node decides by, verified mounts, the search for processes
+// with open files, and external programs that get keys through pipes.
 //
-// A kind owns what is at its location (a device, an image, a directory) and the mount at the data directory. It knows nothing of where keys come from. It
-// watches nothing and publishes nothing.
+// A kind owns its location (a device, an image, a directory) and the mount at the data directory. It does not know where keys come from. It watches
+// and publishes nothing.
 package volume

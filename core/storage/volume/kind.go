@@ -7,48 +7,48 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// Kind is a way to keep a volume. Every call may be stopped anywhere, and is made again from the beginning then.
+// Kind is a way to keep a volume. Every call may be interrupted anywhere and is then repeated from the beginning.
 type Kind interface {
-	// Describe says what it is; it never fails and touches nothing.
+	// Describe says what the volume is. It never fails and touches nothing.
 	Describe() Description
-	// State finds out what is there. An error says what keeps it from being found out, or that what is there is nothing of this node's.
+	// State says what is at the location. It fails if that is unknown or not this node's.
 	State(ctx context.Context) (State, error)
-	// Format makes an empty volume that the key opens, and leaves it closed. *NotEmptyError if anything is there that is not the rest of an interrupted Format
-	// of this very volume.
+	// Format makes an empty volume for the key and leaves it closed. *NotEmptyError if the location holds anything but the rest of an interrupted
+	// Format of this volume.
 	Format(ctx context.Context, key *keys.Secret) error
-	// Open makes the volume usable at the data directory. It does nothing if it is open. ErrWrongKey if it is another volume's key.
+	// Open makes the volume usable at the data directory. It does nothing if the volume is open. ErrWrongKey if the key is another volume's.
 	Open(ctx context.Context, key *keys.Secret) error
-	// Close makes it unusable without the key, and proves it. It does nothing if it is closed. *BusyError if processes have files of it open: it is then still
-	// readable, and Close may be tried again.
+	// Close makes the volume unreadable without the key, and verifies that. It does nothing if it is closed. *BusyError if processes have its files
+	// open; the volume then stays readable, and the caller may try again.
 	Close(ctx context.Context) error
-	// Rotate puts another key in the place of the one that opens it, without rewriting what is on it. ErrFixedKey if the kind cannot, ErrWrongKey if it is none
-	// of its keys that is to be replaced. A key that is put in its own place is proved to be the volume's, and nothing changes.
+	// Rotate replaces a key without rewriting the data. ErrFixedKey if the kind cannot, ErrWrongKey if old is not one of its keys. If old equals
+	// next, it only checks the key.
 	Rotate(ctx context.Context, old, next *keys.Secret) error
 }
 
-// Description is what a volume is.
+// Description says what a volume is.
 type Description struct {
 	Kind storage.VolumeKind
-	// Encrypted says whether what is on it can be read without the key.
+	// Encrypted says whether the data is unreadable without the key.
 	Encrypted bool
-	// Location is where it is: a device, the file of an image, a directory.
+	// Location is a device, an image file or a directory.
 	Location string
-	// KeySize is the size of its key in bytes; 0: it needs none.
+	// KeySize is the key's size in bytes; 0 if it needs none.
 	KeySize int
-	// Clear is a directory of the same file system that is outside of the encryption, for what is no secret and costs time to decrypt. Only root can enter it, and
-	// it is there while the volume is open. Empty: there is none.
+	// Clear is a directory of the same file system outside the encryption, for data that is no secret and would cost time to decrypt. Only root can
+	// enter it. It exists while the volume is open. Empty if there is none.
 	Clear string
 }
 
-// State is what there is of a volume.
+// State says what exists of a volume.
 type State int
 
-// What there may be of a volume.
+// The states of a volume.
 const (
-	// Absent: nothing is there, or the rest of an interrupted Format. Only then may it be formatted.
+	// Absent: there is nothing, or the rest of an interrupted Format. Only then may it be formatted.
 	Absent State = iota
-	// Closed: it is there and cannot be read.
+	// Closed: it exists and cannot be read.
 	Closed
-	// Open: it is there and in use at the data directory, by an earlier core say.
+	// Open: it is in use at the data directory, perhaps since an earlier core.
 	Open
 )

@@ -11,21 +11,22 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
-// Mount is a mount of this process's mount namespace.
+// Mount is a mount in this process's mount namespace.
 type Mount struct {
-	// Device is the number of the file system's device.
+	// Device is the device number of the file system.
 	Device uint64
-	// Root is the directory of the file system that is mounted, Target where.
+	// Root is the mounted directory of the file system, Target the mount point.
 	Root, Target string
-	// Options are those of the mount, and Type and Source its file system and what that lies on.
+	// Options are the mount's options. Type and Source are the file system's.
 	Options      []string
 	Type, Source string
 }
 
-// ParseMounts reads what /proc/PID/mountinfo holds (proc_pid_mountinfo(5)). Lines that are not as they must be are an error: a mount that is overlooked
-// would be taken for none.
+// ParseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)). A malformed line is an error: a mount that was skipped would count as not mounted.
 func ParseMounts(content []byte) ([]Mount, error) {
 	var mounts []Mount
 	lines := bufio.NewScanner(bytes.NewReader(content))
@@ -67,7 +68,7 @@ func parseDevice(text string, base int) (uint64, bool) {
 	return unix.Mkdev(uint32(a), uint32(b)), found && errA == nil && errB == nil
 }
 
-// unescape undoes the kernel's way to write blanks, tabs, new lines and back slashes: \040.
+// unescape decodes the kernel's octal escapes of blanks, tabs, newlines and backslashes, such as \040.
 func unescape(text string) string {
 	if !strings.Contains(text, `\`) {
 		return text
@@ -86,7 +87,7 @@ func unescape(text string) string {
 	return out.String()
 }
 
-// Mounts returns the mounts that this process sees, the later ones over the earlier.
+// Mounts returns the mounts that this process sees, oldest first.
 func Mounts() ([]Mount, error) {
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -95,7 +96,7 @@ func Mounts() ([]Mount, error) {
 	return ParseMounts(content)
 }
 
-// MountAt returns the mount that is seen at a directory; nil if none begins there.
+// MountAt returns the topmost mount at a directory; nil if it is no mount point.
 func MountAt(target string) (*Mount, error) {
 	real, err := resolve(target)
 	if err != nil {
@@ -113,7 +114,7 @@ func MountAt(target string) (*Mount, error) {
 	return nil, nil
 }
 
-// MountsOf returns where a device is mounted.
+// MountsOf returns the mounts of a device.
 func MountsOf(device uint64) ([]Mount, error) {
 	mounts, err := Mounts()
 	if err != nil {
@@ -128,7 +129,7 @@ func MountsOf(device uint64) ([]Mount, error) {
 	return found, nil
 }
 
-// resolve is the path as the kernel lists it. What does not exist is no mount.
+// resolve returns the path as the kernel lists it. A path that does not exist is only cleaned.
 func resolve(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -140,17 +141,15 @@ func resolve(path string) (string, error) {
 	return filepath.Abs(real)
 }
 
-func parent(path string) string { return filepath.Dir(filepath.Clean(path)) }
-
-// private are the flags of every mount of a volume: what roles write there makes nobody root and is no device.
+// private are the flags of every mount of a volume: files that roles write there grant no privileges and are no devices.
 const private = unix.MS_NOSUID | unix.MS_NODEV
 
-// MountFS mounts the ext4 file system of a device, and proves that it is there and that what lies on it can neither make anybody root nor be a device.
+// MountFS mounts a device's ext4 file system with the private flags, and verifies the mount.
 func MountFS(device, target string) error {
 	if err := mountPoint(target); err != nil {
 		return err
 	}
-	// What mkfs says of errors is on the disk, and so whoever had that could have the machine panic.
+	// The superblock says what to do on errors. Without this option, whoever had the disk could make the machine panic.
 	if err := unix.Mount(device, target, "ext4", private, "errors=remount-ro"); err != nil {
 		return fmt.Errorf("volume: mount %s at %s: %w", device, target, err)
 	}
@@ -158,10 +157,10 @@ func MountFS(device, target string) error {
 	if err != nil {
 		return err
 	}
-	return provenMount(target, number, "/")
+	return verifyMount(target, number, "/")
 }
 
-// Bind mounts a directory of a mounted file system at another one, and proves it.
+// Bind mounts a directory of a mounted file system at target, and verifies the mount.
 func Bind(mounted *Mount, name, target string) error {
 	source := filepath.Join(mounted.Target, name)
 	if err := mountPoint(target); err != nil {
@@ -170,14 +169,26 @@ func Bind(mounted *Mount, name, target string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("volume: bind %s to %s: %w", source, target, err)
 	}
-	return provenMount(target, mounted.Device, filepath.Join(mounted.Root, name))
+	return verifyMount(target, mounted.Device, filepath.Join(mounted.Root, name))
 }
 
-// mountPoint fails unless a directory may be mounted over: it is one, and no link to another, it is this user's, and it is empty. Whoever could write to the node's
-// directories while the machine was off is not to have the volume, or his own file system, mounted over another directory of the machine.
+// MakeMountPoint makes the data directory, and fails with *DamagedError if a volume that is mounted there would hide something.
+func MakeMountPoint(data string) error {
+	found, err := storage.Content(data)
+	if err != nil {
+		return err
+	}
+	if found != "" {
+		return &DamagedError{Location: data, Problem: fmt.Sprintf("the volume cannot be mounted there: it is not empty (there is %s): move that away", found)}
+	}
+	return storage.MakeDirectory(data, 0o700)
+}
+
+// mountPoint fails unless target is an empty directory of this user and no link. Otherwise whoever could write to the node's directories while the
+// machine was off could have a file system mounted over another directory of the machine.
 func mountPoint(target string) error {
 	wrong := func(problem string) error {
-		return &DamagedError{Location: target, Problem: "the volume would be mounted there, and " + problem + ": see who made it so, and put an empty directory there"}
+		return &DamagedError{Location: target, Problem: "the volume cannot be mounted there: " + problem + ": find out who did that, and put an empty directory there"}
 	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(target, &stat); err != nil {
@@ -185,13 +196,13 @@ func mountPoint(target string) error {
 	}
 	switch {
 	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return wrong("it is a link to another place")
+		return wrong("it is a link")
 	case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return wrong("it is no directory")
+		return wrong("it is not a directory")
 	case int(stat.Uid) != os.Geteuid():
-		return wrong(fmt.Sprintf("it belongs to the user with the ID %d", stat.Uid))
+		return wrong(fmt.Sprintf("it belongs to user ID %d", stat.Uid))
 	}
-	found, err := Content(target)
+	found, err := storage.Content(target)
 	if err != nil {
 		return err
 	}
@@ -201,13 +212,13 @@ func mountPoint(target string) error {
 	return nil
 }
 
-func provenMount(target string, device uint64, root string) error {
+func verifyMount(target string, device uint64, root string) error {
 	mount, err := MountAt(target)
 	if err != nil {
 		return err
 	}
 	if mount == nil || mount.Device != device || mount.Root != root {
-		return fmt.Errorf("volume: %s was mounted, and another file system is seen there (%+v): look with `findmnt %s` for what was mounted over it, and unmount that", target, mount, target)
+		return fmt.Errorf("volume: %s was mounted, but another file system is there (%+v): run `findmnt %s` to see what was mounted over it, and unmount that", target, mount, target)
 	}
 	options := strings.Join(mount.Options, ",") + ","
 	if !strings.Contains(options, "nosuid,") || !strings.Contains(options, "nodev,") {
@@ -216,7 +227,7 @@ func provenMount(target string, device uint64, root string) error {
 	return nil
 }
 
-// Unmount unmounts what is at a directory, once, and proves that it is gone. Its error is unix.EBUSY if it is in use.
+// Unmount unmounts the topmost mount at a directory and verifies that it is gone. The error is unix.EBUSY if it is in use.
 func Unmount(target string) error {
 	before, err := mountsAt(target)
 	if err != nil {
@@ -233,7 +244,7 @@ func Unmount(target string) error {
 		return err
 	}
 	if after >= before {
-		return fmt.Errorf("volume: %s was unmounted, and is still mounted: look with `findmnt %s` for what mounts it again", target, target)
+		return fmt.Errorf("volume: %s is still mounted after it was unmounted: run `findmnt %s` to see what mounts it again", target, target)
 	}
 	return nil
 }
@@ -256,14 +267,14 @@ func mountsAt(target string) (int, error) {
 	return count, nil
 }
 
-// DeviceNumber returns the number of a device.
+// DeviceNumber returns the number of a block device.
 func DeviceNumber(path string) (uint64, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
 		return 0, fmt.Errorf("volume: %s: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return 0, fmt.Errorf("volume: %s is no block device: name one, best as /dev/disk/by-id/…", path)
+		return 0, fmt.Errorf("volume: %s is not a block device: name one, preferably as /dev/disk/by-id/…", path)
 	}
 	return stat.Rdev, nil
 }

@@ -2,11 +2,8 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/storage"
@@ -14,14 +11,14 @@ import (
 
 type plain struct{ data string }
 
-// NewPlain returns the volume that is a directory without encryption.
+// NewPlain returns an unencrypted volume in a directory.
 func NewPlain(data string) Kind { return plain{data} }
 
 func (p plain) Describe() Description { return Description{Kind: storage.Plain, Location: p.data} }
 
-// State is never Closed: what is there can be read by whoever has the disk.
+// State is never Closed: whoever has the disk can read it.
 func (p plain) State(context.Context) (State, error) {
-	found, err := Content(p.data)
+	found, err := storage.Content(p.data)
 	if err != nil {
 		return Absent, err
 	}
@@ -32,14 +29,10 @@ func (p plain) State(context.Context) (State, error) {
 }
 
 func (p plain) Format(context.Context, *keys.Secret) error {
-	found, err := Content(p.data)
-	if err != nil {
+	if err := CheckEmpty(p.data); err != nil {
 		return err
 	}
-	if found != "" {
-		return &NotEmptyError{Location: p.data, Found: found}
-	}
-	return MakeDirectory(p.data, 0o700)
+	return storage.MakeDirectory(p.data, 0o700)
 }
 
 func (p plain) Open(context.Context, *keys.Secret) error {
@@ -53,31 +46,11 @@ func (p plain) Close(context.Context) error { return nil }
 
 func (p plain) Rotate(context.Context, *keys.Secret, *keys.Secret) error { return ErrFixedKey }
 
-// Content names something that is in a directory; "" if it is empty or missing. What a new file system has does not count, nor what the interrupted writing of
-// the volume file may have left.
-func Content(path string) (string, error) {
-	entries, err := os.ReadDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+// CheckEmpty fails with *NotEmptyError unless storage.Content finds nothing in a directory.
+func CheckEmpty(path string) error {
+	found, err := storage.Content(path)
+	if err != nil || found == "" {
+		return err
 	}
-	if err != nil {
-		return "", fmt.Errorf("volume: %w", err)
-	}
-	for _, entry := range entries {
-		if name := entry.Name(); name != "lost+found" && !strings.HasPrefix(name, storage.VolumeDraft) {
-			return name, nil
-		}
-	}
-	return "", nil
-}
-
-// MakeDirectory makes a directory durably, unless it is there.
-func MakeDirectory(path string, mode os.FileMode) error {
-	switch err := os.Mkdir(path, mode); {
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("volume: %w", err)
-	}
-	return storage.SyncDirectory(parent(path))
+	return &NotEmptyError{Location: path, Found: found}
 }

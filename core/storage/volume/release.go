@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long a use is waited for that ends by itself: one of which no process can be found, such as that of one that is just ending, or a mount in a
-// namespace, which a process that is given mounts of its own has for a moment. Tests lengthen it.
+// Patience is how long a close waits for a use that ends by itself: an exiting process that is no longer listed, or a mount in a namespace that a
+// starting process still inherits. Tests lengthen it.
 var Patience = 2 * time.Second
 
-// Release unmounts what is at a directory. *BusyError if the place, which is what is mounted there, is in use; a use that nobody can be found for is waited
-// for a little.
+// Release unmounts a directory. place is what is mounted there. *BusyError if it is in use. A use without a process is waited for up to Patience.
 func Release(ctx context.Context, target, location string, place Place) error {
 	for until := time.Now().Add(Patience); ; {
 		err := Unmount(target)
@@ -41,7 +40,7 @@ func Release(ctx context.Context, target, location string, place Place) error {
 	}
 }
 
-// Lasting returns Users, but waits a little for those that only have a mount.
+// Lasting returns Users after waiting up to Patience for users that only have a mount.
 func Lasting(ctx context.Context, place Place) ([]User, error) {
 	for until := time.Now().Add(Patience); ; {
 		users, err := Users(place)
@@ -59,7 +58,7 @@ func Lasting(ctx context.Context, place Place) ([]User, error) {
 	}
 }
 
-// nested returns the mounts below a directory, which keep it from being unmounted. They are nobody's in particular, so the core stands for them.
+// nested returns the mounts below a directory, which block its unmounting. They belong to no process, so the core stands for them.
 func nested(target string) ([]User, error) {
 	real, err := resolve(target)
 	if err != nil {

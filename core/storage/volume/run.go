@@ -18,32 +18,31 @@ import (
 	"github.com/reeveproject/reeve/core/keys"
 )
 
-// searchPath is where programs are looked for, whatever the core's own environment says.
+// searchPath is where programs are looked for. The core's own PATH does not count.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// maxKey is the size of a key at most: what every pipe takes.
+// maxKey is the largest key in bytes: every pipe buffers that much without a reader.
 const maxKey = 4096
 
-// maxOutput is how much a program may say, in bytes, and maxText how much of that gets into an error.
+// maxOutput is how many bytes of a program's output are kept, maxText how many of them an error quotes.
 const maxOutput, maxText = 64 << 10, 512
 
-// Program is an external program that is run to its end.
+// Program is an external program.
 type Program struct {
-	// Name is looked for where the system's programs are; Package is the Debian package that has it.
+	// Name is looked for in searchPath. Package is the Debian package that contains it.
 	Name, Package string
 	Args          []string
-	// Key, if it is not nil, is what the program reads from its standard input, and Next from descriptor 3. Neither is in the arguments, the environment or a
-	// file.
+	// The program reads Key from its standard input and Next from descriptor 3; nil: not given. Keys are never in arguments, environment or files.
 	Key, Next *keys.Secret
 }
 
 // ExitError says that a program failed.
 type ExitError struct {
-	// Program and Action are what was run: "cryptsetup", "luksFormat", say.
+	// Program and Action are what ran, such as "cryptsetup" and "luksFormat".
 	Program, Action string
-	// Code is its exit code; -1 if a signal ended it.
+	// Code is the exit code; -1 if a signal ended it.
 	Code int
-	// Text is what it said of it, without control characters and bounded; it holds no key.
+	// Text is its bounded error output without control characters. It holds no key.
 	Text string
 }
 
@@ -55,8 +54,8 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("%s %s ended with code %d: %s", e.Program, e.Action, e.Code, text)
 }
 
-// Run runs the program and returns what it wrote to its standard output. *MissingProgramError if it is not installed, *ExitError if it failed. It ends with
-// the context, and with the core: a program that outlived a core would work on what the next core works on.
+// Run runs the program and returns its standard output. *MissingProgramError if it is not installed, *ExitError if it failed. It ends with the
+// context, and with the core: otherwise it could work on the same volume as the next core.
 func (p Program) Run(ctx context.Context) ([]byte, error) {
 	path, err := p.find()
 	if err != nil {
@@ -84,13 +83,13 @@ func (p Program) Run(ctx context.Context) ([]byte, error) {
 		defer func() { _ = read.Close() }()
 		command.ExtraFiles = []*os.File{read}
 	}
-	// The death of the thread that started a program counts as the core's.
+	// Pdeathsig fires when the thread that started the program ends, so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = command.Run()
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("volume: %s was ended: %w", p.Name, context.Cause(ctx))
+		return nil, fmt.Errorf("volume: %s was stopped: %w", p.Name, context.Cause(ctx))
 	case err == nil:
 		return output.content.Bytes(), nil
 	}
@@ -114,7 +113,7 @@ func (p Program) find() (string, error) {
 	return "", &MissingProgramError{Program: p.Name, Package: p.Package}
 }
 
-// pipe returns a pipe that holds a key and nothing more: keys are smaller than what a pipe takes without a reader.
+// pipe returns a pipe that holds a key. A pipe buffers that much without a reader.
 func pipe(key *keys.Secret) (*os.File, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -133,7 +132,7 @@ func pipe(key *keys.Secret) (*os.File, error) {
 	return read, nil
 }
 
-// text makes what a program said fit for an error. Programs do not repeat keys; should one do so, its words are lost rather than the key.
+// text makes a program's error output fit for an error. Programs do not repeat keys; if one did, its whole output would be dropped.
 func (p Program) text(said []byte) string {
 	for _, key := range []*keys.Secret{p.Key, p.Next} {
 		if key == nil {
@@ -162,7 +161,7 @@ func (p Program) text(said []byte) string {
 	return text
 }
 
-// limited keeps the beginning of what is written to it.
+// limited keeps the first maxOutput bytes that are written to it.
 type limited struct{ content bytes.Buffer }
 
 func (l *limited) Write(more []byte) (int, error) {

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUsers is how many users of a place are looked for: more help nobody.
+// maxUsers bounds the search: a longer list helps nobody.
 const maxUsers = 256
 
-// Place is where something may be open: on a file system, or below a directory of one.
+// Place is a file system, or a directory of one, that may be in use.
 type Place struct {
-	// Device is the number of the file system's device.
+	// Device is the device number of the file system.
 	Device uint64
-	// Below is the directory; empty: the whole file system.
+	// Below is the directory; empty for the whole file system.
 	Below string
 }
 
-// DirectoryPlace returns the place of a directory and all below it.
+// DirectoryPlace returns the place of a directory and everything below it.
 func DirectoryPlace(path string) (Place, error) {
 	real, err := resolve(path)
 	if err != nil {
@@ -37,16 +37,15 @@ func DirectoryPlace(path string) (Place, error) {
 	return Place{Device: stat.Dev, Below: real}, nil
 }
 
-// Users returns which processes of the machine have something open there: a file, a directory they are in or take for the root, an executable, a mapped
-// file, a Unix socket that is bound there, or a mount of the file system in a mount namespace that is not the core's. Processes that end meanwhile are
-// passed over.
+// Users returns the processes that use a place: by an open or mapped file, a working or root directory, an executable, a bound Unix socket, or a
+// mount in another mount namespace. Processes that end meanwhile are skipped.
 func Users(place Place) ([]User, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("volume: %w", err)
 	}
 	s := &search{place: place, namespaces: map[string]bool{}, networks: map[string]map[string]string{}}
-	// The core's own mounts are the volume's, and are not its users.
+	// The core's own mounts do not count as users.
 	if own, err := os.Readlink("/proc/self/ns/mnt"); err == nil {
 		s.namespaces[own] = true
 	}
@@ -67,7 +66,7 @@ func Users(place Place) ([]User, error) {
 
 type search struct {
 	place Place
-	// namespaces are the mount namespaces that were looked at, and networks the bound sockets of network namespaces: path by inode.
+	// namespaces are the mount namespaces already searched. networks maps a network namespace to its bound sockets: path by inode.
 	namespaces map[string]bool
 	networks   map[string]map[string]string
 	found      []User
@@ -87,7 +86,7 @@ func (s *search) add(pid int, use, path string) {
 	s.found = append(s.found, user)
 }
 
-// process looks at one process. What cannot be read is of a process that ended, or of one that the caller may not look at.
+// process looks at one process. It skips what it cannot read: the process has ended, or the caller may not look at it.
 func (s *search) process(pid int) {
 	base := fmt.Sprintf("/proc/%d/", pid)
 	for _, one := range []struct{ name, use string }{{"cwd", "working directory"}, {"root", "root directory"}, {"exe", "executable"}} {
@@ -126,13 +125,13 @@ func (s *search) process(pid int) {
 	}
 }
 
-// ownMounts finds directories below a place that are mounted elsewhere: they hold it as open files do.
+// ownMounts finds directories of a place that are mounted elsewhere. They keep it busy like open files.
 func (s *search) ownMounts() {
 	mounts, err := Mounts()
 	if err != nil {
 		return
 	}
-	// The path of the place within its file system is the one by which its directories are listed.
+	// Mounts list directories by their path within the file system.
 	root := s.place.Below
 	longest := -1
 	for _, mount := range mounts {
@@ -148,7 +147,7 @@ func (s *search) ownMounts() {
 	}
 }
 
-// link looks at what a link in /proc stands for.
+// link looks at the target of a link in /proc.
 func (s *search) link(pid int, link, use string) {
 	path, err := os.Readlink(link)
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *search) link(pid int, link, use string) {
 		}
 		return
 	}
-	// A file system of the network that does not answer must not hold up the search: what the kernel knows by itself is enough.
+	// A network file system that does not answer must not block the search, so the kernel's cached attributes have to do.
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, link, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &stat); err != nil {
 		return
@@ -178,13 +177,13 @@ func (s *search) below(path string) bool {
 	return inside(strings.TrimSuffix(path, " (deleted)"), s.place.Below)
 }
 
-// inside reports whether a path is a directory or below it.
+// inside reports whether path is directory or below it.
 func inside(path, directory string) bool {
 	return path == directory || directory == "/" || strings.HasPrefix(path, directory+"/")
 }
 
-// socketAt reports whether a bound Unix socket is at the place. Its path is as it was given to bind, so it may be another process's view; one that is not
-// seen from here is not named.
+// socketAt reports whether a bound Unix socket is at the place. Its path is the one given to bind, perhaps in another process's view of the file
+// system. A socket that is not visible from here is skipped.
 func (s *search) socketAt(path string) bool {
 	if !strings.HasPrefix(path, "/") {
 		return false
@@ -193,7 +192,7 @@ func (s *search) socketAt(path string) bool {
 	return unix.Lstat(path, &stat) == nil && s.at(stat.Dev, path)
 }
 
-// bound returns the paths of the Unix sockets in the network namespace of a process by their inodes.
+// bound returns the paths of the bound Unix sockets in a process's network namespace, by inode.
 func (s *search) bound(pid int) map[string]string {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -210,7 +209,7 @@ func (s *search) bound(pid int) map[string]string {
 	return paths
 }
 
-// ParseUnix reads what /proc/PID/net/unix holds: the paths of bound sockets by their inodes.
+// ParseUnix parses /proc/PID/net/unix: the paths of bound sockets by inode.
 func ParseUnix(content []byte) map[string]string {
 	paths := map[string]string{}
 	for line := range bytes.Lines(content) {
@@ -228,13 +227,13 @@ func ParseUnix(content []byte) map[string]string {
 	return paths
 }
 
-// MappedFile is a file that a process has mapped.
+// MappedFile is a file that is mapped into a process.
 type MappedFile struct {
 	Device uint64
 	Path   string
 }
 
-// ParseMaps reads the mapped files out of what /proc/PID/maps holds, each once.
+// ParseMaps returns the distinct mapped files of /proc/PID/maps.
 func ParseMaps(content []byte) []MappedFile {
 	var files []MappedFile
 	known := map[MappedFile]bool{}
