@@ -8,22 +8,22 @@ import (
 	"reflect"
 )
 
-// The parts of what Encrypt returns, besides the ciphertext, which is as long as the plaintext.
+// Encrypt returns a nonce, the ciphertext, which is as long as the plaintext, and a tag.
 const (
 	nonceSize = 12
 	tagSize   = 16
 )
 
-// ErrDamaged says that something was not encrypted by this key, or has changed since.
+// ErrDamaged says that another key encrypted the data, or that it was changed since.
 var ErrDamaged = errors.New("keys: it was encrypted by another key, or has changed since")
 
-// Encrypt encrypts a secret by a key of Size bytes (AES-256-GCM). What is associated with it is not encrypted, and must be the same when it is decrypted.
+// Encrypt encrypts a secret with a key of Size bytes (AES-256-GCM). The associated data is authenticated but not encrypted.
 func Encrypt(key, plain *Secret, associated []byte) ([]byte, error) {
 	var sealed []byte
 	err := withCipher(key, func(aead cipher.AEAD) error {
 		return plain.Use(func(content []byte) error {
 			sealed = make([]byte, nonceSize, nonceSize+len(content)+tagSize)
-			// It never fails.
+			// rand.Read never fails.
 			_, _ = rand.Read(sealed)
 			sealed = aead.Seal(sealed, sealed, content, associated)
 			return nil
@@ -32,7 +32,7 @@ func Encrypt(key, plain *Secret, associated []byte) ([]byte, error) {
 	return sealed, err
 }
 
-// Decrypt returns what was encrypted. ErrDamaged if it cannot.
+// Decrypt returns the plaintext. ErrDamaged if key, ciphertext or associated data are wrong.
 func Decrypt(key *Secret, sealed, associated []byte) (*Secret, error) {
 	if len(sealed) <= nonceSize+tagSize {
 		return nil, ErrDamaged
@@ -41,7 +41,7 @@ func Decrypt(key *Secret, sealed, associated []byte) (*Secret, error) {
 	err := withCipher(key, func(aead cipher.AEAD) error {
 		var err error
 		plain, err = Fill(len(sealed)-nonceSize-tagSize, func(content []byte) error {
-			// It decrypts into the secret itself, which is just as large as it must be.
+			// It decrypts into the secret's own memory, which has the right size.
 			if _, err := aead.Open(content[:0], sealed[:nonceSize], sealed[nonceSize:], associated); err != nil {
 				return ErrDamaged
 			}
@@ -52,7 +52,7 @@ func Decrypt(key *Secret, sealed, associated []byte) (*Secret, error) {
 	return plain, err
 }
 
-// withCipher calls a function with the cipher of a key, and leaves nothing of the key in the memory that the cipher took.
+// withCipher calls with with the key's cipher, and wipes the cipher's copy of the key afterwards.
 func withCipher(key *Secret, with func(cipher.AEAD) error) error {
 	return key.Use(func(content []byte) error {
 		if len(content) != Size {
@@ -72,7 +72,7 @@ func withCipher(key *Secret, with func(cipher.AEAD) error) error {
 	})
 }
 
-// wipe zeroes what a pointer points to. The standard library's ciphers keep their expanded keys right there, and the first part of an expanded key is the key.
+// wipe zeroes the value behind a pointer. The standard library's ciphers keep their expanded keys there, and an expanded key begins with the key.
 func wipe(pointer any) {
 	if value := reflect.ValueOf(pointer); value.Kind() == reflect.Pointer && !value.IsNil() {
 		value.Elem().SetZero()

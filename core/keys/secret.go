@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is the size of a NUK and of a CUK, in bytes.
+// Size is the size of a NUK and of a CUK in bytes.
 const Size = 32
 
-// maxSize bounds a secret: keys, and the few of them that are kept together.
+// maxSize is the largest secret in bytes. A secret is a key, or a few of them.
 const maxSize = 1 << 20
 
-// ErrDestroyed says that a secret was used after it had been destroyed, or that there is none.
+// ErrDestroyed says that a secret was used after Destroy, or is nil.
 var ErrDestroyed = errors.New("keys: the key is not in memory any more")
 
-// errEncoded keeps a secret from being written down by mistake. It is no placeholder, which would be taken for the key when it is read again.
-var errEncoded = errors.New("keys: a secret is not encoded")
+// errEncoded keeps secrets from being encoded by mistake. A placeholder would be taken for the key when it is decoded.
+var errEncoded = errors.New("keys: a secret cannot be encoded")
 
-// Secret is a key in memory that is locked, that is not in core dumps, and that is zeroed when it is destroyed. Whatever prints or encodes it gets no part of
-// it. A nil Secret is none. It may be used from several goroutines.
+// Secret is a key in locked memory that is not in core dumps and is zeroed by Destroy. Printing or encoding it reveals nothing. nil means no secret.
+// It is safe for concurrent use.
 type Secret struct{ memory *memory }
 
-// memory is what a secret lies in. It is apart from Secret so that a copy of a Secret is the same secret, and nothing that walks over values finds the bytes.
+// memory holds a secret's bytes. It is apart from Secret so that a copy of a Secret is the same secret, and reflection does not reach the bytes.
 type memory struct {
 	mu sync.Mutex
-	// idle is told when the last use has ended.
+	// idle is signalled when the last use ends.
 	idle    *sync.Cond
 	uses    int
 	content []byte
-	// mapped is the whole of the mapping that the content begins; nil once the secret is zeroed.
+	// mapped is the whole mapping, which begins with content; nil once it is zeroed.
 	mapped []byte
-	// destroyed says that nobody may begin to use it.
+	// destroyed stops new uses.
 	destroyed bool
 	cleanup   runtime.Cleanup
 }
@@ -47,42 +47,42 @@ type memory struct {
 // allocate returns a secret of zeros.
 func allocate(size int) (*Secret, error) {
 	if size <= 0 || size > maxSize {
-		return nil, fmt.Errorf("keys: a secret of %d bytes: it has 1 to %d", size, maxSize)
+		return nil, fmt.Errorf("keys: a secret cannot have %d bytes, only 1 to %d", size, maxSize)
 	}
 	page := unix.Getpagesize()
 	mapped, err := unix.Mmap(-1, 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("keys: take memory for a key: %w", err)
+		return nil, fmt.Errorf("keys: allocate memory for a key: %w", err)
 	}
-	// How much may be locked is limited, and a kernel may know less advice. A node comes up all the same: each is one wall of several (swap is the machine's,
-	// and reeved lets no core dump be written).
+	// The limit on locked memory may be reached, and an old kernel may not know the advice. The node starts all the same, because each is one of
+	// several defences: the machine decides about swap, and reeved disables core dumps.
 	_ = unix.Mlock(mapped)
 	_ = unix.Madvise(mapped, unix.MADV_DONTDUMP)
 	_ = unix.Madvise(mapped, unix.MADV_WIPEONFORK)
 	m := &memory{content: mapped[:size:size], mapped: mapped}
 	m.idle = sync.NewCond(&m.mu)
-	// A secret that was forgotten instead of destroyed is not left in memory either.
+	// The garbage collector zeroes a secret that nobody destroyed.
 	m.cleanup = runtime.AddCleanup(m, release, mapped)
 	return &Secret{memory: m}, nil
 }
 
-// release zeroes a mapping and gives it back.
+// release zeroes a mapping and unmaps it.
 func release(mapped []byte) {
 	clear(mapped)
-	// Only a range that is not mapped could be refused.
+	// Munmap only fails for a range that is not mapped.
 	_ = unix.Munmap(mapped)
 }
 
 // NewSecret returns size random bytes.
 func NewSecret(size int) (*Secret, error) {
 	return Fill(size, func(content []byte) error {
-		// It never fails.
+		// rand.Read never fails.
 		_, _ = rand.Read(content)
 		return nil
 	})
 }
 
-// SecretOf returns a secret with the content, and zeroes the content where it was.
+// SecretOf returns a secret with the content, and zeroes content.
 func SecretOf(content []byte) (*Secret, error) {
 	defer clear(content)
 	return Fill(len(content), func(secret []byte) error {
@@ -91,7 +91,7 @@ func SecretOf(content []byte) (*Secret, error) {
 	})
 }
 
-// Fill returns a secret of size bytes that a function has written, so that they are in no other place. It fails with the function's error.
+// Fill returns a secret of size bytes that with wrote, so that no other copy exists. It returns with's error.
 func Fill(size int, with func(content []byte) error) (*Secret, error) {
 	s, err := allocate(size)
 	if err != nil {
@@ -104,8 +104,8 @@ func Fill(size int, with func(content []byte) error) (*Secret, error) {
 	return s, nil
 }
 
-// Use calls a function with the secret's bytes, which are valid only during the call. It fails if the secret is destroyed, and with the function's error. The
-// function must not destroy the secret.
+// Use calls with with the secret's bytes, which are valid only during the call. It returns ErrDestroyed or with's error. with must not destroy the
+// secret.
 func (s *Secret) Use(with func(content []byte) error) error {
 	if s == nil || s.memory == nil {
 		return ErrDestroyed
@@ -129,12 +129,12 @@ func (s *Secret) Use(with func(content []byte) error) error {
 	return with(m.content)
 }
 
-// registers is how much the vector registers of amd64 hold that are used for copying, in bytes: a copy of this size goes through each of them.
+// registers is the size in bytes of all vector registers that amd64 copies with: a copy of this size goes through each of them.
 const registers = 256
 
-// forget overwrites the registers in which copying leaves what it copied, and on amd64 those in which encrypting leaves what it worked on: whenever a thread is
-// interrupted, the kernel and the runtime write them to its stacks, which are in ordinary memory. A moment remains in which that happens first, and on other
-// processors what encrypting has left. Its argument is registers: of a size that the compiler knows it would make a copy that takes one register.
+// forget overwrites the vector registers in which copying, and on amd64 encrypting, left key material. When a thread is interrupted, the kernel and
+// the runtime save its registers on stacks in ordinary memory. An interrupt before forget, and on other processors what encrypting left, remain. The
+// size is a parameter because for a constant the compiler would copy through a single register.
 //
 //go:noinline
 func forget(size int) {
@@ -143,14 +143,14 @@ func forget(size int) {
 	runtime.KeepAlive(&to)
 }
 
-// Len is the number of its bytes; 0 if it is destroyed.
+// Len returns the number of bytes; 0 if the secret is destroyed.
 func (s *Secret) Len() int {
 	size := 0
 	_ = s.Use(func(content []byte) error { size = len(content); return nil })
 	return size
 }
 
-// Clone returns another Secret of the same content.
+// Clone returns a copy of the secret.
 func (s *Secret) Clone() (*Secret, error) {
 	var clone *Secret
 	err := s.Use(func(content []byte) error {
@@ -161,7 +161,7 @@ func (s *Secret) Clone() (*Secret, error) {
 	return clone, err
 }
 
-// Equal compares two secrets in constant time. None equals none, and a secret that is destroyed equals nothing.
+// Equal compares two secrets in constant time. nil equals nil. A destroyed secret equals nothing.
 func (s *Secret) Equal(other *Secret) bool {
 	if s == nil || other == nil {
 		return s == nil && other == nil
@@ -176,7 +176,7 @@ func (s *Secret) Equal(other *Secret) bool {
 	return equal
 }
 
-// ID names the key without telling anything of it. It is empty if the secret is destroyed.
+// ID names the key without revealing it. It is empty if the secret is destroyed.
 func (s *Secret) ID() string {
 	id := ""
 	_ = s.Use(func(content []byte) error {
@@ -188,7 +188,7 @@ func (s *Secret) ID() string {
 	return id
 }
 
-// Destroy zeroes the secret, when those who use it are done. It may be called more than once, and on nil.
+// Destroy waits for running uses and zeroes the secret. It may be called on nil and more than once.
 func (s *Secret) Destroy() {
 	if s == nil || s.memory == nil {
 		return
@@ -207,20 +207,20 @@ func (s *Secret) Destroy() {
 	}
 }
 
-// hidden is all that is ever printed of a secret.
+// hidden is what prints instead of a secret.
 const hidden = "(secret)"
 
-// String implements fmt.Stringer. It gives nothing of the secret.
+// String implements fmt.Stringer. It reveals nothing.
 func (s Secret) String() string { return hidden }
 
-// Format implements fmt.Formatter, for every verb. It gives nothing of the secret.
+// Format implements fmt.Formatter for every verb. It reveals nothing.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
-// MarshalText implements encoding.TextMarshaler. It fails: a secret is written down only by who means to.
+// MarshalText implements encoding.TextMarshaler and fails.
 func (s Secret) MarshalText() ([]byte, error) { return nil, errEncoded }
 
-// MarshalJSON implements json.Marshaler. It fails: a secret is written down only by who means to.
+// MarshalJSON implements json.Marshaler and fails.
 func (s Secret) MarshalJSON() ([]byte, error) { return nil, errEncoded }
 
-// MarshalBinary implements encoding.BinaryMarshaler, and so stands for gob too. It fails: a secret is written down only by who means to.
+// MarshalBinary implements encoding.BinaryMarshaler, and so covers gob. It fails.
 func (s Secret) MarshalBinary() ([]byte, error) { return nil, errEncoded }

@@ -13,34 +13,34 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// version is the version of the format of the file of the wrapped data key.
+// version is the format version of the wrapped data key's file.
 const version = 1
 
-// wrappingKey is the size of the key that wraps (KEK).
+// wrappingKey is the size of the wrapping key (KEK) in bytes.
 const wrappingKey = 32
 
-// ErrOtherKeys says that the data key is not wrapped by these halves.
-var ErrOtherKeys = errors.New("keys: the key of the volume is wrapped by other keys than these")
+// ErrOtherKeys says that other halves wrap the data key.
+var ErrOtherKeys = errors.New("keys: other keys than these wrap the volume's key")
 
-// UnreadableError says that the file of the wrapped data key cannot be read, or is missing where there must be one.
+// UnreadableError says that the wrapped data key cannot be read, or is missing where it must exist.
 type UnreadableError struct {
 	// Path is the file.
 	Path string
-	// Err is why.
+	// Err is the reason.
 	Err error
 }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("keys: the wrapped key of the volume, %s, cannot be read (%v): restore the file from a backup of this node, or open the volume by the owner's recovery key (`reeve node unlock`), which writes it anew", e.Path, e.Err)
+	return fmt.Sprintf("keys: cannot read the volume's wrapped key %s (%v): restore the file from a backup of this node, or open the volume with the owner's recovery key (`reeve node unlock`), which writes it anew", e.Path, e.Err)
 }
 
-// Unwrap returns why the file cannot be read.
+// Unwrap returns the reason.
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Halves are the two keys that together open a volume.
 type Halves struct{ NUK, CUK *Secret }
 
-// Volume is which volume a data key is for: it is wrapped for this one only.
+// Volume identifies the volume that a data key is wrapped for. It opens no other.
 type Volume struct{ ClusterID, NodeID, Kind string }
 
 // wrapping is the data key, wrapped by two halves.
@@ -48,7 +48,7 @@ type wrapping struct {
 	// NUK and CUK are the IDs of the halves.
 	NUK string `json:"nuk"`
 	CUK string `json:"cuk"`
-	// Key is the data key, encrypted by what is derived from both.
+	// Key is the data key, encrypted with the key derived from both.
 	Key []byte `json:"key"`
 }
 
@@ -57,13 +57,13 @@ type file struct {
 	Wrapped []wrapping `json:"wrapped"`
 }
 
-// Store is the file of the wrapped data key. It holds one wrapping, and two while a half is being rotated.
+// Store is the file of the wrapped data key. It holds one wrapping, or two while a half is being rotated.
 type Store struct{ path string }
 
 // NewStore returns the store in the file at path.
 func NewStore(path string) *Store { return &Store{path: path} }
 
-// Exists reports whether there is a file, readable or not.
+// Exists reports whether the file exists, readable or not.
 func (s *Store) Exists() (bool, error) {
 	_, err := os.Lstat(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +75,8 @@ func (s *Store) Exists() (bool, error) {
 	return true, nil
 }
 
-// Add wraps the data key by two halves, beside what is there. Wrapped by the same halves already, it stays as it is; it is an error if they wrap another key.
-// *UnreadableError if there is a file that cannot be read, which is left as it is.
+// Add adds a wrapping of the data key by the halves. It does nothing if they already wrap it, and fails if they wrap another key. *UnreadableError if
+// the file cannot be read; it is left unchanged.
 func (s *Store) Add(volume Volume, halves Halves, data *Secret) error {
 	exists, err := s.Exists()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Store) Add(volume Volume, halves Halves, data *Secret) error {
 		if have.Equal(data) {
 			return nil
 		}
-		return fmt.Errorf("keys: NUK %s and CUK %s wrap another data key in %s already: another data key needs another NUK or CUK", halves.NUK.ID(), halves.CUK.ID(), s.path)
+		return fmt.Errorf("keys: NUK %s and CUK %s already wrap another data key in %s: make another NUK or CUK for this one", halves.NUK.ID(), halves.CUK.ID(), s.path)
 	case !errors.Is(err, ErrOtherKeys):
 		return err
 	}
@@ -106,8 +106,7 @@ func (s *Store) Add(volume Volume, halves Halves, data *Secret) error {
 	return s.write(f)
 }
 
-// Replace makes the wrapping by these halves the only one, whatever is there: what follows a recovery. A file that cannot be read is lost, so the data key must
-// have proved that it opens the volume.
+// Replace makes this wrapping the only one, after a recovery. An unreadable file is lost, so the caller must have opened the volume with data before.
 func (s *Store) Replace(volume Volume, halves Halves, data *Secret) error {
 	key, err := wrap(volume, halves, data)
 	if err != nil {
@@ -116,7 +115,7 @@ func (s *Store) Replace(volume Volume, halves Halves, data *Secret) error {
 	return s.write(file{Wrapped: []wrapping{{NUK: halves.NUK.ID(), CUK: halves.CUK.ID(), Key: key}}})
 }
 
-// Open returns the data key. ErrOtherKeys if it is not wrapped by these halves; *UnreadableError if the file is damaged, missing or newer.
+// Open returns the data key. ErrOtherKeys if other halves wrap it; *UnreadableError if the file is damaged, missing or newer.
 func (s *Store) Open(volume Volume, halves Halves) (*Secret, error) {
 	f, err := s.read()
 	if err != nil {
@@ -125,19 +124,19 @@ func (s *Store) Open(volume Volume, halves Halves) (*Secret, error) {
 	return s.unwrap(f, volume, halves)
 }
 
-// Check says whether the file can be read, without any key: *UnreadableError if it is damaged, missing or newer.
+// Check reads the file without any key. *UnreadableError if it is damaged, missing or newer.
 func (s *Store) Check() error {
 	_, err := s.read()
 	return err
 }
 
-// Keep removes all wrappings but the one by these halves, which must be there.
+// Keep removes all wrappings but the one by these halves, which must exist.
 func (s *Store) Keep(volume Volume, halves Halves) error {
 	f, err := s.read()
 	if err != nil {
 		return err
 	}
-	// It must open the volume, since nothing else will.
+	// Prove that this wrapping opens, since it will be the only one.
 	data, err := s.unwrap(f, volume, halves)
 	if err != nil {
 		return err
@@ -176,7 +175,7 @@ func (s *Store) unwrap(f file, volume Volume, halves Halves) (*Secret, error) {
 	defer key.Destroy()
 	data, err := Decrypt(key, f.Wrapped[at].Key, associated(volume, halves))
 	if errors.Is(err, ErrDamaged) {
-		return nil, &UnreadableError{Path: s.path, Err: fmt.Errorf("what it has for NUK %s and CUK %s does not open for the %s volume of node %s of cluster %s", nuk, cuk, volume.Kind, volume.NodeID, volume.ClusterID)}
+		return nil, &UnreadableError{Path: s.path, Err: fmt.Errorf("its entry for NUK %s and CUK %s does not open the %s volume of node %s of cluster %s", nuk, cuk, volume.Kind, volume.NodeID, volume.ClusterID)}
 	}
 	return data, err
 }
@@ -190,13 +189,13 @@ func wrap(volume Volume, halves Halves, data *Secret) ([]byte, error) {
 	return Encrypt(key, data, associated(volume, halves))
 }
 
-// derive makes the key that wraps (KEK) out of the two halves.
+// derive derives the wrapping key (KEK) from the two halves.
 func derive(volume Volume, halves Halves) (*Secret, error) {
 	both, err := Fill(2*Size, func(content []byte) error {
 		for i, half := range []*Secret{halves.NUK, halves.CUK} {
 			err := half.Use(func(key []byte) error {
 				if len(key) != Size {
-					return fmt.Errorf("keys: a half of %d bytes, where it has %d", len(key), Size)
+					return fmt.Errorf("keys: a half has %d bytes instead of %d", len(key), Size)
 				}
 				copy(content[i*Size:], key)
 				return nil
@@ -216,7 +215,7 @@ func derive(volume Volume, halves Halves) (*Secret, error) {
 	err = both.Use(func(content []byte) error {
 		key, err := hkdf.Key(sha256.New, content, salt[:], volume.Kind, wrappingKey)
 		if err != nil {
-			return fmt.Errorf("keys: derive the key that wraps: %w", err)
+			return fmt.Errorf("keys: derive the wrapping key: %w", err)
 		}
 		derived, err = SecretOf(key)
 		return err
@@ -224,12 +223,12 @@ func derive(volume Volume, halves Halves) (*Secret, error) {
 	return derived, err
 }
 
-// associated is what a wrapping holds for, besides the key.
+// associated is the data that a wrapping is bound to.
 func associated(volume Volume, halves Halves) []byte {
 	return fields(fmt.Sprintf("reeve wrapped key v%d", version), volume.ClusterID, volume.NodeID, volume.Kind, halves.NUK.ID(), halves.CUK.ID())
 }
 
-// fields writes texts one after the other, each with its length, so that no two lists give the same bytes.
+// fields joins texts with their lengths, so that different lists give different bytes.
 func fields(texts ...string) []byte {
 	var out []byte
 	for _, text := range texts {

@@ -12,7 +12,7 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// version is the version of the format of the sealed configuration; the one before it, which knows only nodes that have made their cluster, is read too.
+// version is the format version of the sealed configuration. The one before it, earliest, is still read; it knows only nodes that made their cluster.
 const (
 	version  = 3
 	earliest = 2
@@ -21,15 +21,15 @@ const (
 // document is the content of the file.
 type document struct {
 	Open open `json:"open"`
-	// Key is the configuration key, sealed.
+	// Key is the sealed configuration key.
 	Key json.RawMessage `json:"key"`
-	// Secrets are the secret fields, encrypted by the configuration key together with the open ones, which are therefore as they were when they were written.
+	// Secrets are the secret fields, encrypted with the configuration key. Open is the associated data, so a change to it is noticed.
 	Secrets []byte `json:"secrets"`
-	// version is that of the file.
+	// version is the file's format version.
 	version int
 }
 
-// open are the fields that are no secret.
+// open are the public fields.
 type open struct {
 	Sealer            string             `json:"sealer"`
 	ClusterID         string             `json:"cluster_id"`
@@ -44,8 +44,8 @@ type open struct {
 	Registration      *Registration      `json:"registration,omitempty"`
 }
 
-// errOtherKey says that a configuration does not open although its sealer gave a key back.
-var errOtherKey = errors.New("it is damaged: its secrets do not open by its own key")
+// errOtherKey says that the unsealed configuration key does not open the secrets.
+var errOtherKey = errors.New("it is damaged: its own key does not open its secrets")
 
 // read returns the document in a file. fs.ErrNotExist if there is none, *UnreadableError if it cannot be read.
 func read(path string) (document, error) {
@@ -60,7 +60,7 @@ func read(path string) (document, error) {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return d, err
 	case errors.As(err, &other) && other.Found < earliest:
-		err = fmt.Errorf("%w; version %d was of reeved before its first release: make the node anew with empty directories", err, other.Found)
+		err = fmt.Errorf("%w; reeved wrote version %d before its first release: set up the node again with empty directories", err, other.Found)
 	}
 	return document{}, &UnreadableError{Path: path, Err: err}
 }
@@ -111,7 +111,7 @@ func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
 		err = c.check()
 	}
 	if err == nil && c.NodeID() != d.Open.NodeID {
-		err = errors.New("its node key is not that of the node that it names")
+		err = errors.New("its node key does not belong to the node that it names")
 	}
 	if err != nil {
 		c.Destroy()
@@ -120,18 +120,19 @@ func (d document) decrypt(key *keys.Secret) (*Configuration, error) {
 	return c, nil
 }
 
-// associated is what the secrets are encrypted together with.
+// associated is the associated data of the secrets.
 func (d document) associated() ([]byte, error) {
 	encoded, err := json.Marshal(d.Open)
 	return append(fmt.Appendf(nil, "reeve configuration v%d\n", d.version), encoded...), err
 }
 
-// storeFormed says whether the node has a member of the store. The version before this one knew only nodes that had, once they had formed it.
+// storeFormed says whether the node has a member of the store. The earlier version knew only nodes that make their cluster; those have one once they
+// are Formed.
 func (d document) storeFormed() bool {
 	return d.Open.StoreFormed || d.version == earliest && !d.Open.Phase.Before(Formed)
 }
 
-// The secret fields, by the number that each has in the file. They are no JSON: that would leave copies of them in memory.
+// The numbers of the secret fields in the file. They are not JSON, because encoding/json would leave copies in memory.
 const (
 	fieldNodeKey = iota + 1
 	fieldJoinKey
@@ -143,15 +144,15 @@ const (
 	lastField = fieldTicket
 )
 
-// fieldHead is the number of a field and its length.
+// fieldHead is the size of a field's number and length.
 const fieldHead = 1 + 2
 
-// secrets are the fields in the order of their numbers. A secret of none is not written.
+// secrets are the fields by number. A nil secret is not written.
 func (c *Configuration) secrets() [lastField + 1]**keys.Secret {
 	return [...]**keys.Secret{fieldNUK: &c.NUK, fieldNextNUK: &c.NextNUK, fieldCUK: &c.CUK, fieldData: &c.Data, fieldTicket: &c.Ticket}
 }
 
-// encodeSecrets writes the secret fields one after the other, each with its number and its length.
+// encodeSecrets writes each secret field with its number and length.
 func encodeSecrets(c *Configuration) (*keys.Secret, error) {
 	size := 2 * (fieldHead + ed25519.SeedSize)
 	for _, secret := range c.secrets() {
@@ -170,7 +171,7 @@ func encodeSecrets(c *Configuration) (*keys.Secret, error) {
 			rest = rest[fieldHead+copy(rest[fieldHead:], value):]
 			return nil
 		}
-		// The first half of a private key is its seed, and Seed would be a copy of it.
+		// The first half of a private key is its seed. Seed() would copy it.
 		if err := errors.Join(put(fieldNodeKey, c.NodeKey[:ed25519.SeedSize]), put(fieldJoinKey, c.JoinKey[:ed25519.SeedSize])); err != nil {
 			return err
 		}
@@ -189,9 +190,9 @@ func encodeSecrets(c *Configuration) (*keys.Secret, error) {
 	})
 }
 
-// decodeSecrets reads what encodeSecrets has written. It has been decrypted, so that only another reeved could have written anything else.
+// decodeSecrets reads what encodeSecrets wrote. The content is authenticated, so only another version of reeved could have written anything else.
 func decodeSecrets(content []byte, c *Configuration) error {
-	wrong := errors.New("its secret fields are not those that this reeved knows")
+	wrong := errors.New("this reeved does not know its secret fields")
 	for last := 0; len(content) > 0; {
 		if len(content) < fieldHead {
 			return wrong

@@ -10,13 +10,13 @@ import (
 	"github.com/reeveproject/reeve/core/keys"
 )
 
-// File is the Sealer that leaves secrets as they are: the file's permissions, 0400, are all that protects them.
+// File is the Sealer that does not encrypt: only the file's mode, 0400, protects the secrets.
 type File struct{}
 
-// errNotByFile quotes nothing of what it was given, which is a secret.
+// errNotByFile quotes nothing of its input, which is a secret.
 var errNotByFile = errors.New("the key in it is not what the sealer \"file\" writes")
 
-// The form of what File has sealed.
+// The form of File's output.
 const (
 	filePrefix = `{"key":"`
 	fileSuffix = `"}`

@@ -217,7 +217,7 @@ func TestSaveIsCareful(t *testing.T) {
 	unchanged("a Save before a Load")
 	back := *c
 	back.Phase = seal.Forming
-	if err := store.Save(t.Context(), &back); err == nil || !strings.Contains(err.Error(), "does not go back") {
+	if err := store.Save(t.Context(), &back); err == nil || !strings.Contains(err.Error(), "cannot go back") {
 		t.Errorf("back to an earlier phase: %v", err)
 	}
 	unchanged("a Save of an earlier phase")
@@ -370,7 +370,7 @@ func TestUnreadable(t *testing.T) {
 			}
 			check("newer", replace(`"version": 3`, `"version": 4`), "or a newer one")
 			check("taken for an earlier one", replace(`"version": 3`, `"version": 2`), "damaged")
-			check("of before the first release", replace(`"version": 3`, `"version": 1`), "make the node anew")
+			check("of before the first release", replace(`"version": 3`, `"version": 1`), "set up the node again")
 			check("not a document", []byte("[1]"), "damaged")
 			check("huge", bytes.Repeat([]byte(" "), 2<<20), "small")
 		})
@@ -424,7 +424,7 @@ func TestForged(t *testing.T) {
 		"volume_location": "/dev/sda", "phase": "formatting", "cuk_sources": []string{"tpm"},
 		"registration": &seal.Registration{TicketID: "0123456789abcdef", CAPins: [][]byte{{1}}, Curators: []string{"192.0.2.1:7400"}},
 	} {
-		if err := forge(t, func(open, _ map[string]any) { open[name] = value }); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "by its own key") {
+		if err := forge(t, func(open, _ map[string]any) { open[name] = value }); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "its own key does not open") {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}

@@ -14,16 +14,16 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// mode is that of the file.
+// mode is the file's mode.
 const mode = 0o400
 
-// Store is the sealed configuration on disk. It keeps the configuration key in memory once it has it, so that the sealer is asked once in a start.
+// Store is the sealed configuration on disk. It keeps the configuration key in memory, so that a start asks the sealer once.
 type Store struct {
 	path   string
 	sealer Sealer
 
 	mu sync.Mutex
-	// key is the configuration key, sealed its sealed form; nil before the configuration is loaded or saved.
+	// key is the configuration key, sealed its sealed form; nil before Load or Save.
 	key    *keys.Secret
 	sealed json.RawMessage
 	// phase is the one in the file.
@@ -35,7 +35,7 @@ func NewStore(path string, sealer Sealer) *Store {
 	return &Store{path: path, sealer: sealer}
 }
 
-// Head returns what can be read without the sealer, or nil if there is no file. *UnreadableError if there is one that is damaged.
+// Head returns the public part, or nil if there is no file. *UnreadableError if the file is damaged.
 func (s *Store) Head() (*Head, error) {
 	d, err := read(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func (s *Store) Head() (*Head, error) {
 	}, nil
 }
 
-// Load returns the configuration, or nil if there is none. *UnreadableError if there is one that cannot be opened. Its keys belong to the caller.
+// Load returns the configuration, or nil if there is none. *UnreadableError if it cannot be opened. The caller owns its keys.
 func (s *Store) Load(ctx context.Context) (*Configuration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +67,7 @@ func (s *Store) Load(ctx context.Context) (*Configuration, error) {
 	}
 	key, err := s.sealer.Unseal(ctx, d.Key)
 	if err != nil {
-		return nil, &UnreadableError{Path: s.path, Err: fmt.Errorf("its key cannot be unsealed: %w", err)}
+		return nil, &UnreadableError{Path: s.path, Err: fmt.Errorf("cannot unseal its key: %w", err)}
 	}
 	c, err := d.decrypt(key)
 	if err != nil {
@@ -78,17 +78,17 @@ func (s *Store) Load(ctx context.Context) (*Configuration, error) {
 	return c, nil
 }
 
-// Save replaces the configuration, atomically and durably. The first Save of a new node makes the configuration key and seals it; later ones need no sealer. It
-// never replaces a configuration that was not loaded, nor does it go back to an earlier phase.
+// Save replaces the configuration atomically and durably. A new node's first Save makes and seals the configuration key; later ones need no sealer.
+// Save never replaces a configuration that was not loaded, and never returns to an earlier phase.
 func (s *Store) Save(ctx context.Context, c *Configuration) error {
 	if err := c.check(); err != nil {
-		return fmt.Errorf("seal: the configuration is not kept in %s: %w", s.path, err)
+		return fmt.Errorf("seal: the configuration is not saved to %s: %w", s.path, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.key == nil {
 		if _, err := os.Lstat(s.path); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("seal: %s is there and was not loaded: it is not replaced", s.path)
+			return fmt.Errorf("seal: %s exists and was not loaded: it is not replaced", s.path)
 		}
 		key, sealed, err := s.newKey(ctx)
 		if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) Save(ctx context.Context, c *Configuration) error {
 		s.take(key, sealed, "")
 	}
 	if c.Phase.Before(s.phase) {
-		return fmt.Errorf("seal: the node is in the phase %s, and does not go back to %s", s.phase, c.Phase)
+		return fmt.Errorf("seal: the node is in the phase %s and cannot go back to %s", s.phase, c.Phase)
 	}
 	if err := s.write(c, s.key, s.sealed); err != nil {
 		return err
@@ -106,18 +106,18 @@ func (s *Store) Save(ctx context.Context, c *Configuration) error {
 	return nil
 }
 
-// Reseal has the configuration key sealed anew by a function of the same sealer. The configuration must have been loaded or saved.
+// Reseal seals the configuration key anew with a function of the same sealer. The configuration must be loaded or saved before.
 func (s *Store) Reseal(ctx context.Context, seal func(context.Context, *keys.Secret) (json.RawMessage, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.key == nil {
-		return fmt.Errorf("seal: %s was not loaded: it cannot be sealed anew before the node is unlocked", s.path)
+		return fmt.Errorf("seal: %s is not loaded: unlock the node before you reseal it", s.path)
 	}
 	d, err := read(s.path)
 	if err != nil {
 		return err
 	}
-	// What is sealed anew must be what the file needs.
+	// Verify that this key opens the file before sealing it.
 	c, err := d.decrypt(s.key)
 	if err != nil {
 		return &UnreadableError{Path: s.path, Err: err}
@@ -125,7 +125,7 @@ func (s *Store) Reseal(ctx context.Context, seal func(context.Context, *keys.Sec
 	c.Destroy()
 	sealed, err := seal(ctx, s.key)
 	if err != nil {
-		return fmt.Errorf("seal: seal the key of %s anew by %q: %w", s.path, s.sealer.Name(), err)
+		return fmt.Errorf("seal: reseal the key of %s with %q: %w", s.path, s.sealer.Name(), err)
 	}
 	d.Key = sealed
 	if err := storage.WriteDocument(s.path, d.version, d, mode); err != nil {
@@ -135,18 +135,18 @@ func (s *Store) Reseal(ctx context.Context, seal func(context.Context, *keys.Sec
 	return nil
 }
 
-// Replace writes a configuration, which is what a recovery has given back, with a new configuration key over whatever is there. A file that this node could
-// not open is kept, under its name and ".unreadable". Its phase must be one in which the volume was made: what was recovered is never formatted.
+// Replace writes a recovered configuration with a new configuration key over whatever is there. It keeps an unreadable file under its name plus
+// ".unreadable". The phase must be one in which the volume exists, so that a recovered volume is never formatted.
 func (s *Store) Replace(ctx context.Context, c *Configuration) error {
 	if err := c.check(); err != nil {
-		return fmt.Errorf("seal: the configuration is not kept in %s: %w", s.path, err)
+		return fmt.Errorf("seal: the configuration is not saved to %s: %w", s.path, err)
 	}
 	if c.Phase.Before(Registering) {
-		return fmt.Errorf("seal: the configuration in %s is replaced by that of a member, or of a node that registers, and not by one in the phase %s", s.path, c.Phase)
+		return fmt.Errorf("seal: a configuration in the phase %[2]s cannot replace %[1]s: it must be a member's or a registering node's", s.path, c.Phase)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The sealer may fail, and nothing has changed then.
+	// The sealer comes first: if it fails, nothing has changed.
 	key, sealed, err := s.newKey(ctx)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *Store) Forget() {
 	s.take(nil, nil, "")
 }
 
-// take puts a key in the place of the one in memory.
+// take replaces the key in memory.
 func (s *Store) take(key *keys.Secret, sealed json.RawMessage, phase Phase) {
 	s.key.Destroy()
 	s.key, s.sealed, s.phase = key, sealed, phase
@@ -184,7 +184,7 @@ func (s *Store) newKey(ctx context.Context) (*keys.Secret, json.RawMessage, erro
 	sealed, err := s.sealer.Seal(ctx, key)
 	if err != nil {
 		key.Destroy()
-		return nil, nil, fmt.Errorf("seal: seal the key of %s by %q: %w", s.path, s.sealer.Name(), err)
+		return nil, nil, fmt.Errorf("seal: seal the key of %s with %q: %w", s.path, s.sealer.Name(), err)
 	}
 	return key, sealed, nil
 }
@@ -197,7 +197,7 @@ func (s *Store) write(c *Configuration, key *keys.Secret, sealed json.RawMessage
 	return storage.WriteDocument(s.path, version, d, mode)
 }
 
-// keepUnreadable gives what is there another name besides the one that it has, so that at no time there is no file.
+// keepUnreadable gives the file a second name, so that there is a file at every moment.
 func (s *Store) keepUnreadable() error {
 	info, err := os.Lstat(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -207,11 +207,11 @@ func (s *Store) keepUnreadable() error {
 		return fmt.Errorf("seal: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("seal: %s is no file (%s), and is not replaced: move it away", s.path, info.Mode())
+		return fmt.Errorf("seal: %s is not a regular file (%s) and is not replaced: move it away", s.path, info.Mode())
 	}
 	if d, err := read(s.path); err == nil && s.key != nil {
 		if c, err := d.decrypt(s.key); err == nil {
-			// An earlier Replace has written it, and what it kept is worth more.
+			// An earlier Replace wrote it. What that one kept is worth more.
 			c.Destroy()
 			return nil
 		}
@@ -223,10 +223,10 @@ func (s *Store) keepUnreadable() error {
 	if err := os.Link(s.path, kept); err == nil {
 		return storage.SyncDirectory(filepath.Dir(kept))
 	}
-	// A file system without links.
+	// The file system has no hard links.
 	content, err := os.ReadFile(s.path)
 	if err != nil {
-		return fmt.Errorf("seal: %s is not replaced, since what is there cannot be kept: %w: move it to another name by hand", s.path, err)
+		return fmt.Errorf("seal: %s is not replaced because it cannot be copied: %w: rename it by hand", s.path, err)
 	}
 	return storage.WriteFile(kept, content, mode)
 }

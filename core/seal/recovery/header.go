@@ -12,11 +12,11 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// version is the version of what is in a recovery file, in its header and in what is encrypted.
+// version is the version of a recovery file's header and of its encrypted content.
 const version = 1
 
-// stanza is the type of the line in the header of a recovery file by which it says what it is and for whom. An age file says neither by itself; programs that
-// do not know the line skip it.
+// stanza is the type of a header line that marks a recovery file and names its recipient. A plain age file tells neither. Programs that do not know
+// the line skip it.
 const stanza = "reeve-recovery"
 
 // described is a recipient that adds that line.
@@ -48,7 +48,7 @@ const (
 	lastPrefix   = "--- "
 )
 
-// recipientOf reads the header of a recovery file. Nothing proves it: that would need the recovery key.
+// recipientOf reads the recipient in a recovery file's header. Only the recovery key could authenticate it.
 func recipientOf(file []byte) (string, error) {
 	if len(file) == 0 {
 		return "", errors.New("it is empty")
@@ -57,7 +57,7 @@ func recipientOf(file []byte) (string, error) {
 	for i := 0; ; i++ {
 		text, rest, whole := bytes.Cut(file, []byte("\n"))
 		if !whole {
-			return "", errors.New("its header ends half-way")
+			return "", errors.New("its header is truncated")
 		}
 		file = rest
 		line := string(text)
@@ -69,7 +69,7 @@ func recipientOf(file []byte) (string, error) {
 			}
 		case strings.HasPrefix(line, lastPrefix):
 			if recipient == "" {
-				return "", errors.New("it is an age file, but not one that a node has written")
+				return "", errors.New("it is an age file, but no node wrote it")
 			}
 			if len(file) == 0 {
 				return "", errors.New("it ends after its header")
@@ -77,7 +77,7 @@ func recipientOf(file []byte) (string, error) {
 			return recipient, nil
 		case len(fields) > 1 && fields[0]+" " == stanzaPrefix && fields[1] == stanza:
 			if recipient != "" || len(fields) != 4 {
-				return "", errors.New("its header is not one that a node writes")
+				return "", errors.New("no node writes such a header")
 			}
 			found, err := strconv.Atoi(fields[2])
 			if err != nil {

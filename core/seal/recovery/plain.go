@@ -13,10 +13,10 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// ErrNotRecovered says that something is not what a recovery file holds. It quotes nothing of it, which may be a secret.
-var ErrNotRecovered = errors.New("recovery: this is not what a node's recovery file holds: give what was decrypted as it is")
+// ErrNotRecovered says that the input is not the content of a recovery file. It quotes nothing of it, because it may be a secret.
+var ErrNotRecovered = errors.New("recovery: this is not the content of a node's recovery file: pass the decrypted text unchanged")
 
-// known are the fields that are no secret.
+// known are the public fields.
 type known struct {
 	Version   int                `json:"version"`
 	ClusterID string             `json:"cluster_id"`
@@ -24,13 +24,13 @@ type known struct {
 	Kind      storage.VolumeKind `json:"volume_kind"`
 	Location  string             `json:"volume_location"`
 	Sealer    string             `json:"sealer"`
-	// Registration is left out where there is none: readers that do not know it find nothing else missing.
+	// Registration is left out if there is none, for readers that do not know it.
 	Registration *seal.Registration `json:"registration,omitempty"`
-	// Recipient is left out by older nodes.
+	// Recipient is missing in files of older nodes.
 	Recipient string `json:"recovery_recipient,omitempty"`
 }
 
-// content is all that is in the file.
+// content is everything in the file.
 type content struct {
 	known
 	NodeKey []byte `json:"node_key"`
@@ -47,12 +47,12 @@ func (c *content) clear() {
 	}
 }
 
-// tag is what age adds to what it encrypts.
+// tag is the number of bytes that age adds to a ciphertext.
 const tag = 16
 
-// encode returns the JSON of what is recovered. The secrets in it are written by hand into the memory of a secret: encoding/json would keep copies of them. It is
-// padded by spaces to just less than a power of two, so that age's buffer, which is that large then, has room for its tag and is encrypted where it is; a buffer
-// that grows would leave what it held behind.
+// encode returns the JSON of r. It writes the secrets by hand into a Secret's memory, because encoding/json would keep copies. It pads the JSON with
+// spaces so that with age's tag it is exactly a power of two: age's buffer then has that size at once and encrypts in place. A buffer that grows
+// would leave copies behind.
 func encode(r *Recovered) (*keys.Secret, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func encode(r *Recovered) (*keys.Secret, error) {
 		padded *= 2
 	}
 	return keys.Fill(padded-tag, func(out []byte) error {
-		// It has its final size, so that append never moves it.
+		// out has its final size, so append never moves it.
 		text := append(out[:0], head...)
 		for _, f := range fields {
 			err := f.use(func(secret []byte) error {
@@ -110,7 +110,8 @@ func encode(r *Recovered) (*keys.Secret, error) {
 	})
 }
 
-// Parse reads what was in a recovery file, and zeroes it. ErrNotRecovered if it is anything else, *storage.VersionError if a newer reeved wrote it.
+// Parse parses the decrypted content of a recovery file, and zeroes it. ErrNotRecovered if it is anything else, *storage.VersionError if another
+// version wrote it.
 func Parse(recovered []byte) (*Recovered, error) {
 	defer clear(recovered)
 	var head struct {
@@ -120,7 +121,7 @@ func Parse(recovered []byte) (*Recovered, error) {
 		return nil, ErrNotRecovered
 	}
 	if *head.Version != version {
-		return nil, fmt.Errorf("recovery: the recovery file is another reeved's: %w", &storage.VersionError{Found: *head.Version, Known: version})
+		return nil, fmt.Errorf("recovery: another version of reeved wrote the recovery file: %w", &storage.VersionError{Found: *head.Version, Known: version})
 	}
 	var c content
 	defer c.clear()
@@ -163,9 +164,9 @@ func (r *Recovered) check() error {
 	case len(r.NodeKey) != ed25519.PrivateKeySize || len(r.JoinKey) != ed25519.PrivateKeySize || len(r.Owner) != 0 && len(r.Owner) != ed25519.PublicKeySize:
 		return errors.New("the node key, the join key or the owner's key is missing")
 	case r.Recipient != "" && Recipient(r.Recipient) != nil:
-		return errors.New("for whom it was written is no recovery key")
+		return errors.New("its recipient is not a recovery key")
 	case r.Registration != nil && len(r.Registration.CAPins) == 0:
-		return errors.New("the CA of the cluster that the node has come into is missing")
+		return errors.New("the CA pin of the node's cluster is missing")
 	case r.NUK.Len() != keys.Size || r.CUK.Len() != keys.Size || r.Data.Len() == 0:
 		return errors.New("a key of the volume is missing")
 	}

@@ -13,31 +13,31 @@ import (
 const (
 	// version is the version of the sealed form.
 	version = 1
-	// bank is the one in which values are compared. Every TPM 2.0 of a machine that is in use has it.
+	// bank is the bank of registers that is used. Every TPM 2.0 in use has it.
 	bank = "sha256"
 	// maxPCR is the highest register that every TPM has.
 	maxPCR = 23
-	// valueSize is the size of a register's value, in bytes.
+	// valueSize is the size of a register's value in bytes.
 	valueSize = sha256.Size
-	// maxBlob bounds the sealed form: keys of one object and 24 values.
+	// maxBlob is the largest sealed form: the keys of one object and 24 values.
 	maxBlob = 16 << 10
-	// maxPrivate bounds the encrypted part of the object, which no command would hold if it were much larger.
+	// maxPrivate is the largest encrypted part of the object. A much larger one would fit in no command.
 	maxPrivate = 1 << 10
-	// nameSize is that of the name of an object: its algorithm and a SHA-256.
+	// nameSize is the size of an object's name: its algorithm and a SHA-256.
 	nameSize = 2 + sha256.Size
 )
 
-// blob is the sealed form. Nothing in it is secret: the secret is encrypted in Private by a key that never leaves the TPM. The values of the registers are
-// beside it, so that a register that changed can be named.
+// blob is the sealed form. It holds no secret: Private is encrypted with a key that never leaves the TPM. The registers' values are in it so that an
+// error can name the register that changed.
 type blob struct {
 	Version int        `json:"version"`
 	Bank    string     `json:"bank"`
 	PCRs    []register `json:"pcrs"`
-	// Parent is the name of the storage key, by which another TPM is told from a damaged file.
+	// Parent is the name of the storage key. It tells another TPM from a damaged file.
 	Parent  []byte `json:"parent"`
 	Public  []byte `json:"public"`
 	Private []byte `json:"private"`
-	// Check is the SHA-256 of the rest. It is against accidents only: whoever can write the file can only put something into it that no TPM opens.
+	// Check is the SHA-256 of the rest. It detects accidents only; whoever can write the file can at most write something that no TPM opens.
 	Check []byte `json:"check"`
 }
 
@@ -47,7 +47,7 @@ type register struct {
 	Value string `json:"value"`
 }
 
-// registers puts values in order.
+// registers pairs registers with their values, in order.
 func registers(pcrs []uint32, values map[uint32][]byte) []register {
 	result := make([]register, 0, len(pcrs))
 	for _, pcr := range pcrs {
@@ -56,13 +56,13 @@ func registers(pcrs []uint32, values map[uint32][]byte) []register {
 	return result
 }
 
-// wanted are the registers and the values that they must have.
+// wanted returns the registers and the values that they must have.
 func (b *blob) wanted() (pcrs []uint32, values map[uint32][]byte, err error) {
 	values = map[uint32][]byte{}
 	for i, r := range b.PCRs {
 		value, err := hex.DecodeString(r.Value)
 		if err != nil || len(value) != valueSize || r.PCR > maxPCR || i > 0 && r.PCR <= b.PCRs[i-1].PCR {
-			return nil, nil, damaged("its registers are none of a TPM")
+			return nil, nil, damaged("its list of registers is invalid")
 		}
 		pcrs, values[r.PCR] = append(pcrs, r.PCR), value
 	}
@@ -76,7 +76,7 @@ func damaged(why string) error {
 	return fmt.Errorf("%w: %s: put the file back from a backup of this node, or %s", ErrDamaged, why, wayOut)
 }
 
-// sum is what Check must be.
+// sum computes Check.
 func (b *blob) sum() ([]byte, error) {
 	unchecked := *b
 	unchecked.Check = nil
@@ -88,7 +88,7 @@ func (b *blob) sum() ([]byte, error) {
 	return sum[:], nil
 }
 
-// encode fills in Check.
+// encode sets Check.
 func (b *blob) encode() (json.RawMessage, error) {
 	var err error
 	if b.Check, err = b.sum(); err != nil {
@@ -101,7 +101,7 @@ func (b *blob) encode() (json.RawMessage, error) {
 	return content, nil
 }
 
-// decode reads a sealed form and checks all of it that can be checked without a TPM.
+// decode parses a sealed form and checks everything that needs no TPM.
 func decode(content json.RawMessage) (*blob, error) {
 	if len(content) > maxBlob {
 		return nil, damaged("it is too large")
@@ -119,8 +119,8 @@ func decode(content json.RawMessage) (*blob, error) {
 	if err := json.Unmarshal(content, &b); err != nil {
 		return nil, damaged("its fields are not those of a sealed form")
 	}
-	// JSON has many spellings of the same, and only the one that this package writes is taken, but for the white space that the file around it may have put in.
-	// So nothing that was changed goes unnoticed.
+	// JSON has many spellings of the same value. Only this package's own is accepted, apart from white space that the surrounding file may have
+	// added, so every change is noticed.
 	var given bytes.Buffer
 	if err := json.Compact(&given, content); err != nil {
 		return nil, damaged("it is not a JSON document")
@@ -129,7 +129,7 @@ func decode(content json.RawMessage) (*blob, error) {
 		return nil, damaged("its fields are not those of a sealed form")
 	}
 	if sum, err := b.sum(); err != nil || !bytes.Equal(sum, b.Check) {
-		return nil, damaged("its content is not what was written")
+		return nil, damaged("its content does not match its checksum")
 	}
 	if b.Version != version || b.Bank != bank || len(b.Parent) != nameSize || len(b.Private) == 0 || len(b.Private) > maxPrivate {
 		return nil, damaged("it is incomplete")
@@ -137,7 +137,7 @@ func decode(content json.RawMessage) (*blob, error) {
 	return &b, b.checkPublic()
 }
 
-// checkPublic checks that the sealed object can be had by the policy of these registers and by nothing else.
+// checkPublic checks that only the policy of these registers gives access to the sealed object.
 func (b *blob) checkPublic() error {
 	pcrs, values, err := b.wanted()
 	if err != nil {
@@ -149,16 +149,16 @@ func (b *blob) checkPublic() error {
 	}
 	public, err := tpm2.Unmarshal[tpm2.TPMTPublic](b.Public)
 	if err != nil {
-		return damaged("its object is none of a TPM")
+		return damaged("its object cannot be parsed")
 	}
 	if public.Type != tpm2.TPMAlgKeyedHash {
-		return damaged("its object is none that holds a secret")
+		return damaged("its object holds no secret")
 	}
 	expected := sealedTemplate(policy)
-	// What the TPM itself adds is a digest over its secret seed and the secret, and all that may differ.
+	// Unique may differ: the TPM computes it from its seed and the secret.
 	expected.Unique = public.Unique
 	if !bytes.Equal(tpm2.Marshal(expected), b.Public) {
-		return damaged("its object is not the one that these registers protect")
+		return damaged("its object has another policy than its registers")
 	}
 	return nil
 }

@@ -13,30 +13,30 @@ import (
 )
 
 const (
-	// headerSize is that of an answer: tag, size, code.
+	// headerSize is the size of an answer's tag, size and code.
 	headerSize = 10
-	// maxAnswer bounds an answer. The kernel's devices have the same bound.
+	// maxAnswer is the largest answer in bytes, as in the kernel's driver.
 	maxAnswer = 4096
-	// firstPause and maxPause are between two tries of a command that a busy TPM put off.
+	// firstPause and maxPause bound the pause before a command is repeated on a busy TPM.
 	firstPause, maxPause = 5 * time.Millisecond, 500 * time.Millisecond
-	// flushing is how long the TPM is tidied after the caller has given up.
+	// flushing is how long the TPM is cleaned up after the caller has given up.
 	flushing = time.Second
 )
 
-// line carries commands to a TPM, and its answers back. After an error it can only be closed.
+// line carries commands to a TPM and answers back. After an error it can only be closed.
 type line interface {
-	// exchange sends a command and returns its answer, which is as long as it says itself.
+	// exchange sends a command and returns the whole answer.
 	exchange(ctx context.Context, command []byte) ([]byte, error)
-	// close gives the descriptors back, and calls released when that is done.
+	// close closes the descriptors and calls released afterwards.
 	close(released func())
 }
 
-// connection is an open TPM. It is used by one goroutine.
+// connection is an open TPM. One goroutine uses it.
 type connection struct {
 	sealer *Sealer
 	ctx    context.Context
 	line   line
-	// broken is the error after which no answer can be told from the one before.
+	// broken is an error after which answers no longer match commands.
 	broken error
 }
 
@@ -47,7 +47,7 @@ func (s *Sealer) open(ctx context.Context) (*connection, error) {
 	select {
 	case s.turn <- struct{}{}:
 	case <-waiting.Done():
-		return nil, &lineError{fmt.Sprintf("a command before this one has had no answer yet, for %s", s.timeout), nil}
+		return nil, &lineError{fmt.Sprintf("an earlier command has had no answer for %s", s.timeout), nil}
 	}
 	release := func() { <-s.turn }
 	l, err := s.dial(waiting)
@@ -58,16 +58,16 @@ func (s *Sealer) open(ctx context.Context) (*connection, error) {
 	return &connection{sealer: s, ctx: ctx, line: l}, nil
 }
 
-// dial opens whatever is at the path.
+// dial opens the device or socket at the path.
 func (s *Sealer) dial(ctx context.Context) (line, error) {
 	info, err := os.Stat(s.device)
 	if err != nil {
-		// The path is in the error already.
+		// The caller adds the path.
 		var path *fs.PathError
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, &lineError{"it cannot be looked at", err}
+		return nil, &lineError{"cannot stat it", err}
 	}
 	switch {
 	case info.Mode()&os.ModeSocket != 0:
@@ -82,17 +82,17 @@ func (c *connection) close() {
 	c.line.close(func() { <-c.sealer.turn })
 }
 
-// Send implements transport.TPM: one command, bounded in time, tried again while the TPM is busy.
+// Send implements transport.TPM: it sends one command with a timeout, and repeats it while the TPM is busy.
 func (c *connection) Send(command []byte) ([]byte, error) {
 	if c.broken != nil {
 		return nil, c.broken
 	}
 	if err := c.ctx.Err(); err != nil {
-		return nil, &lineError{"the call was given up", err}
+		return nil, &lineError{"the call was cancelled", err}
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.sealer.timeout)
 	defer cancel()
-	var isBusy error // the answer before
+	var isBusy error // the last answer
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		answer, err := c.line.exchange(ctx, command)
 		if err != nil {
@@ -100,11 +100,11 @@ func (c *connection) Send(command []byte) ([]byte, error) {
 			if (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.As(err, &strange) {
 				err = fmt.Errorf("no answer within %s", c.sealer.timeout)
 				if isBusy != nil {
-					err = fmt.Errorf("%w but that it is busy: %w", err, isBusy)
+					err = fmt.Errorf("%w, except that it is busy: %w", err, isBusy)
 				}
 			}
 			if !errors.As(err, &strange) {
-				err = &lineError{"commands and answers do not pass", err}
+				err = &lineError{"the exchange failed", err}
 			}
 			c.broken = err
 			return nil, err
@@ -124,7 +124,7 @@ func (c *connection) Send(command []byte) ([]byte, error) {
 	}
 }
 
-// busy reports whether the TPM has done nothing yet and takes the same command later.
+// busy reports whether the TPM did nothing and will take the command later.
 func busy(code tpm2.TPMRC) bool {
 	switch code {
 	case tpm2.TPMRCRetry, tpm2.TPMRCYielded, tpm2.TPMRCTesting, tpm2.TPMRCCanceled, tpm2.TPMRCNVRate, tpm2.TPMRCNVUnavailable:
@@ -133,19 +133,19 @@ func busy(code tpm2.TPMRC) bool {
 	return false
 }
 
-// answerSize reads the head of an answer.
+// answerSize reads the size in an answer's header.
 func answerSize(header []byte) (int, error) {
 	tag, size := tpm2.TPMST(binary.BigEndian.Uint16(header)), binary.BigEndian.Uint32(header[2:])
 	if tag != tpm2.TPMSTNoSessions && tag != tpm2.TPMSTSessions {
-		return 0, &strangeError{fmt.Sprintf("an answer with the tag %#x, which is none of a TPM 2.0", uint16(tag))}
+		return 0, &strangeError{fmt.Sprintf("an answer with the tag %#x, which TPM 2.0 does not have", uint16(tag))}
 	}
 	if size < headerSize || size > maxAnswer {
-		return 0, &strangeError{fmt.Sprintf("an answer that says of itself that it has %d bytes", size)}
+		return 0, &strangeError{fmt.Sprintf("an answer that claims %d bytes", size)}
 	}
 	return int(size), nil
 }
 
-// flush removes an object or a session from the TPM, even if the caller has given up meanwhile: what stays would be missing to others.
+// flush removes an object or a session from the TPM, even if the caller has given up: it would take space from others.
 func (c *connection) flush(handle tpm2.TPMHandle) {
 	if c.broken != nil {
 		return
@@ -157,12 +157,12 @@ func (c *connection) flush(handle tpm2.TPMHandle) {
 		defer func() { c.ctx = given }()
 	}
 	if _, err := (tpm2.FlushContext{FlushHandle: handle}).Execute(c); err != nil {
-		c.sealer.log.Warn("the TPM keeps an object or a session that is of no more use", "device", c.sealer.device, "handle", fmt.Sprintf("%#x", uint32(handle)), "error", err)
+		c.sealer.log.Warn("cannot remove an unused object or session from the TPM", "device", c.sealer.device, "handle", fmt.Sprintf("%#x", uint32(handle)), "error", err)
 	}
 }
 
-// sweep removes all objects and sessions that are loaded, and returns how many those were. Behind the kernel's resource manager these are this connection's
-// own; elsewhere a TPM has one user at a time, and what is loaded was left by one that is gone.
+// sweep removes all loaded objects and sessions and returns their number. Behind the kernel's resource manager they are this connection's own.
+// Elsewhere a TPM has one user at a time, and an earlier one left them.
 func (c *connection) sweep() int {
 	removed := 0
 	for _, kind := range []tpm2.TPMHT{tpm2.TPMHTTransient, tpm2.TPMHTHMACSession} {

@@ -8,31 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingering is how long a command that was given up is waited for. What waits for an answer ends at once; only a write that the kernel carries out does not.
+// lingering is how long to wait for a cancelled command. Waiting for an answer ends at once; only a write in the kernel does not.
 const lingering = 100 * time.Millisecond
 
 // errHungUp says that the device is gone.
-var errHungUp = errors.New("it was taken away")
+var errHungUp = errors.New("the device was removed")
 
-// deviceLine is the character device of a TPM. It is kept out of the runtime's poller on purpose: the kernel answers a poll of a TPM that works only when the
-// work is done, and would hold up every connection of the process for as long. The kernel carries a command out in write, which cannot be interrupted.
+// deviceLine is a TPM's character device. It stays out of the runtime's poller: the kernel answers a poll of a working TPM only when the work is
+// done, which would block every connection of the process. The kernel runs a command inside write, which cannot be interrupted.
 type deviceLine struct {
 	descriptor int
 	// wake ends the wait for an answer.
 	wake int
-	// stuck is set if a command was given up while the kernel had it, and is closed when the kernel gives it back.
+	// stuck is set if a command was cancelled while the kernel ran it, and is closed when write returns.
 	stuck <-chan struct{}
 }
 
 func openDevice(ctx context.Context, path string) (line, error) {
 	descriptor, err := openFree(ctx, path)
 	if err != nil {
-		return nil, &lineError{"it cannot be opened", err}
+		return nil, &lineError{"cannot open it", err}
 	}
-	// It was opened so that opening does not wait; reading and writing do.
+	// O_NONBLOCK was for open only; reads and writes block.
 	if err := unix.SetNonblock(descriptor, false); err != nil {
 		_ = unix.Close(descriptor)
-		return nil, &lineError{"it cannot be used", err}
+		return nil, &lineError{"cannot use it", err}
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -42,7 +42,7 @@ func openDevice(ctx context.Context, path string) (line, error) {
 	return &deviceLine{descriptor: descriptor, wake: wake}, nil
 }
 
-// openFree opens a device, and waits while another program has one that takes only one at a time.
+// openFree opens a device, and waits while another program holds one that only takes one user.
 func openFree(ctx context.Context, path string) (int, error) {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		descriptor, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
@@ -90,12 +90,12 @@ func (l *deviceLine) exchange(ctx context.Context, command []byte) ([]byte, erro
 	}
 }
 
-// blocking writes a command and reads its answer, until wake is written to.
+// blocking writes a command and reads its answer, until wake is written.
 func (l *deviceLine) blocking(command []byte) ([]byte, error) {
 	if err := retried(func() error {
 		n, err := unix.Write(l.descriptor, command)
 		if err == nil && n != len(command) {
-			err = errors.New("it took a part of a command")
+			err = errors.New("it took only a part of the command")
 		}
 		return err
 	}); err != nil {
@@ -125,7 +125,7 @@ func (l *deviceLine) blocking(command []byte) ([]byte, error) {
 		}
 	}
 	if have > size {
-		return nil, &strangeError{"an answer that is longer than it says of itself"}
+		return nil, &strangeError{"an answer that is longer than it claims"}
 	}
 	return answer[:size], nil
 }
@@ -158,15 +158,15 @@ func (l *deviceLine) close(released func()) {
 		shut()
 		return
 	}
-	// A descriptor that the kernel is busy with is not closed under it: its number could be another file's by then. There is at most one of these, as nobody
-	// else gets a turn before it has ended.
+	// A descriptor is not closed while the kernel uses it, because its number could be reused. There is at most one of these: nobody gets the next
+	// turn before it ends.
 	go func() {
 		<-l.stuck
 		shut()
 	}()
 }
 
-// retried does a system call again when a signal interrupted it.
+// retried repeats a system call that a signal interrupted.
 func retried(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -12,31 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The errors by which the node decides.
+// The errors that the node decides by.
 var (
-	// ErrUnavailable: the TPM does not answer, is not there, went away, or says that it cannot. To try again may help.
+	// ErrUnavailable: the TPM is missing, does not answer or reports a failure. A retry may help.
 	ErrUnavailable = errors.New("tpm2: the TPM is not available")
-	// ErrChanged: this TPM sealed the secret, and a register has another value now. The error is a *ChangedError.
+	// ErrChanged: this TPM sealed the secret, but a register has another value now. The error is a *ChangedError.
 	ErrChanged = errors.New("tpm2: the machine is not in the state in which the secret was sealed")
 	// ErrOtherTPM: another TPM sealed the secret, or this one was cleared.
 	ErrOtherTPM = errors.New("tpm2: the secret was sealed by another TPM, or this one was cleared since")
-	// ErrStorageKey: the TPM by which something is to be sealed has another storage key than the one that was used before. Nothing has been sealed.
-	ErrStorageKey = errors.New("tpm2: the storage key of the TPM is not the one that this reeved has used before")
-	// ErrDamaged: what was sealed is not what is there. No TPM opens it.
+	// ErrStorageKey: the TPM has another storage key than before. Nothing was sealed.
+	ErrStorageKey = errors.New("tpm2: the TPM has another storage key than the one that this reeved used before")
+	// ErrDamaged: the sealed form was changed. No TPM opens it.
 	ErrDamaged = errors.New("tpm2: the sealed form is damaged")
 )
 
-// wayOut is what helps when the TPM does not open what it sealed.
+// wayOut is what to do when the TPM does not open what it sealed.
 const wayOut = "open the node with the recovery key (`reeve node unlock`), then seal it anew (`reeve node reseal`)"
 
-// Change is a register whose value is not the one that the secret was sealed to.
+// Change is a register whose value changed since the secret was sealed.
 type Change struct {
 	PCR uint32
-	// Sealed is the value that it must have, Now the one that it has.
+	// Sealed is the value that the secret is sealed to, Now the current one.
 	Sealed, Now []byte
 }
 
-// ChangedError is ErrChanged, with the registers that changed.
+// ChangedError is ErrChanged with the registers that changed.
 type ChangedError struct{ Changes []Change }
 
 func (e *ChangedError) Error() string {
@@ -53,10 +53,10 @@ func (e *ChangedError) Error() string {
 	return text.String()
 }
 
-// Is makes it ErrChanged.
+// Is makes errors.Is(e, ErrChanged) true.
 func (e *ChangedError) Is(target error) bool { return target == ErrChanged }
 
-// meaning is what is measured into a register on a PC (TCG PC Client Platform Firmware Profile), so that an owner knows where to look.
+// meaning names what a PC measures into a register (TCG PC Client Platform Firmware Profile), so that the operator knows where to look.
 func meaning(pcr uint32) string {
 	switch pcr {
 	case 0:
@@ -94,7 +94,7 @@ func meaning(pcr uint32) string {
 	}
 }
 
-// lineError says that commands and answers do not pass.
+// lineError says that a command or its answer did not get through.
 type lineError struct {
 	text string
 	err  error
@@ -109,7 +109,7 @@ func (e *lineError) Error() string {
 
 func (e *lineError) Unwrap() error { return e.err }
 
-// strangeError says that an answer is none that a TPM gives, or not the one of the TPM that is meant.
+// strangeError says that an answer is invalid or not authentic.
 type strangeError struct{ text string }
 
 func (e *strangeError) Error() string { return e.text }
@@ -120,7 +120,7 @@ type ownError struct{ err error }
 func (e *ownError) Error() string { return e.err.Error() }
 func (e *ownError) Unwrap() error { return e.err }
 
-// commandError says in which command something went wrong.
+// commandError names the command that failed.
 type commandError struct {
 	command string
 	err     error
@@ -129,7 +129,7 @@ type commandError struct {
 func (e *commandError) Error() string { return e.command + ": " + e.err.Error() }
 func (e *commandError) Unwrap() error { return e.err }
 
-// in names the command of an error, once.
+// in adds the command to an error, once.
 func in(command string, err error) error {
 	var named *commandError
 	if err == nil || errors.As(err, &named) {
@@ -138,7 +138,7 @@ func in(command string, err error) error {
 	return &commandError{command, err}
 }
 
-// full reports whether the TPM has no room for another object or session.
+// full reports whether the TPM has no space for another object or session.
 func full(err error) bool {
 	for _, code := range []tpm2.TPMRC{tpm2.TPMRCObjectMemory, tpm2.TPMRCSessionMemory, tpm2.TPMRCMemory, tpm2.TPMRCObjectHandles, tpm2.TPMRCSessionHandles} {
 		if errors.Is(err, code) {
@@ -148,7 +148,7 @@ func full(err error) bool {
 	return false
 }
 
-// explain makes one of the errors that callers decide by out of whatever went wrong, and says what to do.
+// explain maps any error to one that callers decide by, and says what to do.
 func (s *Sealer) explain(ctx context.Context, err error) error {
 	var own *ownError
 	var line *lineError
@@ -160,13 +160,13 @@ func (s *Sealer) explain(ctx context.Context, err error) error {
 	case errors.As(err, &own):
 		return fmt.Errorf("tpm2: %w", own.err)
 	case errors.As(err, &line) && ctx.Err() != nil:
-		// The caller's own end is told from a TPM that hangs.
+		// The caller gave up; the TPM does not hang.
 		return fmt.Errorf("%w: %s: %w", ErrUnavailable, s.device, ctx.Err())
 	}
 	return fmt.Errorf("%w: %s: %w: %s", ErrUnavailable, s.device, err, remedy(err))
 }
 
-// remedy is what may help against an error of the TPM.
+// remedy says what may help.
 func remedy(err error) string {
 	var code tpm2.TPMRC
 	var line *lineError
@@ -176,22 +176,22 @@ func remedy(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return "let the user of reeved read and write it"
 	case errors.Is(err, unix.EBUSY):
-		return "another program holds it: end that one, or use /dev/tpmrm0, which several can use"
+		return "another program holds it: stop that program, or use /dev/tpmrm0, which several programs can use"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "start the software TPM that listens there"
 	case errors.Is(err, tpm2.TPMRCLockout):
-		return "it was given too many wrong authorizations: wait until it forgets them, or end the lockout (`tpm2_dictionarylockout --clear-lockout`)"
+		return "there were too many wrong authorizations: wait until the lockout ends, or end it (`tpm2_dictionarylockout --clear-lockout`)"
 	case errors.Is(err, tpm2.TPMRCBadAuth), errors.Is(err, tpm2.TPMRCAuthFail), errors.Is(err, tpm2.TPMRCHierarchy):
-		return "its owner hierarchy has a password or is switched off: take the password away (`tpm2_changeauth -c owner`), or switch it on in the firmware setup"
+		return "its owner hierarchy has a password or is switched off: remove the password (`tpm2_changeauth -c owner`), or switch it on in the firmware setup"
 	case errors.Is(err, tpm2.TPMRCInitialize), errors.Is(err, tpm2.TPMRCFailure), errors.Is(err, tpm2.TPMRCReboot), errors.Is(err, tpm2.TPMRCUpgrade):
-		return "it works again after the machine was switched off and on; if not, it is broken"
+		return "switch the machine off and on; if that does not help, the TPM is broken"
 	case full(err):
-		return "end the programs that use it, or switch the machine off and on"
+		return "stop the programs that use it, or switch the machine off and on"
 	case errors.As(err, &code):
-		return "try again; if it stays, switch the machine off and on"
+		return "try again; if that does not help, switch the machine off and on"
 	case errors.As(err, &line):
-		return "try again; if it stays, see whether the TPM works (`tpm2_selftest --fulltest`), and switch the machine off and on"
+		return "try again; if that does not help, test the TPM (`tpm2_selftest --fulltest`), and switch the machine off and on"
 	}
-	// What is left are answers that cannot be read or are not authentic.
-	return "it is no TPM 2.0, it is broken, or something between the processor and it changes what passes"
+	// The rest are answers that cannot be parsed or are not authentic.
+	return "it is not a TPM 2.0, it is broken, or something between the processor and it changes the traffic"
 }

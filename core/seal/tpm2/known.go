@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// known is the name of a TPM's storage key, which is a digest over its public part: whoever has not the TPM's seed has no key of the same name. Nothing says of a
-// TPM that is met for the first time whose it is. From then on it has to be that one: an unseal compares the name with the one that was recorded beside the secret,
-// and a seal with the one that was met before, so that nothing is sealed for a key that somebody put between.
+// known is the name of a TPM's storage key, a digest over its public part: without the TPM's seed nobody has a key of that name. Nothing vouches for
+// a TPM at first use. From then on it must be the same: unseal compares the name with the one recorded beside the secret, and seal with the one used
+// before, so that nothing is sealed for an attacker's key on the bus.
 type known struct {
 	mu   sync.Mutex
 	name []byte
-	// proven says that the key gave a secret back, or that a use of it was told of in the log. Of one that was only named by a file nobody knows whose that is.
+	// proven says that the key returned a secret, or that the log reported its first use. A key that only a file names is not proven.
 	proven bool
 }
 
-// named takes note of a storage key that is the one which a file names, and has given nothing back.
+// named records the key that a file names and that has not returned a secret yet.
 func (k *known) named(name []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -25,7 +25,7 @@ func (k *known) named(name []byte) {
 	}
 }
 
-// used takes note of a storage key that has opened or sealed a secret. It was not proven before if it returns true.
+// used records a key that opened or sealed a secret. It returns true the first time.
 func (k *known) used(name []byte) (first bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -36,13 +36,13 @@ func (k *known) used(name []byte) (first bool) {
 	return first
 }
 
-// is says whether a storage key may be sealed by.
+// is fails unless a storage key may be used to seal.
 func (k *known) is(name []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.name == nil || bytes.Equal(k.name, name) {
 		return nil
 	}
-	return fmt.Errorf("%w: it was %x and is %x: the TPM was cleared, or something between the processor and the TPM puts a key of its own in the place of the TPM's. Nothing was sealed. If you cleared it, restart reeved, open the node with the recovery key (`reeve node unlock`), and seal it anew (`reeve node reseal`)",
+	return fmt.Errorf("%w: it was %x and is %x: the TPM was cleared, or something between the processor and the TPM replaces its key. Nothing was sealed. If you cleared it, restart reeved, open the node with the recovery key (`reeve node unlock`), and seal it anew (`reeve node reseal`)",
 		ErrStorageKey, k.name, name)
 }

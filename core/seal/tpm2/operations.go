@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// nonceSize is that of the nonces of sessions.
+	// nonceSize is the size of session nonces.
 	nonceSize = 16
-	// encryption is the strength of AES in sessions, in bits.
+	// encryption is the AES key size of sessions in bits.
 	encryption = 128
-	// attempts is how often something is done again because a register was extended in between. A kernel that measures files does that all the time.
+	// attempts is how often an operation is repeated because a register changed meanwhile. A kernel that measures files extends registers all the
+	// time.
 	attempts = 32
 )
 
-// sealedTemplate is the public part of a sealed object: the policy is the only way to it (UserWithAuth is not set), and it cannot be taken to another TPM.
+// sealedTemplate is the public part of a sealed object. Only its policy gives access (UserWithAuth is not set), and it cannot move to another TPM.
 func sealedTemplate(policy []byte) tpm2.TPMTPublic {
 	return tpm2.TPMTPublic{
 		Type:    tpm2.TPMAlgKeyedHash,
@@ -28,9 +29,9 @@ func sealedTemplate(policy []byte) tpm2.TPMTPublic {
 		ObjectAttributes: tpm2.TPMAObject{
 			FixedTPM:    true,
 			FixedParent: true,
-			// Whoever may not have the secret may not change how it is protected either.
+			// Changing the protection needs the policy too.
 			AdminWithPolicy: true,
-			// Wrong tries are not counted: there is nothing to guess, and others' wrong tries must not lock the node out.
+			// Wrong tries are not counted: there is nothing to guess, and the tries of others must not lock the node out.
 			NoDA: true,
 		},
 		AuthPolicy: tpm2.TPM2BDigest{Buffer: policy},
@@ -38,19 +39,19 @@ func sealedTemplate(policy []byte) tpm2.TPMTPublic {
 	}
 }
 
-// parent is the storage key while it is loaded.
+// parent is the loaded storage key.
 type parent struct {
 	handle tpm2.TPMHandle
 	name   tpm2.TPM2BName
 	public tpm2.TPMTPublic
 }
 
-// auth authorizes the use of the storage key, which has no password: it protects what is under it by not leaving the TPM.
+// auth authorizes the use of the storage key. It has no password: what is below it is protected because the key does not leave the TPM.
 func (p *parent) auth(session tpm2.Session) tpm2.AuthHandle {
 	return tpm2.AuthHandle{Handle: p.handle, Name: p.name, Auth: session}
 }
 
-// session are the options of a session whose key only the TPM that has the storage key can know.
+// session are the options of a session whose key only the TPM with the storage key knows.
 func (p *parent) session(direction func() tpm2.AuthOption) []tpm2.AuthOption {
 	return []tpm2.AuthOption{tpm2.Salted(p.handle, p.public), direction()}
 }
@@ -58,7 +59,7 @@ func (p *parent) session(direction func() tpm2.AuthOption) []tpm2.AuthOption {
 func encryptIn() tpm2.AuthOption  { return tpm2.AESEncryption(encryption, tpm2.EncryptIn) }
 func encryptOut() tpm2.AuthOption { return tpm2.AESEncryption(encryption, tpm2.EncryptOut) }
 
-// primary makes the storage key. The same TPM makes the same one until it is cleared.
+// primary derives the storage key. A TPM derives the same key until it is cleared.
 func (c *connection) primary() (*parent, error) {
 	answer, err := tpm2.CreatePrimary{PrimaryHandle: tpm2.TPMRHOwner, InPublic: tpm2.New2B(tpm2.ECCSRKTemplate)}.Execute(c)
 	if err != nil {
@@ -72,20 +73,20 @@ func (c *connection) primary() (*parent, error) {
 	return p, nil
 }
 
-// parentOf checks that the answer is a storage key. Nothing authenticates this answer: that the key is the right one shows by its name.
+// parentOf checks that the answer is a storage key. The answer is not authenticated; the name shows whether it is the right key.
 func parentOf(answer *tpm2.CreatePrimaryResponse) (*parent, error) {
 	public, err := answer.OutPublic.Contents()
 	if err != nil || public.Type != tpm2.TPMAlgECC {
-		return nil, &strangeError{"a storage key that cannot be read"}
+		return nil, &strangeError{"a storage key that cannot be parsed"}
 	}
 	expected := tpm2.ECCSRKTemplate
 	expected.Unique = public.Unique
 	if !bytes.Equal(tpm2.Marshal(*public), tpm2.Marshal(expected)) {
-		return nil, &strangeError{"a storage key that was not asked for"}
+		return nil, &strangeError{"another storage key than requested"}
 	}
 	name, err := tpm2.ObjectName(public)
 	if err != nil || !bytes.Equal(name.Buffer, answer.Name.Buffer) {
-		return nil, &strangeError{"a storage key whose name is another's"}
+		return nil, &strangeError{"a storage key with a wrong name"}
 	}
 	return &parent{handle: answer.ObjectHandle, name: *name, public: *public}, nil
 }
@@ -106,7 +107,7 @@ func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error)
 		return nil, err
 	}
 	defer c.flush(p.handle)
-	// The salt of the session that carries the secret is encrypted for this key: it has to be the TPM's.
+	// The session's salt is encrypted for this key, so it must be the TPM's.
 	if err := c.sealer.known.is(p.name.Buffer); err != nil {
 		return nil, err
 	}
@@ -130,13 +131,13 @@ func (c *connection) seal(secret *keys.Secret, wanted []register) (*blob, error)
 		return nil, in("TPM2_Create", err)
 	}
 	if c.sealer.known.used(p.name.Buffer) {
-		c.sealer.log.Info("sealed by a TPM that nothing vouches for but this first use", "device", c.sealer.device, "storage key", hex.EncodeToString(p.name.Buffer))
+		c.sealer.log.Info("sealed with a TPM that is trusted on this first use", "device", c.sealer.device, "storage key", hex.EncodeToString(p.name.Buffer))
 	}
 	sealed.Parent, sealed.Public, sealed.Private = p.name.Buffer, answer.OutPublic.Bytes(), answer.OutPrivate.Buffer
 	return sealed, nil
 }
 
-// unseal returns what was sealed.
+// unseal returns the secret.
 func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 	pcrs, values, err := sealed.wanted()
 	if err != nil {
@@ -147,12 +148,12 @@ func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 		return nil, err
 	}
 	defer c.flush(p.handle)
-	// The salt of the session is encrypted for this key: had somebody put another one in its place, it would end here.
+	// The session's salt is encrypted for this key, so an attacker's key must end here.
 	if !bytes.Equal(p.name.Buffer, sealed.Parent) {
-		return nil, fmt.Errorf("%w, or something between the processor and the TPM puts a key of its own in the place of the TPM's: the storage key is %x, the secret's is %x: put the disk back into its machine, or %s",
+		return nil, fmt.Errorf("%w, or something between the processor and the TPM replaces its key: the storage key is %x, the secret's is %x: put the disk back into its machine, or %s",
 			ErrOtherTPM, p.name.Buffer, sealed.Parent, wayOut)
 	}
-	// Also where a register keeps the secret back: what is sealed anew after a recovery is then sealed by the TPM that had it.
+	// Record it even if a register blocks the secret. A reseal after a recovery then insists on the same TPM.
 	c.sealer.known.named(p.name.Buffer)
 	object, err := c.load(p, sealed)
 	if err != nil {
@@ -167,12 +168,12 @@ func (c *connection) unseal(sealed *blob) (*keys.Secret, error) {
 		if !changed(err) {
 			return secret, err
 		}
-		// Some register was extended between two commands, or one of these has another value.
+		// A register changed between two commands, or has another value than sealed.
 		if err := c.compare(pcrs, values); err != nil {
 			return nil, err
 		}
 	}
-	return nil, in("TPM2_Unseal", &lineError{"the registers change all the time", nil})
+	return nil, in("TPM2_Unseal", &lineError{"the registers keep changing", nil})
 }
 
 // load loads the sealed object.
@@ -180,26 +181,26 @@ func (c *connection) load(p *parent, sealed *blob) (*tpm2.NamedHandle, error) {
 	public := tpm2.BytesAs2B[tpm2.TPMTPublic](sealed.Public)
 	contents, err := public.Contents()
 	if err != nil {
-		return nil, damaged("its object is none of a TPM")
+		return nil, damaged("its object cannot be parsed")
 	}
 	name, err := tpm2.ObjectName(contents)
 	if err != nil {
-		return nil, damaged("its object is none of a TPM")
+		return nil, damaged("its object cannot be parsed")
 	}
 	answer, err := tpm2.Load{ParentHandle: p.auth(tpm2.PasswordAuth(nil)), InPrivate: tpm2.TPM2BPrivate{Buffer: sealed.Private}, InPublic: public}.Execute(c)
 	for _, code := range []tpm2.TPMRC{tpm2.TPMRCIntegrity, tpm2.TPMRCSize, tpm2.TPMRCInsufficient, tpm2.TPMRCBinding, tpm2.TPMRCValue, tpm2.TPMRCSensitive} {
 		if errors.Is(err, code) {
-			return nil, damaged("this TPM sealed it and does not know it again")
+			return nil, damaged("this TPM sealed it but does not accept it any more")
 		}
 	}
 	if err != nil {
 		return nil, in("TPM2_Load", err)
 	}
-	// Authorizations are made over this name and not over the one of the answer, which nothing authenticates.
+	// Authorizations cover this name. The one in the answer is not authenticated.
 	return &tpm2.NamedHandle{Handle: answer.ObjectHandle, Name: *name}, nil
 }
 
-// unsealOnce gets the secret in a session of its own. *policyError if the registers do not permit it.
+// unsealOnce returns the secret through a session of its own. *policyError if the registers do not permit it.
 func (c *connection) unsealOnce(p *parent, object *tpm2.NamedHandle, policy tpm2.PolicyPCR) (*keys.Secret, error) {
 	inner, _, err := tpm2.PolicySession(c, tpm2.TPMAlgSHA256, nonceSize, p.session(encryptOut)...)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-tpm/tpm2"
 )
 
-// readAtOnce is how many registers a TPM reads in one command.
+// readAtOnce is how many registers a TPM reads per command.
 const readAtOnce = 8
 
-// selection are registers of the bank.
+// selection selects registers of the bank.
 func selection(pcrs []uint32) tpm2.TPMLPCRSelection {
 	chosen := make([]uint, len(pcrs))
 	for i, pcr := range pcrs {
@@ -21,7 +21,7 @@ func selection(pcrs []uint32) tpm2.TPMLPCRSelection {
 	return tpm2.TPMLPCRSelection{PCRSelections: []tpm2.TPMSPCRSelection{{Hash: tpm2.TPMAlgSHA256, PCRSelect: tpm2.PCClientCompatible.PCRs(chosen...)}}}
 }
 
-// policyPCR is the command that demands of registers that they have these values.
+// policyPCR is the command that requires these values of registers.
 func policyPCR(pcrs []uint32, values map[uint32][]byte) tpm2.PolicyPCR {
 	digest := sha256.New()
 	for _, pcr := range pcrs {
@@ -30,7 +30,7 @@ func policyPCR(pcrs []uint32, values map[uint32][]byte) tpm2.PolicyPCR {
 	return tpm2.PolicyPCR{PcrDigest: tpm2.TPM2BDigest{Buffer: digest.Sum(nil)}, Pcrs: selection(pcrs)}
 }
 
-// policyOf is the digest of the policy that demands of registers that they have these values.
+// policyOf is the digest of the policy that requires these values of registers.
 func policyOf(pcrs []uint32, values map[uint32][]byte) ([]byte, error) {
 	policy, err := tpm2.NewPolicyCalculator(tpm2.TPMAlgSHA256)
 	if err != nil {
@@ -42,7 +42,7 @@ func policyOf(pcrs []uint32, values map[uint32][]byte) ([]byte, error) {
 	return policy.Hash().Digest, nil
 }
 
-// read returns the values of registers, all of the same moment.
+// read returns a consistent snapshot of registers.
 func (c *connection) read(pcrs []uint32) (map[uint32][]byte, error) {
 	for range attempts {
 		values, err := c.readOnce(pcrs)
@@ -50,10 +50,10 @@ func (c *connection) read(pcrs []uint32) (map[uint32][]byte, error) {
 			return values, in("TPM2_PCR_Read", err)
 		}
 	}
-	return nil, in("TPM2_PCR_Read", &lineError{"the registers change all the time", nil})
+	return nil, in("TPM2_PCR_Read", &lineError{"the registers keep changing", nil})
 }
 
-// readOnce returns nothing if a register changed between two commands.
+// readOnce returns nil if a register changed between two commands.
 func (c *connection) readOnce(pcrs []uint32) (map[uint32][]byte, error) {
 	values := map[uint32][]byte{}
 	var moment uint32
@@ -72,11 +72,11 @@ func (c *connection) readOnce(pcrs []uint32) (map[uint32][]byte, error) {
 			return nil, &strangeError{"it has no SHA-256 bank of registers: switch it on in the machine's firmware setup"}
 		}
 		if !bytes.Equal(tpm2.Marshal(answer.PCRSelectionOut), tpm2.Marshal(selection(some))) || len(given) != len(some) {
-			return nil, &strangeError{fmt.Sprintf("it has not all of the PCRs %v", some)}
+			return nil, &strangeError{fmt.Sprintf("it lacks some of the PCRs %v", some)}
 		}
 		for i, pcr := range some {
 			if len(given[i].Buffer) != valueSize {
-				return nil, &strangeError{fmt.Sprintf("a value of PCR %d that is none", pcr)}
+				return nil, &strangeError{fmt.Sprintf("an invalid value of PCR %d", pcr)}
 			}
 			values[pcr] = given[i].Buffer
 		}
@@ -84,7 +84,7 @@ func (c *connection) readOnce(pcrs []uint32) (map[uint32][]byte, error) {
 	return values, nil
 }
 
-// wanted are the values to which something is to be sealed.
+// wanted returns the registers with the values to seal to: the predicted or else the current ones.
 func (c *connection) wanted(pcrs []uint32, predicted map[uint32][]byte) ([]register, error) {
 	var present []uint32
 	for _, pcr := range pcrs {
@@ -105,7 +105,7 @@ func (c *connection) wanted(pcrs []uint32, predicted map[uint32][]byte) ([]regis
 	return registers(pcrs, values), nil
 }
 
-// changed reports whether a TPM refused because of its registers.
+// changed reports whether the TPM refused because of its registers.
 func changed(err error) bool {
 	var refused *policyError
 	return errors.As(err, &refused)
@@ -117,7 +117,7 @@ type policyError struct{ err error }
 func (e *policyError) Error() string { return e.err.Error() }
 func (e *policyError) Unwrap() error { return e.err }
 
-// compare returns a *ChangedError if a register has not the value that it must have.
+// compare returns a *ChangedError if a register does not have its value.
 func (c *connection) compare(pcrs []uint32, values map[uint32][]byte) error {
 	present, err := c.read(pcrs)
 	if err != nil {

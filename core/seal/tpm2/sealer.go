@@ -13,36 +13,37 @@ import (
 )
 
 const (
-	// defaultDevice is the kernel's TPM with its resource manager: several programs use it at a time, and what one forgot goes when it closes the device.
+	// defaultDevice is the kernel's TPM with resource manager: several programs share it, and closing it removes what a program left.
 	defaultDevice = "/dev/tpmrm0"
-	// defaultPCR measures the state of Secure Boot: it changes when other people's code may boot, and stays when a kernel is updated.
+	// defaultPCR measures the state of Secure Boot. It changes when others' code may boot, and not when the kernel is updated.
 	defaultPCR = 7
-	// defaultTimeout is for one command. Real TPMs take up to some seconds for a key.
+	// defaultTimeout is per command. Real TPMs take up to some seconds for a key.
 	defaultTimeout = 30 * time.Second
-	// maxSecret is how much a TPM seals in one object.
+	// maxSecret is the largest secret in one object, in bytes.
 	maxSecret = 128
 )
 
-// Config is which TPM is used, and how.
+// Config says which TPM to use, and how.
 type Config struct {
 	Log hclog.Logger
-	// Device is the device, or the Unix socket of a software TPM; empty: /dev/tpmrm0.
+	// Device is the device, or the Unix socket of a software TPM; empty means /dev/tpmrm0.
 	Device string
-	// PCRs are the registers of the SHA-256 bank; none: 7.
+	// PCRs are registers of the SHA-256 bank; none means 7.
 	PCRs []uint32
-	// Timeout is for one command; 0: 30 s.
+	// Timeout is per command; 0 means 30 s.
 	Timeout time.Duration
 }
 
-// Sealer seals by the TPM. It opens the TPM for each call, and keeps nothing in it. Calls at the same time take turns. It seals by one TPM as long as it lives.
+// Sealer seals with the TPM. It opens the TPM for each call and keeps nothing in it. Concurrent calls take turns. A Sealer insists on one TPM all its
+// life.
 type Sealer struct {
 	log     hclog.Logger
 	device  string
 	pcrs    []uint32
 	timeout time.Duration
-	// turn holds a token while the device is open, which may be longer than a call if the kernel does not give a command back.
+	// turn holds a token while the device is open. That may be longer than a call, if the kernel does not return from a command.
 	turn chan struct{}
-	// known is the name of the storage key that this sealer has met, if it has met one.
+	// known is the storage key that was used before, if any.
 	known known
 }
 
@@ -69,19 +70,19 @@ func New(config Config) *Sealer {
 // Name implements seal.Sealer: "tpm2".
 func (s *Sealer) Name() string { return "tpm2" }
 
-// PCRs are the registers to which it seals, sorted.
+// PCRs returns the sorted registers that it seals to.
 func (s *Sealer) PCRs() []uint32 { return slices.Clone(s.pcrs) }
 
-// Seal seals a secret of at most 128 bytes to the present values of the registers.
+// Seal seals a secret of at most 128 bytes to the current values of the registers.
 func (s *Sealer) Seal(ctx context.Context, secret *keys.Secret) (json.RawMessage, error) {
 	return s.SealFor(ctx, secret, nil)
 }
 
-// SealFor seals a secret to the present values of the registers, and those given in the place of the present ones. ErrStorageKey if the TPM has another storage
-// key than the one that this sealer has met before.
+// SealFor seals a secret to the given values, and to the current values of the other registers. ErrStorageKey if the TPM has another storage key than
+// the one used before.
 func (s *Sealer) SealFor(ctx context.Context, secret *keys.Secret, values map[uint32][]byte) (json.RawMessage, error) {
 	if size := secret.Len(); size == 0 || size > maxSecret {
-		return nil, fmt.Errorf("tpm2: a TPM seals 1 to %d bytes, the secret has %d", maxSecret, size)
+		return nil, fmt.Errorf("tpm2: the secret has %[2]d bytes, and a TPM seals 1 to %[1]d", maxSecret, size)
 	}
 	for _, pcr := range s.pcrs {
 		if pcr > maxPCR {
@@ -129,7 +130,7 @@ func (s *Sealer) Unseal(ctx context.Context, sealed json.RawMessage) (*keys.Secr
 	return secret, nil
 }
 
-// with opens the TPM, does something with it, and closes it. Where others, or calls that were cut off, have left the TPM without room, it makes room once.
+// with opens the TPM, calls do, and closes it. If the TPM is full of what others or interrupted calls left, it makes space once.
 func (s *Sealer) with(ctx context.Context, do func(*connection) error) error {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -139,18 +140,18 @@ func (s *Sealer) with(ctx context.Context, do func(*connection) error) error {
 	err = guarded(c, do)
 	if full(err) {
 		if removed := c.sweep(); removed > 0 {
-			s.log.Warn("the TPM was full of what interrupted calls had left in it: made room", "device", s.device, "removed", removed)
+			s.log.Warn("the TPM was full of what interrupted calls left: removed it", "device", s.device, "removed", removed)
 			err = guarded(c, do)
 		}
 	}
 	return s.explain(ctx, err)
 }
 
-// guarded does something with the TPM. The library that reads a TPM's answers must not be able to end the node, whatever those are.
+// guarded recovers from panics of the library that parses the TPM's answers, so that no answer can end the node.
 func guarded(c *connection, do func(*connection) error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			err = &strangeError{"an answer that cannot be read"}
+			err = &strangeError{"an answer that cannot be parsed"}
 		}
 	}()
 	return do(c)

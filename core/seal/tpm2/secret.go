@@ -8,17 +8,17 @@ import (
 	"github.com/reeveproject/reeve/core/keys"
 )
 
-// sensitiveHead is what TPMS_SENSITIVE_CREATE has before the secret: an empty authorization and the size of the secret, two bytes each.
+// sensitiveHead is the size of TPMS_SENSITIVE_CREATE before the secret: an empty authorization and the secret's size, two bytes each.
 const sensitiveHead = 4
 
 var errUnencrypted = errors.New("the session does not encrypt")
 
-// sealing is a session that puts the secret into a command at the last moment, in the very bytes that it then encrypts. The command is made with zeros of the
-// same size in its place, so that none of the buffers in which it is put together ever holds the secret.
+// sealing is a session that copies the secret into the command at the last moment, into the bytes that it then encrypts. The command is built with
+// zeros instead, so none of its buffers ever holds the secret.
 type sealing struct {
 	tpm2.Session
 	secret *keys.Secret
-	// err is why it could not, for a reason of this process.
+	// err is a failure of this process.
 	err error
 }
 
@@ -29,7 +29,7 @@ func (s *sealing) Encrypt(parameter []byte) error {
 			return errUnencrypted
 		}
 		if len(parameter) != sensitiveHead+len(content) {
-			return errors.New("the command has no room of the secret's size")
+			return errors.New("the command has another size than the secret")
 		}
 		copy(parameter[sensitiveHead:], content)
 		if err := s.Session.Encrypt(parameter); err != nil {
@@ -41,8 +41,8 @@ func (s *sealing) Encrypt(parameter []byte) error {
 	return s.err
 }
 
-// unsealing is a session that takes the secret out of an answer in the very bytes in which it was decrypted, and leaves zeros for whoever reads on. It is
-// called after the answer was authenticated.
+// unsealing is a session that takes the secret from the bytes of the answer that it decrypts, and leaves zeros there. Decrypt is called after the
+// answer was authenticated.
 type unsealing struct {
 	tpm2.Session
 	secret *keys.Secret

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// socketLine is the Unix socket of a software TPM. One connection serves a whole call: such a TPM takes one at a time.
+// socketLine is the Unix socket of a software TPM. One connection serves a whole call, because such a TPM takes one at a time.
 type socketLine struct{ conn net.Conn }
 
 func dialSocket(ctx context.Context, path string) (line, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err != nil {
-		// The path is in the error already.
+		// The caller adds the path.
 		var operation *net.OpError
 		if errors.As(err, &operation) {
 			err = operation.Err
 		}
-		return nil, &lineError{"it cannot be connected to", err}
+		return nil, &lineError{"cannot connect to it", err}
 	}
 	return &socketLine{conn}, nil
 }
 
 func (l *socketLine) exchange(ctx context.Context, command []byte) ([]byte, error) {
-	// A context that ends, by its time or by the caller, ends the reading and writing too.
+	// The end of the context interrupts reads and writes.
 	defer context.AfterFunc(ctx, func() { _ = l.conn.SetDeadline(time.Unix(1, 0)) })()
 	if _, err := l.conn.Write(command); err != nil {
 		return nil, bare(err)
@@ -50,14 +50,14 @@ func (l *socketLine) close(released func()) {
 	released()
 }
 
-// bare is an error of a connection without the names of its ends, which the text around it has.
+// bare strips the addresses from an error, because the caller adds them.
 func bare(err error) error {
 	var operation *net.OpError
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("it hung up instead of an answer")
+		return errors.New("it closed the connection instead of an answer")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("it hung up in the middle of an answer")
+		return errors.New("it closed the connection in the middle of an answer")
 	case errors.As(err, &operation):
 		return operation.Err
 	}

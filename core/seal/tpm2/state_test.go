@@ -71,7 +71,7 @@ func TestRegistersThatMove(t *testing.T) {
 	move(10, 5)
 	unseals(t, s, form, secret)
 	move(10, 1<<20)
-	if got, err := s.Unseal(t.Context(), form); got != nil || !errors.Is(err, tpm2.ErrUnavailable) || !strings.Contains(err.Error(), "change all the time") {
+	if got, err := s.Unseal(t.Context(), form); got != nil || !errors.Is(err, tpm2.ErrUnavailable) || !strings.Contains(err.Error(), "keep changing") {
 		t.Errorf("unsealed %v, %v", got, err)
 	}
 	move(7, 1)
