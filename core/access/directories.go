@@ -10,10 +10,8 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/rmtree"
+	"github.com/reeveproject/reeve/proto/limits"
 )
-
-// maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
-const maxSocketPath = 107
 
 const socketName = "consensus.sock"
 
@@ -62,9 +60,9 @@ func (d directories) make(remit *plugin.Remit, provider uint32) error {
 	if name != filepath.Base(name) || name == "." || name == ".." || name == string(filepath.Separator) {
 		return fmt.Errorf("%q cannot name a directory: an instance is named <role>.<counter>", name)
 	}
-	if socket := d.socket(name); len(socket) > maxSocketPath {
+	if socket := d.socket(name); len(socket) > limits.SocketPath {
 		return fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
-			socket, len(socket), maxSocketPath)
+			socket, len(socket), limits.SocketPath)
 	}
 	want := owners{uid: provider, gid: remit.GID}
 	path := d.path(name)

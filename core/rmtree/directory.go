@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
 // namesBuffer is how much of a directory is read at a time, in bytes.
@@ -25,7 +27,7 @@ type mount struct {
 
 // openTrusted opens a directory whose path nobody else can change.
 func openTrusted(path string) (*directory, error) {
-	fd, err := retry(func() (int, error) {
+	fd, err := eintr.Retry(func() (int, error) {
 		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -42,7 +44,7 @@ func openTrusted(path string) (*directory, error) {
 // open opens an entry that is a directory on the same mount, and lets its owner in.
 func (d *directory) open(name string) (*directory, error) {
 	// Held without being opened at first: what is mounted there is never asked.
-	held, err := retry(func() (int, error) {
+	held, err := eintr.Retry(func() (int, error) {
 		return unix.Openat(d.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -60,7 +62,7 @@ func (d *directory) open(name string) (*directory, error) {
 		// By the descriptor, for the name may be another file's by now. If it fails, so does what comes next.
 		_ = unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", held), 0o700)
 	}
-	fd, err := retry(func() (int, error) {
+	fd, err := eintr.Retry(func() (int, error) {
 		return unix.Openat(held, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -78,7 +80,7 @@ func (d *directory) each(ctx context.Context, visit func(name string)) error {
 	}
 	buffer := make([]byte, namesBuffer)
 	for {
-		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, buffer) })
+		n, err := eintr.Retry(func() (int, error) { return unix.ReadDirent(d.fd, buffer) })
 		if err != nil {
 			return err
 		}
@@ -97,7 +99,7 @@ func (d *directory) each(ctx context.Context, visit func(name string)) error {
 
 // unlink removes an entry: nil if it is not there any more, and ENOTEMPTY if it is a directory with something in it.
 func (d *directory) unlink(name string) error {
-	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(d.fd, name, 0) })
+	_, err := eintr.Retry(func() (int, error) { return 0, unix.Unlinkat(d.fd, name, 0) })
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -115,14 +117,14 @@ func (d *directory) unlink(name string) error {
 }
 
 func (d *directory) rmdir(name string) error {
-	_, err := retry(func() (int, error) { return 0, unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) })
+	_, err := eintr.Retry(func() (int, error) { return 0, unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) })
 	return err
 }
 
 // describe says which mode a file has and where it is, without asking a file system that may not answer.
 func describe(fd int) (mode uint16, where mount, err error) {
 	var stat unix.Statx_t
-	_, err = retry(func() (int, error) {
+	_, err = eintr.Retry(func() (int, error) {
 		return 0, unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MODE|unix.STATX_MNT_ID, &stat)
 	})
 	if err != nil {
@@ -133,14 +135,4 @@ func describe(fd int) (mode uint16, where mount, err error) {
 		where.id = stat.Mnt_id
 	}
 	return stat.Mode, where, nil
-}
-
-// retry calls again what a signal interrupted.
-func retry(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
 }

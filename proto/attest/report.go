@@ -3,7 +3,6 @@ package attest
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -40,8 +39,6 @@ const (
 	maxText = 1024
 	maxName = 64
 )
-
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // Report is what a run of the conformance suite found of an executable.
 type Report struct {
@@ -136,7 +133,7 @@ func (r *Report) with(status string) []string {
 
 // check returns what is wrong with the form of a report, and what in it contradicts itself.
 func (r *Report) check() error {
-	if !digestPattern.MatchString(r.Digest) {
+	if !limits.DigestOK(r.Digest) {
 		return fmt.Errorf("the digest of the plugin is %s, and not \"sha256:\" and 64 hex digits", quote(r.Digest))
 	}
 	required := map[string]string{"name of the executable": r.File, "suite's version": r.SuiteVersion, "operating system": r.Machine.OS, "architecture": r.Machine.Architecture}
@@ -179,7 +176,7 @@ func (r *Report) texts() []string {
 
 func (r *Report) checkConfigurations() error {
 	for _, configuration := range r.Configurations {
-		if configuration.Role == "" || !digestPattern.MatchString(configuration.Digest) {
+		if configuration.Role == "" || !limits.DigestOK(configuration.Digest) {
 			return fmt.Errorf("the configuration of role %s has no digest", quote(configuration.Role))
 		}
 	}

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -76,6 +77,14 @@ const (
 
 // DirectoryPublished is how much all endpoints and values of the whole directory take at most, in bytes: every role that follows the directory is sent it in one message.
 const DirectoryPublished = Message / 2
+
+// SocketPath is the longest path of a Unix socket, in bytes: the kernel's 108 without the final zero.
+const SocketPath = 107
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// DigestOK reports whether a text is a digest as Reeve writes it: "sha256:" and 64 hex digits.
+func DigestOK(text string) bool { return digestPattern.MatchString(text) }
 
 // Line reports whether a text is UTF-8 of one line that a log or a terminal takes for nothing else: no control characters, no line ends, no marks
 // that turn the direction of writing.

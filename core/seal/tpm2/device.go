@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
 // lingering is how long to wait for a cancelled command. Waiting for an answer ends at once; only a write in the kernel does not.
@@ -92,25 +94,20 @@ func (l *deviceLine) exchange(ctx context.Context, command []byte) ([]byte, erro
 
 // blocking writes a command and reads its answer, until wake is written.
 func (l *deviceLine) blocking(command []byte) ([]byte, error) {
-	if err := retried(func() error {
-		n, err := unix.Write(l.descriptor, command)
-		if err == nil && n != len(command) {
-			err = errors.New("it took only a part of the command")
-		}
-		return err
-	}); err != nil {
+	written, err := eintr.Retry(func() (int, error) { return unix.Write(l.descriptor, command) })
+	if err != nil {
 		return nil, err
+	}
+	if written != len(command) {
+		return nil, errors.New("it took only a part of the command")
 	}
 	answer, size, have := make([]byte, maxAnswer), maxAnswer, 0
 	for have < size {
 		if err := l.wait(); err != nil {
 			return nil, err
 		}
-		n := 0
-		if err := retried(func() (err error) {
-			n, err = unix.Read(l.descriptor, answer[have:])
-			return err
-		}); err != nil {
+		n, err := eintr.Retry(func() (int, error) { return unix.Read(l.descriptor, answer[have:]) })
+		if err != nil {
 			return nil, err
 		}
 		if n == 0 {
@@ -119,7 +116,6 @@ func (l *deviceLine) blocking(command []byte) ([]byte, error) {
 		if have += n; have < headerSize {
 			continue
 		}
-		var err error
 		if size, err = answerSize(answer); err != nil {
 			return nil, err
 		}
@@ -133,10 +129,7 @@ func (l *deviceLine) blocking(command []byte) ([]byte, error) {
 // wait returns when there is something to read.
 func (l *deviceLine) wait() error {
 	both := []unix.PollFd{{Fd: int32(l.descriptor), Events: unix.POLLIN}, {Fd: int32(l.wake), Events: unix.POLLIN}}
-	if err := retried(func() error {
-		_, err := unix.Poll(both, -1)
-		return err
-	}); err != nil {
+	if _, err := eintr.Retry(func() (int, error) { return unix.Poll(both, -1) }); err != nil {
 		return err
 	}
 	switch {
@@ -164,13 +157,4 @@ func (l *deviceLine) close(released func()) {
 		<-l.stuck
 		shut()
 	}()
-}
-
-// retried repeats a system call that a signal interrupted.
-func retried(call func() error) error {
-	for {
-		if err := call(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
