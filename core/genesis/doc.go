@@ -1,5 +1,5 @@
-// Package genesis makes and reads the genesis catalog: what the built-in plugins are, by digest, as it was when they were built. A new cluster is made from
-// it, so that the executables of a machine on which a cluster begins are those of the build and no others.
+// Package genesis makes and reads the genesis catalog: the built-in plugins and their digests at build time. A new cluster starts from it, so its
+// executables are those of the build and no others.
 //
-// It owns the format of the file genesis.json beside the built-in plugins. It watches nothing and publishes nothing.
+// It owns the format of genesis.json beside the built-in plugins. It watches and publishes nothing.
 package genesis

@@ -5,33 +5,31 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Version is the version of the file's format.
+// Version is the format version of the file.
 const Version = "reeve.node.v1"
 
-// FileName is what the file is called, in the directory of the built-in plugins.
+// FileName is the file's name in the directory of the built-in plugins.
 const FileName = "genesis.json"
 
-// maxSize bounds the file: 64 plugins with the largest manifests that there may be.
+// maxSize is the largest file in bytes: 64 plugins with the largest allowed manifests.
 const maxSize = 64 << 20
 
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
-// Load reads a genesis catalog and checks it: everything that is wrong with it is in the error.
+// Load reads and checks a genesis catalog. The error lists every problem.
 func Load(path string) (*nodev1.Genesis, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("genesis: %w: build it with `reeved genesis`, or take `genesis` out of the parameters", err)
+		return nil, fmt.Errorf("genesis: %w: build it with `reeved genesis`, or remove `genesis` from the parameters", err)
 	}
 	defer func() { _ = file.Close() }()
 	content, err := io.ReadAll(io.LimitReader(file, maxSize+1))
@@ -40,12 +38,12 @@ func Load(path string) (*nodev1.Genesis, error) {
 	}
 	parsed, err := Parse(content)
 	if err != nil {
-		return nil, fmt.Errorf("genesis: %s cannot be used, build it again with `reeved genesis`: %w", path, err)
+		return nil, fmt.Errorf("genesis: cannot use %s; build it again with `reeved genesis`: %w", path, err)
 	}
 	return parsed, nil
 }
 
-// Parse reads a genesis catalog from JSON and checks it.
+// Parse parses a genesis catalog from JSON and checks it.
 func Parse(content []byte) (*nodev1.Genesis, error) {
 	if len(content) > maxSize {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxSize>>20)
@@ -73,7 +71,7 @@ func check(g *nodev1.Genesis) error {
 			continue
 		}
 		if record.GetName() != manifest.GetName() || record.GetVersion() != manifest.GetVersion() {
-			problem("it is called %s %s, and its manifest says %s %s", record.GetName(), record.GetVersion(), manifest.GetName(), manifest.GetVersion())
+			problem("its name is %s %s, but its manifest says %s %s", record.GetName(), record.GetVersion(), manifest.GetName(), manifest.GetVersion())
 		}
 		if names[record.GetName()] {
 			problem("the plugin %s is there twice", record.GetName())
@@ -83,7 +81,7 @@ func check(g *nodev1.Genesis) error {
 			problem("the plugin %s has no digest", record.GetName())
 		}
 		for platform, digest := range record.GetDigests() {
-			if !digestPattern.MatchString(digest) {
+			if !limits.DigestOK(digest) {
 				problem("the digest for %s is not sha256: and 64 hex digits", platform)
 			}
 		}
@@ -96,7 +94,7 @@ func check(g *nodev1.Genesis) error {
 	return errors.Join(append(problems, checkReports(g)...)...)
 }
 
-// Record returns the entry of the executable with a digest on this platform; nil if the catalog does not know it.
+// Record returns the entry of an executable by its digest on this platform; nil if there is none.
 func Record(g *nodev1.Genesis, digest string) *clusterv1.PluginRecord {
 	for _, record := range g.GetPlugins() {
 		if record.GetDigests()[plugin.Platform] == digest {
@@ -106,7 +104,7 @@ func Record(g *nodev1.Genesis, digest string) *clusterv1.PluginRecord {
 	return nil
 }
 
-// Names are the names and versions of the plugins that the catalog knows for this platform, for people.
+// Names lists the catalog's plugins for this platform, for people.
 func Names(g *nodev1.Genesis) string {
 	var names []string
 	for _, record := range g.GetPlugins() {

@@ -32,12 +32,12 @@ import (
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
-// describeTimeout is how long a plugin may take to say what it is.
+// describeTimeout is how long a plugin may take to describe itself.
 const describeTimeout = 30 * time.Second
 
-// Make returns the genesis catalog of executables that were just built: each is asked what it is, as whoever builds it and without a sandbox, for it is the
-// builder's own. Where an executable is for another platform, the one with the same name in the directory manifestsOf answers for it: empty means that each answers
-// for itself. Every role is granted what it asks for.
+// Make returns the genesis catalog of executables that were just built. It runs each one without a sandbox, as the builder's own, and asks for its
+// manifest. Executables for another platform cannot run here: then the file of the same name in the directory manifestsOf is asked instead. Every
+// role is granted what it asks for.
 func Make(ctx context.Context, executables []string, manifestsOf string) (*nodev1.Genesis, error) {
 	g := &nodev1.Genesis{Version: Version}
 	for _, path := range executables {
@@ -49,7 +49,7 @@ func Make(ctx context.Context, executables []string, manifestsOf string) (*nodev
 		if err != nil {
 			return nil, fmt.Errorf("genesis: %w", err)
 		}
-		manifest, err := ask(ctx, answers)
+		manifest, err := askManifest(ctx, answers)
 		if err != nil {
 			return nil, fmt.Errorf("genesis: ask %s what it is: %w", answers, err)
 		}
@@ -62,13 +62,13 @@ func Make(ctx context.Context, executables []string, manifestsOf string) (*nodev
 	return g, check(g)
 }
 
-// Write writes a genesis catalog as a file that anybody may read.
+// Write writes a genesis catalog to a file that anybody may read.
 func Write(path string, g *nodev1.Genesis) error {
 	content, err := protojson.Marshal(g)
 	if err != nil {
 		return fmt.Errorf("genesis: %w", err)
 	}
-	// The same catalog is always the same file, which protojson's own spaces do not promise.
+	// The same catalog must give the same file; protojson varies its white space on purpose.
 	var compact, indented bytes.Buffer
 	if err := errors.Join(json.Compact(&compact, content), json.Indent(&indented, compact.Bytes(), "", "  ")); err != nil {
 		return fmt.Errorf("genesis: %w", err)
@@ -80,7 +80,7 @@ func Write(path string, g *nodev1.Genesis) error {
 	return nil
 }
 
-// identify says for which platform an executable is, and what its digest is.
+// identify returns the platform and the digest of an executable.
 func identify(path string) (platform, digest string, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -89,11 +89,11 @@ func identify(path string) (platform, digest string, err error) {
 	defer func() { _ = file.Close() }()
 	header, err := elf.NewFile(file)
 	if err != nil {
-		return "", "", fmt.Errorf("%s is not an executable of Linux: %w", path, err)
+		return "", "", fmt.Errorf("%s is not a Linux executable: %w", path, err)
 	}
 	architecture, ok := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}[header.Machine]
 	if !ok {
-		return "", "", fmt.Errorf("%s is for %s, on which Reeve does not run", path, header.Machine)
+		return "", "", fmt.Errorf("%s is for %s, which Reeve does not support", path, header.Machine)
 	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, plugin.MaxExecutable)); err != nil {
@@ -102,8 +102,8 @@ func identify(path string) (platform, digest string, err error) {
 	return "linux/" + architecture, "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// ask launches a plugin and asks it for its manifest.
-func ask(ctx context.Context, path string) (*rolev1.Manifest, error) {
+// askManifest runs a plugin and asks it for its manifest.
+func askManifest(ctx context.Context, path string) (*rolev1.Manifest, error) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	absolute, err := filepath.Abs(path)

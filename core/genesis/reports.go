@@ -15,8 +15,8 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// AddReports puts the signed reports of the conformance suite that are in the files of a directory into a genesis catalog. All of them must be signed by one key, which
-// the catalog then names. It returns the files that are about other executables: those of an earlier build.
+// AddReports adds the signed conformance reports in a directory to a genesis catalog. One key must have signed all of them; the catalog then names
+// it. It returns the files that are about other executables, such as those of an earlier build.
 func AddReports(g *nodev1.Genesis, directory string) (others []string, err error) {
 	files, err := os.ReadDir(directory)
 	if err != nil {
@@ -60,10 +60,10 @@ func readReport(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limits.Attestation+1))
 }
 
-// checkReports returns what is wrong with the reports of a catalog.
+// checkReports returns the problems of a catalog's reports.
 func checkReports(g *nodev1.Genesis) (problems []error) {
 	if n := len(g.GetReportsKey()); n > 0 != (len(g.GetReports()) > 0) || n > 0 && n != ed25519.PublicKeySize {
-		return []error{fmt.Errorf("reports_key: it has %d bytes, and there are %d reports: the key that signed the reports has %d", n, len(g.GetReports()), ed25519.PublicKeySize)}
+		return []error{fmt.Errorf("reports_key: it has %d bytes and there are %d reports: with reports it must have %d bytes, without none", n, len(g.GetReports()), ed25519.PublicKeySize)}
 	}
 	seen := make(map[string]bool)
 	for i, envelope := range g.GetReports() {
@@ -72,7 +72,7 @@ func checkReports(g *nodev1.Genesis) (problems []error) {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("reports[%d]: %w", i, err))
 		case digestOwner(g.GetPlugins(), report.Digest) == nil:
-			problems = append(problems, fmt.Errorf("reports[%d]: it is about %s, which is none of the plugins", i, report.Digest))
+			problems = append(problems, fmt.Errorf("reports[%d]: it is about %s, which is not one of the plugins", i, report.Digest))
 		case seen[report.Digest]:
 			problems = append(problems, fmt.Errorf("reports[%d]: there is another one about %s", i, report.Digest))
 		default:
@@ -90,7 +90,7 @@ func read(envelope []byte, key ed25519.PublicKey) (*attest.Report, error) {
 	return signed.Verify(key)
 }
 
-// digestOwner is the plugin that has an executable; nil: none has.
+// digestOwner returns the plugin that an executable belongs to; nil if none.
 func digestOwner(plugins []*clusterv1.PluginRecord, digest string) *clusterv1.PluginRecord {
 	for _, record := range plugins {
 		for _, of := range record.GetDigests() {
@@ -102,7 +102,7 @@ func digestOwner(plugins []*clusterv1.PluginRecord, digest string) *clusterv1.Pl
 	return nil
 }
 
-// ReportsOn returns the reports of a catalog that are about executables of some plugins.
+// ReportsOn returns the catalog's reports about executables of some plugins.
 func ReportsOn(g *nodev1.Genesis, plugins []*clusterv1.PluginRecord) [][]byte {
 	return slices.DeleteFunc(slices.Clone(g.GetReports()), func(envelope []byte) bool {
 		report, err := read(envelope, g.GetReportsKey())

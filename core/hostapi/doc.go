@@ -1,21 +1,19 @@
-// Package hostapi is the server of the host sockets: it serves reeve.host.v1 to each role instance, on a Unix socket of the instance's own.
+// Package hostapi serves the host protocol (reeve.host.v1) to each role instance, on a Unix socket of its own.
 //
-// Who calls is decided by the socket on which the call arrives. The socket lies in a directory that the core owns and that only the instance's
-// group may search, and each connection's peer must have the instance's user ID by the kernel's word, and
-// where instances share a user, be in the instance's process group. What the caller may is decided by
-// its remit: every RPC declares in its proto option who may call it, and the server does not start with an RPC that declares nothing.
+// The socket says who calls: it lies in a directory of the core that only the instance's group may search, and the kernel must name the instance's
+// user ID as the peer's. Where instances share a user, the peer must be in the instance's process group. The remit says what the caller may do: every
+// RPC declares in its proto option who may call it, and the server does not start with an RPC that declares nothing.
 //
-// A role is not trusted to behave: the size of messages, the number of connections and of streams on them are bounded, a peer that no longer
-// answers is let go, and a call that panics fails alone. The privileged steps that the core does for a role (reading and replacing a file, naming the
-// machine) never follow a symbolic link, and never touch what the grant does not name. The content of files is not logged.
+// Roles are untrusted. The size of messages and the number of connections and streams are limited, a peer that stops answering is disconnected, and a
+// call that panics fails alone. The privileged steps (reading and replacing a file, naming the machine) never follow a symbolic link and touch only
+// what the grant names. The content of files is not logged.
 //
-// It has the cluster issue SVIDs for an instance, only so many in a time, and serves the SPIFFE Workload API beside the host protocol, for libraries of
-// others: X.509-SVIDs and bundles; there are no JWT- or WIT-SVIDs. Its proto file cannot carry our access option, so who may call it is said in a table of
-// this package.
+// The server asks the cluster for the instance's SVIDs, at a limited rate. It also serves the SPIFFE Workload API, for other libraries: X.509-SVIDs
+// and bundles, no JWT- or WIT-SVIDs. Its proto file cannot carry our access option, so a table in this package says who may call it.
 //
-// A file is replaced as one step, by renaming. One on which something is mounted cannot be: it is written in place, under the same conditions, and
-// the answer says so. The machine's host name takes the right CAP_SYS_ADMIN, which root has unless it was taken from it.
+// A file is replaced atomically by a rename. A file that is a mount point cannot be renamed over: it is written in place under the same conditions,
+// and the answer says so. Setting the host name takes CAP_SYS_ADMIN, which root usually has.
 //
-// It owns the directory run/host. It watches membership, the directory, the node's addresses and identity, and the access states, and streams the part of
-// them that is the caller's. It publishes nothing.
+// The package owns the directory run/host. It watches membership, the directory, the node's addresses, identity and the access states, and streams
+// the caller's part of them. It publishes nothing.
 package hostapi

@@ -9,8 +9,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 )
 
-// door is a listener that lets in only connections of one instance, and only so many at a time. It knows the connections that it let in, so
-// that shut can end them whatever state they are in.
+// door is a listener that admits a limited number of connections of one instance. It keeps track of them, so that shut can end them in any state.
 type door struct {
 	*net.UnixListener
 	remit *plugin.Remit
@@ -25,7 +24,7 @@ func newDoor(listener *net.UnixListener, remit *plugin.Remit, log hclog.Logger) 
 	return &door{UnixListener: listener, remit: remit, log: log, inside: make(map[*guest]struct{})}
 }
 
-// Accept implements net.Listener. A connection that is refused is closed, and the next one is waited for.
+// Accept implements net.Listener. It closes refused connections and goes on to the next.
 func (d *door) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.AcceptUnix()
@@ -35,14 +34,14 @@ func (d *door) Accept() (net.Conn, error) {
 		if admitted := d.admit(conn); admitted != nil {
 			return admitted, nil
 		}
-		// Nothing was sent or promised on it yet: an error of closing says nothing.
+		// Nothing was sent on it yet, so an error of Close does not matter.
 		_ = conn.Close()
 	}
 }
 
 func (d *door) admit(conn *net.UnixConn) *guest {
 	if err := checkPeer(conn, d.remit); err != nil {
-		d.log.Warn("Refused a connection to the host socket: it is not the instance's", "error", err)
+		d.log.Warn("Refused a connection to the host socket: the peer is not the instance", "error", err)
 		return nil
 	}
 	d.mu.Lock()
@@ -51,7 +50,7 @@ func (d *door) admit(conn *net.UnixConn) *guest {
 		return nil
 	}
 	if len(d.inside) >= maxConnections {
-		d.log.Debug("Refused a connection to the host socket: the instance has as many as it may", "connections", maxConnections)
+		d.log.Debug("Refused a connection to the host socket: the instance has reached its limit", "connections", maxConnections)
 		return nil
 	}
 	admitted := &guest{UnixConn: conn, door: d}
@@ -59,7 +58,7 @@ func (d *door) admit(conn *net.UnixConn) *guest {
 	return admitted
 }
 
-// shut closes the listener and every connection that it let in.
+// shut closes the listener and every admitted connection.
 func (d *door) shut() {
 	d.mu.Lock()
 	d.closing = true
@@ -72,7 +71,7 @@ func (d *door) shut() {
 	}
 }
 
-// guest is a connection that a door let in; its place is free again when it is closed.
+// guest is an admitted connection. Close frees its place.
 type guest struct {
 	*net.UnixConn
 	door *door

@@ -24,9 +24,8 @@ func Permit(remit *plugin.Remit, method string, request any) error {
 	return rules.permit(remit, method, request)
 }
 
-// OpenDirectory and WalkDirectory are the two ways by which a directory is opened: with openat2, and where the kernel lacks it.
+// OpenDirectory opens a directory without following links.
 func OpenDirectory(path string) (*os.File, error) { return openDirectory(path) }
-func WalkDirectory(path string) (*os.File, error) { return walkDirectory(path) }
 
 // What an instance may use.
 const (
@@ -34,9 +33,6 @@ const (
 	MaxStreams     = maxStreams
 	MaxFileSize    = maxFileSize
 )
-
-// Blind makes the server notice a file on which something is mounted only when it is replaced, as it does on kernels that do not tell before.
-func (s *Server) Blind() { s.files.blind = true }
 
 // What is written into the files that keep the machine's names, and what is read from them.
 var (

@@ -8,33 +8,29 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
-// maxFileSize is how large a file may be that a role reads or replaces: configuration files of the host are far smaller, and a request is held
-// in memory as a whole.
+// maxFileSize is the largest file that a role reads or replaces. Configuration files of the host are far smaller, and a request is held in memory as
+// a whole.
 const maxFileSize = 1 << 20
 
-// newFileMode is the mode of a file that did not exist: one that every user may read, as the files in /etc are.
+// newFileMode is the mode of new files: readable by every user, like the files in /etc.
 const newFileMode = 0o644
-
-// digestPattern is what digestOf returns.
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 func digestOf(content []byte) string {
 	sum := sha256.Sum256(content)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// files reads and replaces files for roles. Paths must have passed plainPath. Every error is a *fileError or the context's. Two calls for
-// one path run one after the other. The zero value is ready for use.
+// files reads and replaces files for roles. Paths must have passed plainPath. Every error is a *fileError or the context's. Calls for the same path
+// run one after the other. The zero value is ready for use.
 type files struct {
 	locks locks
-	// blind lets a file on which something is mounted be noticed only by what the kernel says when it is replaced, as before Linux 5.8.
-	blind bool
 }
 
 // read returns the content of a regular file and its digest.
@@ -57,41 +53,41 @@ func (f *files) read(ctx context.Context, path string) (content []byte, digest s
 	return current.content, digestOf(current.content), nil
 }
 
-// replaced is what came of replacing a file.
+// replaced is the result of replacing a file.
 type replaced struct {
-	// digest is that of the new content.
+	// digest is the digest of the new content.
 	digest string
-	// changed says whether anything had to be written.
+	// changed says whether anything was written.
 	changed bool
-	// inPlace says that the file is written in place, since something is mounted on it.
+	// inPlace says that the file was written in place because it is a mount point.
 	inPlace bool
 }
 
-// replace makes content the content of the file, if the present content has the expected digest, or the file does not exist and expected is
-// empty. Readers see the old content or the new, never a part, unless something is mounted on the file. Permissions and owner stay; a new file belongs
-// to the core's user. What else a file may have (access lists, extended attributes) is not kept unless it is written in place.
+// replace writes content to the file if its present content has the expected digest, or if the file does not exist and expected is empty. Readers see
+// the old or the new content, never a part of it, unless the file is a mount point. Permissions and owner stay; a new file belongs to the core's
+// user. Access lists and extended attributes are lost unless the file is written in place.
 func (f *files) replace(ctx context.Context, path, expected string, content []byte) (replaced, error) {
 	const doing = "replace"
 	if len(content) > maxFileSize {
-		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the new content has %d bytes, and may have %d", len(content), maxFileSize)
+		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the new content has %d bytes, more than the limit of %d", len(content), maxFileSize)
 	}
-	if expected != "" && !digestPattern.MatchString(expected) {
-		return replaced{}, refuse(codes.InvalidArgument, doing, path, "the expected digest is not one that ReadFile returned: write sha256: and 64 hex digits, or nothing for a file that does not exist")
+	if expected != "" && !limits.DigestOK(expected) {
+		return replaced{}, refuse(codes.InvalidArgument, doing, path, "ReadFile did not return this expected digest: pass sha256: and 64 hex digits, or nothing for a file that does not exist")
 	}
 	return f.rewrite(ctx, doing, path, func(present []byte, exists bool) ([]byte, error) {
 		switch {
 		case !exists && expected != "":
-			return nil, refuse(codes.Aborted, doing, path, "it does not exist any more: read it again and decide anew")
+			return nil, refuse(codes.Aborted, doing, path, "it does not exist any more: read it again and retry")
 		case exists && expected == "":
-			return nil, refuse(codes.Aborted, doing, path, "it exists, and the call expects that it does not: read it and give its digest")
+			return nil, refuse(codes.Aborted, doing, path, "it exists, but the call expects that it does not: read it and pass its digest")
 		case exists && digestOf(present) != expected:
-			return nil, refuse(codes.Aborted, doing, path, "it has changed since it was read: read it again and decide anew")
+			return nil, refuse(codes.Aborted, doing, path, "it has changed since it was read: read it again and retry")
 		}
 		return content, nil
 	})
 }
 
-// rewrite makes what change returns the content of the file, as replace does. An error of change is returned as it is, and the file stays as it was.
+// rewrite replaces the file's content with what change returns, like replace. It returns an error of change unchanged and leaves the file.
 func (f *files) rewrite(ctx context.Context, doing, path string, change func(present []byte, exists bool) ([]byte, error)) (replaced, error) {
 	unlock, err := f.locks.lock(ctx, path)
 	if err != nil {
@@ -123,9 +119,6 @@ func (f *files) rewrite(ctx context.Context, doing, path string, change func(pre
 		return replaced{digest: digestOf(content), changed: true}, nil
 	}
 	defer current.file.Close()
-	if f.blind {
-		current.mounted = false
-	}
 	content, err := change(current.content, true)
 	if err != nil {
 		return replaced{}, err
@@ -134,13 +127,10 @@ func (f *files) rewrite(ctx context.Context, doing, path string, change func(pre
 	if !made.changed {
 		return made, nil
 	}
-	if !current.mounted {
-		err = exchange(directory, name, current, content)
-		// What the kernel says of a file that is a mount point, where it does not tell in advance.
-		made.inPlace = errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV)
-	}
-	if made.inPlace {
+	if current.mounted {
 		err = current.overwrite(content)
+	} else {
+		err = exchange(directory, name, current, content)
 	}
 	if err != nil {
 		return replaced{}, explain(err, doing, path)
@@ -160,7 +150,7 @@ func create(directory *os.File, name string, content []byte) error {
 	return directory.Sync()
 }
 
-// exchange puts a file with content in the place of current, and makes sure that it was current that it took away.
+// exchange swaps a new file with current, and verifies that it was current that it moved away.
 func exchange(directory *os.File, name string, current *regular, content []byte) error {
 	temporary, err := writeTemporary(directory, content, &current.stat)
 	if err != nil {
@@ -171,7 +161,7 @@ func exchange(directory *os.File, name string, current *regular, content []byte)
 	case errors.Is(err, unix.ENOENT):
 		return errors.Join(errChanged, unlinkIn(directory, temporary))
 	case unsupported(err):
-		// A file system that cannot exchange. What somebody else writes between the comparison and this step is lost.
+		// The file system cannot exchange. A write between the comparison and this rename is lost.
 		if err := renameIn(directory, temporary, name, 0); err != nil {
 			return errors.Join(err, unlinkIn(directory, temporary))
 		}
@@ -179,7 +169,7 @@ func exchange(directory *os.File, name string, current *regular, content []byte)
 	case err != nil:
 		return errors.Join(err, unlinkIn(directory, temporary))
 	}
-	// What was at name has the temporary name now. If it is not what was compared, somebody else changed it in between: it goes back.
+	// The old file has the temporary name now. If it is not the one that was compared, somebody changed it meanwhile: swap back.
 	if !current.isStill(directory, temporary) {
 		if err := renameIn(directory, temporary, name, unix.RENAME_EXCHANGE); err != nil {
 			return &displacedError{temporary: temporary, err: err}
@@ -189,7 +179,7 @@ func exchange(directory *os.File, name string, current *regular, content []byte)
 	return errors.Join(unlinkIn(directory, temporary), directory.Sync())
 }
 
-// isStill reports whether the file of this name in the directory is the one that was read, with the content that was read.
+// isStill reports whether name is still the file that was read, with the same content.
 func (r *regular) isStill(directory *os.File, name string) bool {
 	var now unix.Stat_t
 	if err := unix.Fstatat(int(directory.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -201,13 +191,13 @@ func (r *regular) isStill(directory *os.File, name string) bool {
 	return r.isUnchanged()
 }
 
-// isUnchanged reports whether the file that was read still has the content that was read.
+// isUnchanged reports whether the file that was read still has the same content.
 func (r *regular) isUnchanged() bool {
 	content, err := io.ReadAll(io.NewSectionReader(r.file, 0, maxFileSize+1))
 	return err == nil && string(content) == string(r.content)
 }
 
-// writeTemporary makes a file with content, on disk, in the directory and returns its name. With like it has that one's permissions and owner.
+// writeTemporary writes a synced temporary file and returns its name. With like, it copies that file's permissions and owner.
 func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ string, err error) {
 	file, name, err := createTemporary(directory)
 	if err != nil {
@@ -241,5 +231,5 @@ func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ st
 	return name, file.Sync()
 }
 
-// temporaryPrefix begins the names of files that are written next to the one that they replace. A crash may leave one behind.
+// temporaryPrefix is the prefix of temporary files. A crash may leave one behind.
 const temporaryPrefix = ".reeve-"

@@ -24,25 +24,25 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Issuer has the cluster issue SVIDs.
+// Issuer asks the cluster for SVIDs.
 type Issuer interface {
-	// IssueRoleSVID has an SVID issued for an instance of a role of this node, by its certificate request (PKCS #10, DER). It returns the SVID, leaf first,
-	// and the certificates of the cluster CA, DER. An error that is no gRPC status says why no curator can be asked.
+	// IssueRoleSVID asks for the SVID of an instance of this node's role, by a certificate request (PKCS #10, DER). It returns the SVID, leaf first,
+	// and the cluster CA's certificates, DER. An error that is no gRPC status says why no curator can be asked.
 	IssueRoleSVID(ctx context.Context, role string, csr []byte) (svid, ca [][]byte, err error)
 }
 
-// How often an instance is given an SVID: issueBurst at once and one more every issueEvery. Each costs a curator a signature; a role needs some two an hour for
-// itself, and as many for each library that asks for its own.
+// The rate of SVIDs for an instance: issueBurst at once, then one every issueEvery. Each costs a curator a signature. A role needs about two an hour
+// for itself, and as many for each library that asks on its own.
 const (
 	issueBurst = 16
 	issueEvery = 15 * time.Second
-	// issueWithin is how long a curator may take.
+	// issueWithin is the timeout of a curator's answer.
 	issueWithin = 10 * time.Second
-	// maxRequestDER is how long a certificate request may be, in bytes. One of an Ed25519 or P-256 key and nothing else has some 200.
+	// maxRequestDER is the largest certificate request in bytes. One with an Ed25519 or P-256 key has about 200.
 	maxRequestDER = 4 << 10
 )
 
-// issues has SVIDs issued for one instance, one after the other.
+// issues requests SVIDs for one instance, one at a time.
 type issues struct {
 	remit    *plugin.Remit
 	issuer   Issuer
@@ -58,7 +58,7 @@ func newIssues(config *Config, remit *plugin.Remit) *issues {
 	}
 }
 
-// issue has an SVID issued for the key of a certificate request. The error is a gRPC status.
+// issue requests an SVID for the key of a certificate request. The error is a gRPC status.
 func (i *issues) issue(ctx context.Context, csr []byte, key crypto.PublicKey) (svid, ca [][]byte, leaf *x509.Certificate, err error) {
 	select {
 	case i.turn <- struct{}{}:
@@ -66,15 +66,15 @@ func (i *issues) issue(ctx context.Context, csr []byte, key crypto.PublicKey) (s
 	case <-ctx.Done():
 		return nil, nil, nil, status.FromContextError(ctx.Err()).Err()
 	}
-	// What fails since there is no curator costs nobody anything, and is not counted.
+	// Only attempts that reached a curator count (see below), so this looks without taking a token.
 	if i.limit.Tokens() < 1 {
 		return nil, nil, nil, status.Errorf(codes.ResourceExhausted,
-			"role %s was given %d SVIDs in a short time: there is another one every %s; keep the one that there is until half of its time is over",
+			"role %s has requested %d SVIDs in a short time and gets another one every %s: keep an SVID until half of its lifetime is over",
 			i.remit.Role, issueBurst, issueEvery)
 	}
 	node, _ := i.identity.Get()
 	if node == nil || len(node.CA) == 0 || i.issuer == nil {
-		return nil, nil, nil, status.Error(codes.Unavailable, "this node is not a member of its cluster yet: there is nobody who could issue an SVID")
+		return nil, nil, nil, status.Error(codes.Unavailable, "this node is not a member of its cluster yet, so nobody can issue an SVID")
 	}
 	call, cancel := context.WithTimeout(ctx, issueWithin)
 	defer cancel()
@@ -88,7 +88,7 @@ func (i *issues) issue(ctx context.Context, csr []byte, key crypto.PublicKey) (s
 	return svid, ca, leaf, err
 }
 
-// refusal turns an error of the issuer into the status that the role sees. What no repetition mends is told as such.
+// refusal turns an error of the issuer into the status that the role sees. It keeps the codes of errors that a retry does not fix.
 func (i *issues) refusal(ctx context.Context, err error) error {
 	var told string
 	switch code := status.Code(err); {
@@ -107,14 +107,14 @@ func (i *issues) refusal(ctx context.Context, err error) error {
 	return status.Errorf(codes.Unavailable, "no curator has issued an SVID for role %s; try again: %s", i.remit.Role, told)
 }
 
-// checkIssued refuses what is not an SVID of that ID for that key.
+// checkIssued fails unless the chain is an SVID of that ID for that key.
 func checkIssued(chain [][]byte, key crypto.PublicKey, id string) (*x509.Certificate, error) {
 	if len(chain) == 0 {
 		return nil, errors.New("the curator answered without an SVID")
 	}
 	leaf, err := x509.ParseCertificate(chain[0])
 	if err != nil {
-		return nil, fmt.Errorf("the curator's SVID cannot be read: %w", err)
+		return nil, fmt.Errorf("the curator's SVID cannot be parsed: %w", err)
 	}
 	wanted, ok := key.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !wanted.Equal(leaf.PublicKey) {
@@ -126,10 +126,10 @@ func checkIssued(chain [][]byte, key crypto.PublicKey, id string) (*x509.Certifi
 	return leaf, nil
 }
 
-// keyOf returns the public key of a certificate request, if it was signed by it.
+// keyOf returns the public key of a certificate request after checking its signature.
 func keyOf(csr []byte) (crypto.PublicKey, error) {
 	if len(csr) > maxRequestDER {
-		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(csr), maxRequestDER)
+		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d", len(csr), maxRequestDER)
 	}
 	request, err := x509.ParseCertificateRequest(csr)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *service) IssueSVID(ctx context.Context, request *hostv1.IssueSVIDReques
 	return &hostv1.IssueSVIDResponse{Svid: svid, CaCertificates: ca}, nil
 }
 
-// WatchTrust tells nothing before the node knows its cluster's CA.
+// WatchTrust sends nothing before the node knows its cluster's CA.
 func (s *service) WatchTrust(_ *hostv1.WatchTrustRequest, stream grpc.ServerStreamingServer[hostv1.WatchTrustResponse]) error {
 	if _, err := s.config.Identity.Wait(stream.Context(), hasCA); err != nil {
 		return status.FromContextError(err).Err()
@@ -180,5 +180,5 @@ func derOf(certificates []*x509.Certificate) [][]byte {
 	return ders
 }
 
-// joined is certificates in the form in which the SPIFFE Workload API tells them: one DER after the other.
+// joined concatenates DER certificates, as the SPIFFE Workload API wants them.
 func joined(ders [][]byte) []byte { return bytes.Join(ders, nil) }

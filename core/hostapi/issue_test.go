@@ -134,7 +134,7 @@ func TestTooManySVIDs(t *testing.T) {
 		before = n.issuer.called()
 		_, err = greedy.IssueSVID(within(t), &hostv1.IssueSVIDRequest{CertificateRequest: csr})
 	}
-	mustRefuse(t, err, codes.ResourceExhausted, "role", "half of its time")
+	mustRefuse(t, err, codes.ResourceExhausted, "role", "half of its lifetime")
 	if n.issuer.called() != before {
 		t.Error("the curator is asked all the same")
 	}

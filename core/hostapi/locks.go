@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// locks is one lock for each path that is in use. The zero value is ready for use.
+// locks has a lock for each path in use. The zero value is ready for use.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*pathLock
 }
 
-// pathLock is held by whoever put something into its channel. It is forgotten when nobody holds it or waits for it.
+// pathLock is held by whoever put something into holder. It is removed when nobody holds it or waits for it.
 type pathLock struct {
 	holder chan struct{}
 	users  int
 }
 
-// lock waits until nobody else holds the lock of path, or fails with the context's error.
+// lock acquires the lock of path, or returns the context's error.
 func (l *locks) lock(ctx context.Context, path string) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held == nil {

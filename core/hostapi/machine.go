@@ -15,8 +15,8 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// SetHostname names the machine: in the kernel, and in the file of the grant if it names one. The file is looked at before the kernel is told, so
-// that a file that is refused leaves the machine as it was; it is written after, since what the kernel refuses must not come true at a reboot.
+// SetHostname sets the machine's host name in the kernel and, if the grant names one, in a file. The file is checked before the kernel is told, so
+// that a refused file changes nothing. It is written afterwards, so that a name that the kernel refuses does not come with the next boot.
 func (s *service) SetHostname(ctx context.Context, request *hostv1.SetHostnameRequest) (*hostv1.SetHostnameResponse, error) {
 	name := request.GetName()
 	if err := checkHostname(name); err != nil {
@@ -57,7 +57,7 @@ func (s *service) tellNamed(changed bool, name string) {
 	}
 }
 
-// nameKernel tells the kernel the machine's host name, and reports whether it had another one.
+// nameKernel sets the kernel's host name, and reports whether it changed.
 func nameKernel(name string) (changed bool, err error) {
 	present, err := os.Hostname()
 	if err == nil && present == name {
@@ -66,26 +66,26 @@ func nameKernel(name string) (changed bool, err error) {
 	switch err := unix.Sethostname([]byte(name)); {
 	case errors.Is(err, unix.EPERM):
 		return false, &fileError{code: codes.PermissionDenied, err: err, message: fmt.Sprintf(
-			"cannot set the host name %s: the kernel lets only root (CAP_SYS_ADMIN) do so: run the core as root, or name the machine by hand", name)}
+			"cannot set the host name %s: that needs root with CAP_SYS_ADMIN: run the core as root, or set the host name by hand", name)}
 	case err != nil:
 		return false, &fileError{code: codes.Internal, err: err, message: fmt.Sprintf("cannot set the host name %s: %v: see the node's log, and try again", name, err)}
 	}
 	return true, nil
 }
 
-// maxHostname is how long a host name may be in the kernel, and maxLabel how long its parts.
+// maxHostname is the kernel's limit for a host name, maxLabel the limit for its parts.
 const (
 	maxHostname = 64
 	maxLabel    = 63
 )
 
-// checkHostname returns nil for a host name as in RFC 1123, section 2.1, which no program takes for an address.
+// checkHostname accepts a host name of RFC 1123, section 2.1, that no program takes for an address.
 func checkHostname(name string) error {
 	if name == "" {
 		return errors.New("is empty")
 	}
 	if len(name) > maxHostname {
-		return fmt.Errorf("has %d bytes, and the kernel keeps %d", len(name), maxHostname)
+		return fmt.Errorf("has %d bytes, more than the kernel's %d", len(name), maxHostname)
 	}
 	last := ""
 	for label := range strings.SplitSeq(name, ".") {
@@ -93,7 +93,7 @@ func checkHostname(name string) error {
 		case label == "":
 			return errors.New("has an empty part: begin and end it with a letter or a digit, with one dot at a time in between")
 		case len(label) > maxLabel:
-			return fmt.Errorf("has a part of %d bytes, and a part may have %d", len(label), maxLabel)
+			return fmt.Errorf("has a part of %d bytes, more than %d", len(label), maxLabel)
 		case label[0] == '-' || label[len(label)-1] == '-':
 			return errors.New("has a part that begins or ends with '-'")
 		case strings.Trim(label, hostnameLetters) != "":
@@ -101,7 +101,7 @@ func checkHostname(name string) error {
 		}
 		last = label
 	}
-	// inet_aton(3) takes hexadecimal numbers, too.
+	// inet_aton(3) takes hexadecimal numbers too.
 	digits, hex := strings.CutPrefix(strings.ToLower(last), "0x")
 	if strings.Trim(last, "0123456789") == "" || hex && strings.Trim(digits, "0123456789abcdef") == "" {
 		return errors.New("would be taken for an address: its last part must not be a number")
@@ -111,7 +111,7 @@ func checkHostname(name string) error {
 
 const hostnameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 
-// hostnameIn returns the name in a file as in hostname(5), empty if there is none: the first line that is not empty and no comment.
+// hostnameIn returns the name in a hostname(5) file: the first line that is neither empty nor a comment.
 func hostnameIn(content []byte) string {
 	for line := range strings.Lines(string(content)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -135,7 +135,7 @@ func (s *service) SetMachineID(ctx context.Context, request *hostv1.SetMachineID
 	kept, err := s.files.rewrite(ctx, doing, path, func(content []byte, _ bool) ([]byte, error) {
 		switch present, err := machineIDIn(content); {
 		case err != nil:
-			return nil, refuse(codes.FailedPrecondition, doing, path, "what it holds is neither a machine ID nor nothing: look at it, and empty it if nobody needs it")
+			return nil, refuse(codes.FailedPrecondition, doing, path, "its content is not a machine ID: look at it, and empty it if nobody needs it")
 		case present == id:
 			return content, nil
 		case present != "":
@@ -152,10 +152,10 @@ func (s *service) SetMachineID(ctx context.Context, request *hostv1.SetMachineID
 	return &hostv1.SetMachineIDResponse{Changed: kept.changed, InPlace: kept.inPlace}, nil
 }
 
-// otherMachineID refuses an ID for a machine that has another.
+// otherMachineID refuses to replace another machine ID.
 func otherMachineID(path, present, id string) error {
 	refused := status.Newf(codes.FailedPrecondition,
-		"the machine has the ID %s already (%s) and keeps it, since whoever has noted it would no longer know the machine: to have it called %s nevertheless, empty that file and reboot",
+		"the machine already has the ID %s (%s), by which others know it: to replace it with %[3]s, empty %[2]s and reboot",
 		present, path, id)
 	detailed, err := refused.WithDetails(&errdetails.ErrorInfo{Domain: hostv1.ReasonDomain, Reason: hostv1.ReasonOtherMachineID})
 	if err != nil {
@@ -166,7 +166,7 @@ func otherMachineID(path, present, id string) error {
 
 const machineIDLength = 32
 
-// checkMachineID returns nil for a machine ID as in machine-id(5).
+// checkMachineID accepts a machine ID of machine-id(5).
 func checkMachineID(id string) error {
 	switch {
 	case len(id) != machineIDLength || strings.Trim(id, "0123456789abcdef") != "":
@@ -179,8 +179,8 @@ func checkMachineID(id string) error {
 
 var errNotMachineID = errors.New("not a machine ID")
 
-// machineIDIn returns the ID in a file as in machine-id(5), in lower case; empty: the machine has none yet. That is so for an empty file, for the word
-// "uninitialized", which images hold that are booted for the first time, and for zeros alone.
+// machineIDIn returns the ID in a machine-id(5) file, in lower case; "" if the machine has none yet. That is an empty file, the word "uninitialized",
+// which images have before their first boot, or only zeros.
 func machineIDIn(content []byte) (string, error) {
 	id := strings.ToLower(strings.TrimSpace(string(content)))
 	switch {

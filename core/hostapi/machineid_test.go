@@ -40,8 +40,8 @@ func TestSetMachineID(t *testing.T) {
 		"the same":                    {before: machineID + "\n", after: machineID + "\n"},
 		"the same, written otherwise": {before: strings.ToUpper(machineID), after: strings.ToUpper(machineID)},
 		"another":                     {before: otherID + "\n", want: codes.FailedPrecondition, says: "has the ID " + otherID, after: otherID + "\n", other: true},
-		"garbage":                     {before: "\xff" + otherID, want: codes.FailedPrecondition, says: "neither", after: "\xff" + otherID},
-		"two IDs":                     {before: machineID + "\n" + otherID, want: codes.FailedPrecondition, says: "neither", after: machineID + "\n" + otherID},
+		"garbage":                     {before: "\xff" + otherID, want: codes.FailedPrecondition, says: "not a machine ID", after: "\xff" + otherID},
+		"two IDs":                     {before: machineID + "\n" + otherID, want: codes.FailedPrecondition, says: "not a machine ID", after: machineID + "\n" + otherID},
 	}) {
 		t.Run(name, func(t *testing.T) {
 			dir := sharedDir(t)

@@ -69,57 +69,50 @@ func TestMountedFile(t *testing.T) {
 	if !namespaced(t) {
 		return
 	}
-	for _, blind := range []bool{false, true} {
-		t.Run(fmt.Sprintf("blind %v", blind), func(t *testing.T) {
-			n := newNode(t, nil)
-			if blind {
-				n.server.Blind()
-			}
-			dir := sharedDir(t)
-			path, above := filepath.Join(dir, "file"), filepath.Join(dir, "above")
-			mustWrite(t, path, "below", 0o644)
-			mustWrite(t, above, "former content", 0o640)
-			if err := os.Chown(above, 1234, 5678); err != nil {
-				t.Fatal(err)
-			}
-			mount(t, above, path, 0)
-			before, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			client := n.client(remitOf("role.1", replaceFileGrant(path)))
-			present := "former content"
-			for _, content := range []string{"short", strings.Repeat("longer ", 10_000), strings.Repeat("LONGER ", 10_000), "", "end"} {
-				read, err := client.ReadFile(within(t), &hostv1.ReadFileRequest{Path: path})
-				if err != nil || string(read.GetContent()) != present {
-					t.Fatalf("reading gives %.100q (%v), and should %.100q", read.GetContent(), err, present)
-				}
-				mustRefuse(t, replace(t, client, path, digestOf("something else"), content), codes.Aborted, "changed")
-				mustRefuse(t, replace(t, client, path, "", content), codes.Aborted, "exists")
-				mustHold(t, above, present)
-				response, err := client.ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: read.GetDigest(), Content: []byte(content)})
-				if err != nil || !response.GetInPlace() || response.GetDigest() != digestOf(content) {
-					t.Fatalf("answered %v (%v)", response, err)
-				}
-				mustHold(t, above, content)
-				present = content
-			}
-			if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
-				t.Errorf("it is another file than before (%v)", err)
-			}
-			if got := modeAndOwner(t, path); got != "100640 1234:5678" {
-				t.Errorf("the file is %s", got)
-			}
-			mustHaveOnly(t, dir, "above", "file")
-			if err := unix.Unmount(path, 0); err != nil {
-				t.Fatal(err)
-			}
-			mustHold(t, path, "below")
-			response, err := client.ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: digestOf("below"), Content: []byte("new")})
-			if err != nil || response.GetInPlace() {
-				t.Errorf("with nothing mounted on it: %v (%v)", response, err)
-			}
-		})
+	n := newNode(t, nil)
+	dir := sharedDir(t)
+	path, above := filepath.Join(dir, "file"), filepath.Join(dir, "above")
+	mustWrite(t, path, "below", 0o644)
+	mustWrite(t, above, "former content", 0o640)
+	if err := os.Chown(above, 1234, 5678); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, above, path, 0)
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := n.client(remitOf("role.1", replaceFileGrant(path)))
+	present := "former content"
+	for _, content := range []string{"short", strings.Repeat("longer ", 10_000), strings.Repeat("LONGER ", 10_000), "", "end"} {
+		read, err := client.ReadFile(within(t), &hostv1.ReadFileRequest{Path: path})
+		if err != nil || string(read.GetContent()) != present {
+			t.Fatalf("reading gives %.100q (%v), and should %.100q", read.GetContent(), err, present)
+		}
+		mustRefuse(t, replace(t, client, path, digestOf("something else"), content), codes.Aborted, "changed")
+		mustRefuse(t, replace(t, client, path, "", content), codes.Aborted, "exists")
+		mustHold(t, above, present)
+		response, err := client.ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: read.GetDigest(), Content: []byte(content)})
+		if err != nil || !response.GetInPlace() || response.GetDigest() != digestOf(content) {
+			t.Fatalf("answered %v (%v)", response, err)
+		}
+		mustHold(t, above, content)
+		present = content
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it is another file than before (%v)", err)
+	}
+	if got := modeAndOwner(t, path); got != "100640 1234:5678" {
+		t.Errorf("the file is %s", got)
+	}
+	mustHaveOnly(t, dir, "above", "file")
+	if err := unix.Unmount(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, path, "below")
+	response, err := client.ReplaceFile(within(t), &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: digestOf("below"), Content: []byte("new")})
+	if err != nil || response.GetInPlace() {
+		t.Errorf("with nothing mounted on it: %v (%v)", response, err)
 	}
 }
 

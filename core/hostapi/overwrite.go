@@ -5,21 +5,22 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
-// mountRoot reports whether an open file is what is mounted somewhere, such as the hosts file of most containers. No other file can be renamed
-// over it. Kernels before 5.8 do not tell.
+// mountRoot reports whether an open file is a mount point, such as the hosts file of most containers. Nothing can be renamed over it.
 func mountRoot(fd int) bool {
 	var stat unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &stat)
 	return err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// overwrite writes content into the very file that was read. That is not one step: whoever reads meanwhile may see a part of both contents, and a
-// machine that loses its power may keep it. What is avoidable of it is avoided: the file is never empty in between, the room that a longer
-// content takes is reserved before anything is written, and where writing fails nevertheless the former content is put back.
+// overwrite writes content into the file that was read. This is not atomic: a reader may see a mix of both contents, and a power failure may leave
+// it. It limits the damage: the file is never empty, the space for a longer content is reserved first, and if writing fails the former content is
+// restored.
 func (r *regular) overwrite(content []byte) (err error) {
-	fd, err := retry(func() (int, error) {
+	fd, err := eintr.Retry(func() (int, error) {
 		return unix.Open(procPath(int(r.file.Fd())), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -31,7 +32,7 @@ func (r *regular) overwrite(content []byte) (err error) {
 		return errChanged
 	}
 	if len(content) > len(r.content) {
-		// Not every file system can, and one that cannot says so when it is written to.
+		// A file system that cannot reserve space reports a full disk when it is written.
 		err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(content)))
 		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 			return err
@@ -46,7 +47,7 @@ func (r *regular) overwrite(content []byte) (err error) {
 	return nil
 }
 
-// write makes content the content of a file and has it on disk. The file gets its length last.
+// write replaces a file's content in place and syncs it. The file gets its new length last.
 func write(file *os.File, content []byte) error {
 	if _, err := file.WriteAt(content, 0); err != nil {
 		return err

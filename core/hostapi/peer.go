@@ -9,8 +9,8 @@ import (
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
-// checkPeer says why the process at the other end of a connection is not the instance's; nil if it is. Where instances share a user, it is that it belongs to
-// the instance's process group: before the process of an instance is known nobody does.
+// checkPeer returns why a connection's peer is not the instance; nil if it is. Where instances share a user, the peer must belong to the instance's
+// process group, so nobody is admitted before its process is known.
 func checkPeer(conn *net.UnixConn, remit *plugin.Remit) error {
 	peer, err := peercred.Of(conn)
 	if err != nil {
@@ -24,7 +24,7 @@ func checkPeer(conn *net.UnixConn, remit *plugin.Remit) error {
 	}
 	process, known := remit.Process()
 	if !known {
-		return fmt.Errorf("process %d connects before the instance's has been started", peer.PID)
+		return fmt.Errorf("process %d connected before the instance's process was started", peer.PID)
 	}
 	if peer.PID <= 0 {
 		return errors.New("the peer is in another PID namespace")

@@ -16,9 +16,9 @@ import (
 
 // power is what grants of one name allow.
 type power interface {
-	// narrows returns nil if requests of a type carry what the grant's parameters speak of.
+	// narrows fails unless the requests of this type have the field that the grant's parameters restrict.
 	narrows(request protoreflect.MessageDescriptor) error
-	// permit returns nil if one of the grants, at least one, allows the request, and a gRPC status otherwise.
+	// permit returns nil if one of the grants (at least one is given) allows the request, otherwise a gRPC status.
 	permit(role string, grants []*rolev1.Grant, request any) error
 }
 
@@ -44,16 +44,15 @@ func (bare) narrows(protoreflect.MessageDescriptor) error { return nil }
 
 func (bare) permit(role string, grants []*rolev1.Grant, _ any) error {
 	for _, grant := range grants {
-		// A parameter that is not known here was meant to narrow the grant.
+		// An unknown parameter was meant to narrow the grant.
 		if len(grant.GetParameters()) == 0 {
 			return nil
 		}
 	}
-	return status.Errorf(codes.PermissionDenied, "the grant %q of role %s has parameters, and takes none: have the cluster's owner grant it without", grants[0].GetName(), role)
+	return status.Errorf(codes.PermissionDenied, "the grant %q of role %s must not have parameters: ask the cluster's owner to grant it without", grants[0].GetName(), role)
 }
 
-// replaceFile is the power to read and to replace one file. Its one parameter, "path", is that file: absolute, without ".", ".." or
-// doubled slashes.
+// replaceFile is the power to read and replace one file. Its one parameter, "path", is absolute and has no ".", ".." or doubled slashes.
 type replaceFile struct{}
 
 const pathParameter = "path"
@@ -78,29 +77,29 @@ func (replaceFile) permit(role string, grants []*rolev1.Grant, request any) erro
 	var others []string
 	for _, grant := range grants {
 		parameters := grant.GetParameters()
-		// A parameter that is not known here was meant to narrow the grant further: without its meaning nothing is allowed.
+		// An unknown parameter was meant to narrow the grant further, so the grant allows nothing.
 		if len(parameters) == 1 && parameters[pathParameter] == path {
 			return nil
 		}
 		others = append(others, fmt.Sprintf("%v", parameters))
 	}
 	return status.Errorf(codes.PermissionDenied,
-		"role %s may not touch %s: its grant replace-file is for %.500s and nothing else; have the cluster's owner grant replace-file with path %s alone",
+		"role %s may not touch %s: its grant replace-file is for %.500s only; ask the cluster's owner to grant replace-file with the one parameter path %s",
 		role, path, strings.Join(others, ", "), path)
 }
 
-// The powers to set what the machine is called.
+// The powers to name the machine.
 const (
 	grantHostname  = "set-hostname"
 	grantMachineID = "set-machine-id"
 )
 
-// setMachine is a power to set one text of the machine. Its one parameter, "path", is the file in which the text is kept.
+// setMachine is a power to set one name of the machine. Its one parameter, "path", is the file that keeps the name.
 type setMachine struct {
 	grant string
-	// field is the request's field with the text.
+	// field is the request's field with the name.
 	field protoreflect.Name
-	// pathOptional says that a grant without parameters is a grant, too.
+	// pathOptional says that a grant without parameters is valid too.
 	pathOptional bool
 }
 
@@ -123,12 +122,11 @@ func (p setMachine) permit(role string, grants []*rolev1.Grant, _ any) error {
 	if p.pathOptional {
 		want += ", or without parameters"
 	}
-	return status.Errorf(codes.PermissionDenied, "role %s has its grant %s for %.500s, which allows nothing: have the cluster's owner grant %s %s",
+	return status.Errorf(codes.PermissionDenied, "the grant %[2]s of role %[1]s is for %.500[3]s, which allows nothing: ask the cluster's owner to grant %[4]s %[5]s",
 		role, p.grant, strings.Join(have, ", "), p.grant, want)
 }
 
-// path returns the file that the grants of this power name, the first of several; empty: none, and none is needed. It reports false if no grant is one
-// of this power.
+// path returns the first file that a grant of this power names; "" if a grant needs none. It returns false if no grant is one of this power.
 func (p setMachine) path(grants []*rolev1.Grant) (path string, ok bool) {
 	for _, grant := range grants {
 		parameters := grant.GetParameters()
@@ -143,15 +141,15 @@ func (p setMachine) path(grants []*rolev1.Grant) (path string, ok bool) {
 	return "", ok
 }
 
-// plainPath returns nil for a path that says by itself which file it names, if no symbolic link is followed.
+// plainPath accepts a path that names its file without following symbolic links.
 func plainPath(path string) error {
 	switch {
 	case !strings.HasPrefix(path, "/"):
 		return errors.New("is not absolute: begin it with /")
 	case strings.ContainsRune(path, 0):
-		return errors.New("has a zero byte in it")
+		return errors.New("contains a zero byte")
 	case len(path) > 4095:
-		return errors.New("is longer than the kernel takes")
+		return errors.New("is too long for the kernel")
 	case filepath.Clean(path) != path:
 		return fmt.Errorf("is not in its shortest form: write %.200q", filepath.Clean(path))
 	case path == "/":

@@ -19,18 +19,18 @@ import (
 	"github.com/reeveproject/reeve/proto/rpcoption"
 )
 
-// rules is who may call which RPC, by its full name.
+// rules says who may call which RPC, by its full name.
 type rules map[string]rule
 
-// rule is who may call one RPC.
+// rule says who may call one RPC.
 type rule struct {
-	// grant is the name of the grant that the call must fit; empty: every role may call.
+	// grant is the grant that the call needs; empty: every role may call.
 	grant string
 	power power
 }
 
-// rulesOf reads the rules that the RPCs of services declare. It fails closed: an RPC that declares nothing, or something that this
-// package cannot enforce, is an error; all of them are reported at once.
+// rulesOf reads the rules that the services' RPCs declare. It fails closed: an RPC without a rule, or with one that this package cannot enforce, is
+// an error. All such errors are reported at once.
 func rulesOf(services map[string]grpc.ServiceInfo) (rules, error) {
 	made := make(rules)
 	var problems []error
@@ -61,13 +61,13 @@ func rulesOf(services map[string]grpc.ServiceInfo) (rules, error) {
 	return made, nil
 }
 
-// foreign are the services whose proto files are other people's and cannot carry our option: who may call each of their RPCs is said here instead, by
-// service and RPC. It is every role: what they tell is the caller's own.
+// foreign are the services whose proto files are not ours and cannot carry our option. This table says who may call each RPC: every role, because
+// they only tell callers about themselves.
 var foreign = map[string]map[string]rule{
 	"SpiffeWorkloadAPI": {
 		"FetchX509SVID":    {},
 		"FetchX509Bundles": {},
-		// Not implemented, and called to find that out.
+		// Not implemented; clients call them to find that out.
 		"FetchJWTSVID":    {},
 		"FetchJWTBundles": {},
 		"ValidateJWTSVID": {},
@@ -76,8 +76,8 @@ var foreign = map[string]map[string]rule{
 	},
 }
 
-// add adds the rules of a foreign service. They are to name its RPCs, all of them and nothing else: a version of it that can do more is not served before
-// somebody has thought about who may.
+// add adds the rules of a foreign service. The table must name exactly its RPCs: a new version with more RPCs is not served before somebody has
+// decided who may call them.
 func (r rules) add(service string, info grpc.ServiceInfo, rpcs map[string]rule) []error {
 	var problems []error
 	served := make(map[string]bool)
@@ -85,7 +85,7 @@ func (r rules) add(service string, info grpc.ServiceInfo, rpcs map[string]rule) 
 		served[method.Name] = true
 		rule, known := rpcs[method.Name]
 		if !known {
-			problems = append(problems, fmt.Errorf("RPC /%s/%s: nothing says who may call it", service, method.Name))
+			problems = append(problems, fmt.Errorf("RPC /%s/%s: it has no rule that says who may call it", service, method.Name))
 			continue
 		}
 		r["/"+service+"/"+method.Name] = rule
@@ -118,10 +118,9 @@ func ruleOf(method protoreflect.MethodDescriptor, access *hostv1.Access) (rule, 
 			return rule{}, nil
 		}
 	case *hostv1.Access_ConsensusUser:
-		// A role without a ConsensusUser is not refused but told so in the answer, as it is told every other reason. That is only right
-		// where the answer can say it.
+		// A role without a ConsensusUser is not refused; the answer tells it the reason. So the answer must be able to say that.
 		if want := (*hostv1.OpenConsensusResponse)(nil).ProtoReflect().Descriptor().FullName(); method.Output().FullName() != want {
-			return rule{}, fmt.Errorf("its access is consensus_user, which only an RPC that answers %s can say", want)
+			return rule{}, fmt.Errorf("its access is consensus_user, which needs an RPC that answers %s", want)
 		}
 		if declared.ConsensusUser {
 			return rule{}, nil
@@ -129,24 +128,24 @@ func ruleOf(method protoreflect.MethodDescriptor, access *hostv1.Access) (rule, 
 	case *hostv1.Access_Grant:
 		power, ok := powerOf(declared.Grant)
 		if !ok {
-			return rule{}, fmt.Errorf("it needs the grant %q, of which it is not known what it allows", declared.Grant)
+			return rule{}, fmt.Errorf("it needs the grant %q, which this core does not know", declared.Grant)
 		}
 		if _, bare := power.(bare); !bare && (method.IsStreamingClient() || method.IsStreamingServer()) {
-			return rule{}, errors.New("it streams and needs a grant with parameters: those are checked against the one request of a unary call")
+			return rule{}, errors.New("it streams and needs a grant with parameters, which can only be checked against the request of a unary call")
 		}
 		if err := power.narrows(method.Input()); err != nil {
 			return rule{}, fmt.Errorf("it needs the grant %q: %w", declared.Grant, err)
 		}
 		return rule{grant: declared.Grant, power: power}, nil
 	}
-	return rule{}, errors.New("its access option lets nobody in")
+	return rule{}, errors.New("its access option allows nobody")
 }
 
-// permit returns nil if the instance may make the call, and a gRPC status otherwise.
+// permit returns nil if the instance may make the call, otherwise a gRPC status.
 func (r rules) permit(remit *plugin.Remit, method string, request any) error {
 	rule, ok := r[method]
 	if !ok {
-		return status.Errorf(codes.PermissionDenied, "%s declares no access: no role may call it", method)
+		return status.Errorf(codes.PermissionDenied, "%s has no access option, so no role may call it", method)
 	}
 	if rule.grant == "" {
 		return nil
@@ -159,7 +158,7 @@ func (r rules) permit(remit *plugin.Remit, method string, request any) error {
 	}
 	if len(granted) == 0 {
 		return status.Errorf(codes.PermissionDenied,
-			"role %s is not granted %q, which this call needs: name it among the grants of the role's manifest and have the cluster's owner grant it",
+			"this call needs the grant %[2]q, which role %[1]s does not have: add it to the role's manifest and ask the cluster's owner to grant it",
 			remit.Role, rule.grant)
 	}
 	return rule.power.permit(remit.Role, granted, request)

@@ -22,44 +22,44 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Config is what a Server needs. All of it but Log, Issuer and the interceptors is required.
+// Config configures a Server. Everything but Log, Issuer, Adopted and the interceptors is required.
 type Config struct {
-	// Log receives what an operator may want to know; nil discards it.
+	// Log is the operator's log; nil discards it.
 	Log hclog.Logger
-	// RunDir is the node's directory on a tmpfs, absolute. The sockets are at RunDir/host/<instance name>/host.sock.
+	// RunDir is the node's absolute directory on a tmpfs. The sockets are RunDir/host/<instance name>/host.sock.
 	RunDir string
-	// Membership is the node's membership, which WatchMembership streams.
+	// Membership is the node's membership, for WatchMembership.
 	Membership *event.Value[membership.Status]
-	// Directory is the cluster's directory, which WatchDirectory streams.
+	// Directory is the cluster's directory, for WatchDirectory.
 	Directory *event.Value[*hostv1.Directory]
-	// Network is the node's addresses, the preferred one first, which WatchNetwork streams.
+	// Network is the node's addresses, the preferred one first, for WatchNetwork.
 	Network *event.Value[[]string]
-	// Operators is who operates the cluster, which WatchOperators streams to roles that are granted it.
+	// Operators is who operates the cluster, for WatchOperators.
 	Operators *event.Value[*hostv1.Operators]
-	// Access is what OpenConsensus answers to each instance.
+	// Access is the answer of OpenConsensus for each instance.
 	Access *event.Value[access.States]
-	// Identity is who the node is: WatchTrust streams the CA of its cluster.
+	// Identity is the node's identity. WatchTrust streams its cluster's CA.
 	Identity *event.Value[*identity.Identity]
-	// Issuer has the cluster issue the SVIDs of roles; nil: there is nobody who could, which whoever asks is told.
+	// Issuer asks the cluster for SVIDs of roles; nil: callers are told that nobody can issue one.
 	Issuer Issuer
-	// Adopted are the names of the instances that an earlier core launched and that run on: their directories stay as they are.
+	// Adopted are the names of running instances of an earlier core. Their directories stay.
 	Adopted []string
-	// Unary and Stream are put around every call of every host socket, the first outermost: they see also what is refused. None by default.
+	// Unary and Stream wrap every call of every host socket, the first outermost. They also see refused calls.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 
-	// times are defaultTimes but in tests.
+	// times is defaultTimes, except in tests.
 	times times
 }
 
-// times are the clock of a server, and how long it waits.
+// times is the server's clock and its waiting times.
 type times struct {
 	now func() time.Time
-	// firstBytesWithin is how long a connection may be silent: a peer on the same machine sends its first bytes at once, or never.
+	// firstBytesWithin is how long a connection may be silent. A peer on the same machine sends its first bytes at once or never.
 	firstBytesWithin time.Duration
-	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
+	// lookAgain is the longest time between two looks at the clock: the machine may have slept, or its clock been set.
 	lookAgain time.Duration
-	// resignWithin is the time over which SVIDs of a new CA are asked for.
+	// resignWithin is the time over which SVIDs of a new CA are requested.
 	resignWithin time.Duration
 }
 
@@ -85,7 +85,7 @@ func (c *Config) check() error {
 	return errors.Join(problems...)
 }
 
-// Server opens and closes the host sockets of instances. Its methods may be called from several goroutines.
+// Server opens and closes the host sockets of instances. It is safe for concurrent use.
 type Server struct {
 	config Config
 	log    hclog.Logger
@@ -93,11 +93,11 @@ type Server struct {
 	files  files
 
 	mu   sync.Mutex
-	open map[string]func() // by the name of the instance whose socket is open: what shuts it, and leaves its files
+	open map[string]func() // by instance name: shuts the socket and leaves its files
 }
 
-// New makes RunDir/host, removes what an earlier core left in it but for what is adopted, and returns a server with no socket open. It fails if an RPC of the host
-// protocol does not declare who may call it, or declares what this server cannot enforce.
+// New makes RunDir/host, removes what an earlier core left in it except for the adopted instances, and returns a server without sockets. It fails if
+// an RPC of the host protocol has no access option, or one that it cannot enforce.
 func New(config Config) (*Server, error) {
 	if err := config.check(); err != nil {
 		return nil, fmt.Errorf("hostapi: configuration: %w", err)
@@ -107,7 +107,7 @@ func New(config Config) (*Server, error) {
 	}
 	rules, err := rulesOf(registered())
 	if err != nil {
-		return nil, fmt.Errorf("hostapi: the host protocol cannot be served, since not every RPC says who may call it: %w", err)
+		return nil, fmt.Errorf("hostapi: cannot serve the host protocol, because some RPCs do not say who may call them: %w", err)
 	}
 	log := config.Log
 	if log == nil {
@@ -120,7 +120,7 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// registered returns the services that every host socket serves.
+// registered returns the services of every host socket.
 func registered() map[string]grpc.ServiceInfo {
 	server := grpc.NewServer()
 	defer server.Stop()
@@ -131,12 +131,12 @@ func registered() map[string]grpc.ServiceInfo {
 
 func (s *Server) root() string { return filepath.Join(s.config.RunDir, "host") }
 
-// makeRoot makes the directory of the sockets' directories and removes what nobody needs any more that an earlier core left there.
+// makeRoot makes the root directory and removes what an earlier core left there.
 func (s *Server) makeRoot() error {
 	if err := os.MkdirAll(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)
 	}
-	// Roles pass through it to their own directory, whatever the umask says.
+	// Roles pass through it, whatever the umask is.
 	if err := os.Chmod(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)
 	}
@@ -148,9 +148,9 @@ func (s *Server) makeRoot() error {
 		if slices.Contains(s.config.Adopted, entry.Name()) {
 			continue
 		}
-		// What cannot be removed is in nobody's way: a later instance has another number.
+		// A later instance has another number, so what stays is in nobody's way.
 		if err := rmtree.Remove(context.Background(), filepath.Join(s.root(), entry.Name())); err != nil {
-			s.log.Warn("Something of the host sockets of an earlier core stays behind; remove it by hand", "error", err)
+			s.log.Warn("Cannot remove the directory of an earlier core's host socket; remove it by hand", "error", err)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ import (
 
 var _ hostv1.HostServiceServer = (*service)(nil)
 
-// service answers the calls of one instance. What the instance may call was checked before, by rules.
+// service answers one instance's calls, which rules has already permitted.
 type service struct {
 	hostv1.UnimplementedHostServiceServer
 	config *Config
@@ -59,21 +59,21 @@ func (s *service) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.Server
 	})
 }
 
-// WatchOperators waits until the node knows of operators at all: an empty list would turn away who is one.
+// WatchOperators waits until the node knows the operators: an empty list would make roles refuse them.
 func (s *service) WatchOperators(_ *hostv1.WatchOperatorsRequest, stream grpc.ServerStreamingServer[hostv1.WatchOperatorsResponse]) error {
 	return follow(stream, s.config.Operators, func(now *hostv1.Operators) *hostv1.WatchOperatorsResponse {
 		return &hostv1.WatchOperatorsResponse{Operators: now}
 	})
 }
 
-// OpenConsensus answers every instance at once, also one of which nothing is known yet: a role waits for a word, not for silence.
+// OpenConsensus answers at once, even for an instance that nothing is known of yet: a role should see a reason, not silence.
 func (s *service) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.ServerStreamingServer[hostv1.OpenConsensusResponse]) error {
 	if s.remit.Manifest.GetConsensusUser() == "" {
 		if err := stream.Send(unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_UNKNOWN_USER,
 			fmt.Sprintf("role %s declares no ConsensusUser: name one in its manifest to use the consensus store", s.remit.Role))); err != nil {
 			return err
 		}
-		// The answer holds for as long as the instance lives. Ending the stream would only make the role ask again.
+		// The answer is final for this instance. Ending the stream would only make the role ask again.
 		<-stream.Context().Done()
 		return status.FromContextError(stream.Context().Err()).Err()
 	}
@@ -82,7 +82,7 @@ func (s *service) OpenConsensus(_ *hostv1.OpenConsensusRequest, stream grpc.Serv
 			return known
 		}
 		return unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING,
-			"the node has not looked at this instance's access to the consensus store yet; it does so as soon as the instance runs")
+			"the node prepares this instance's access to the consensus store as soon as the instance runs")
 	}
 	states, _ := s.config.Access.Get()
 	first := answer(states)
@@ -98,19 +98,18 @@ func unavailable(reason hostv1.ConsensusUnavailableReason, message string) *host
 	}}
 }
 
-// response is a pointer to a message, so that it can be compared.
+// response is a pointer to a message, for proto.Equal.
 type response[M any] interface {
 	*M
 	proto.Message
 }
 
-// follow sends what message makes of a value, the present one at once and then every change that makes a difference to the caller, until
-// the caller or the socket ends the stream.
+// follow sends message(value) now and after every change that matters to the caller, until the caller or the socket ends the stream.
 func follow[T, M any, P response[M]](stream grpc.ServerStreamingServer[M], value *event.Value[T], message func(T) P) error {
 	return followFrom(stream, nil, value, message)
 }
 
-// followFrom is follow for a caller that was sent last already.
+// followFrom is follow for a caller that already has last.
 func followFrom[T, M any, P response[M]](stream grpc.ServerStreamingServer[M], last P, value *event.Value[T], message func(T) P) error {
 	watcher := value.Watch()
 	for {
@@ -148,7 +147,7 @@ func (s *service) ReplaceFile(ctx context.Context, request *hostv1.ReplaceFileRe
 	return &hostv1.ReplaceFileResponse{Digest: made.digest, InPlace: made.inPlace}, nil
 }
 
-// refusal turns an error of files into the status that the role sees. What is a status already stays as it is.
+// refusal turns an error of files into a gRPC status. A status stays as it is.
 func (s *service) refusal(err error) error {
 	var refused *fileError
 	_, isStatus := status.FromError(err)
@@ -157,13 +156,13 @@ func (s *service) refusal(err error) error {
 		return err
 	case errors.As(err, &refused):
 		if refused.code == codes.Internal {
-			s.log.Error("A file could not be handled for a role", "error", err)
+			s.log.Error("Cannot handle a file for a role", "error", err)
 		}
 		return status.Error(refused.code, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	default:
-		s.log.Error("A file could not be handled for a role", "error", err)
+		s.log.Error("Cannot handle a file for a role", "error", err)
 		return status.Error(codes.Internal, err.Error())
 	}
 }

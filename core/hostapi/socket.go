@@ -25,30 +25,28 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/rmtree"
+	"github.com/reeveproject/reeve/proto/limits"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// What one instance may use at the same time. A role needs one connection and some four streams; the rest leaves room for libraries that
-// connect by themselves. Together they bound what a hostile role can make the core hold to about 130 MiB.
+// The limits of one instance. A role needs one connection and about four streams; libraries may connect on their own. Together they limit what a
+// hostile role makes the core hold to about 130 MiB.
 const (
 	maxConnections = 8
 	maxStreams     = 16 // on one connection
-	// The content of a file, its path and the digest that is expected.
+	// The content of a file, its path and the expected digest.
 	maxRequest = maxFileSize + 16<<10
 	maxHeaders = 16 << 10
 )
 
-// maxSocketPath is the longest path that the kernel takes for a socket: sun_path without the final zero.
-const maxSocketPath = 107
-
-// Open makes the host socket of an instance and serves it until close is called, which ends its connections and calls, waits for them and
-// removes its files. The socket is at RunDir/host/<remit.Name>/host.sock. An instance whose socket is open already is refused.
+// Open makes and serves the host socket of an instance at RunDir/host/<remit.Name>/host.sock. closeSocket ends its connections and calls, waits for
+// them and removes its files. Open fails if the instance's socket is already open.
 func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err error) {
 	if remit == nil || remit.Name != filepath.Base(remit.Name) || remit.Name == "." || remit.Name == ".." || remit.Name == "/" {
-		return "", nil, fmt.Errorf("hostapi: %q cannot name a directory: an instance is named <role>.<counter>", nameOf(remit))
+		return "", nil, fmt.Errorf("hostapi: %q is not an instance name like <role>.<counter>", nameOf(remit))
 	}
 	if !s.claim(remit.Name) {
-		return "", nil, fmt.Errorf("hostapi: the host socket of instance %s is open already: close it first", remit.Name)
+		return "", nil, fmt.Errorf("hostapi: the host socket of instance %s is already open: close it first", remit.Name)
 	}
 	directory := filepath.Join(s.root(), remit.Name)
 	listener, err := listen(directory, remit)
@@ -63,11 +61,11 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 	go func() {
 		defer close(served)
 		if err := server.Serve(door); err != nil && !errors.Is(err, net.ErrClosed) {
-			log.Error("The host socket is no longer served; restart the role", "error", err)
+			log.Error("Cannot serve the host socket any longer; restart the role", "error", err)
 		}
 	}()
 	shut := sync.OnceFunc(func() {
-		// The door first: it ends connections that never became a client's, for which Stop would wait.
+		// First the door: it ends connections that have not begun HTTP/2 yet, which Stop would wait for.
 		door.shut()
 		server.Stop()
 		<-served
@@ -76,13 +74,13 @@ func (s *Server) Open(remit *plugin.Remit) (path string, closeSocket func(), err
 	return filepath.Join(directory, socketName), sync.OnceFunc(func() {
 		shut()
 		if err := rmtree.Remove(context.Background(), directory); err != nil {
-			log.Warn("The directory of the host socket stays behind; the next start removes it", "error", err)
+			log.Warn("Cannot remove the directory of the host socket; the next start of the core removes it", "error", err)
 		}
 		s.release(remit.Name)
 	}), nil
 }
 
-// Leave ends the connections and calls of all host sockets that are open, and leaves their files: for instances that the next core serves again.
+// Leave ends the connections and calls of all open sockets and keeps their files, for instances that the next core serves again.
 func (s *Server) Leave() {
 	s.mu.Lock()
 	open := slices.Collect(maps.Values(s.open))
@@ -94,7 +92,7 @@ func (s *Server) Leave() {
 
 const (
 	socketName = "host.sock"
-	// newSocketName is that of a socket that is about to take the place of another. It is no longer, so that its path is not either.
+	// newSocketName is the name of a new socket before it replaces the old one. It is no longer than socketName, so the path limit holds for both.
 	newSocketName = "new.sock"
 )
 
@@ -127,13 +125,13 @@ func (s *Server) release(name string) {
 	delete(s.open, name)
 }
 
-// listen makes the socket of an instance, in a directory of its own. Nobody can connect before both have their final owner and mode: a new directory is the
-// core's alone until then, and in one that is there, of an instance that was adopted, the socket takes the place of the former one as one step.
+// listen makes an instance's socket in a directory of its own. Nobody can connect before both have their final owner and mode: a new directory is the
+// core's alone until then, and in the existing directory of an adopted instance a rename replaces the old socket.
 func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err error) {
 	path := filepath.Join(directory, socketName)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
-			path, len(path), maxSocketPath)
+	if len(path) > limits.SocketPath {
+		return nil, fmt.Errorf("the socket path %s has %d bytes, more than the kernel's limit of %d: set a shorter run directory in the node's parameters",
+			path, len(path), limits.SocketPath)
 	}
 	if err := os.Mkdir(directory, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -154,7 +152,7 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // it goes with its directory
+	listener.SetUnlinkOnClose(false) // it is removed with its directory
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, listener.Close())
@@ -168,7 +166,7 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 		func() error { return os.Chmod(directory, 0o710) },
 	}
 	if remit.SharedUID {
-		// The role is of the core's own user: what is the owner's alone is enough, and the group is other people's.
+		// The role runs as the core's user, so owner permissions are enough. Others may be in the group.
 		steps = []func() error{
 			func() error { return os.Chmod(fresh, 0o600) },
 			func() error { return os.Rename(fresh, path) },
@@ -182,7 +180,7 @@ func listen(directory string, remit *plugin.Remit) (_ *net.UnixListener, err err
 	return listener, nil
 }
 
-// ownDirectory makes sure that a directory is one, and the core's.
+// ownDirectory fails unless path is a directory of the core.
 func ownDirectory(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -195,13 +193,13 @@ func ownDirectory(path string) error {
 	return nil
 }
 
-// grpcServer makes the server of one instance. There is one for each, so that whose call it is needs no looking up, and the end of an
-// instance is the end of its server.
+// grpcServer makes one instance's server. With a server per instance, the caller is known without looking it up, and an instance ends with its
+// server.
 func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server {
 	recovered := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error {
-		// Only its type: a panic's value may quote what the role sent.
+		// Log only the type: the value may quote what the role sent.
 		log.Error("A call on the host socket panicked", "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
-		return status.Error(codes.Internal, "the core failed at this call; the node's log says where: report it to the people who make Reeve")
+		return status.Error(codes.Internal, "this call failed inside the core; the node's log says where: please report it to the Reeve project")
 	})
 	unary := append(slices.Clip(s.config.Unary), recovery.UnaryServerInterceptor(recovered),
 		func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -226,9 +224,9 @@ func (s *Server) grpcServer(remit *plugin.Remit, log hclog.Logger) *grpc.Server 
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(s.config.times.firstBytesWithin),
-		// Stop returns when no handler runs any more, so that nothing of an instance outlives its socket.
+		// Stop returns when no handler runs any more, so nothing of an instance outlives its socket.
 		grpc.WaitForHandlers(true),
-		// A role that is stopped or stuck does not hold its streams for ever.
+		// A stopped or stuck role must not hold its streams for ever.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(unary...),

@@ -109,11 +109,11 @@ func TestLeftovers(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	n := newNode(t, nil)
 	for name, want := range map[string]string{
-		"":                              "cannot name",
-		"..":                            "cannot name",
-		"../out.1":                      "cannot name",
-		"a/b.1":                         "cannot name",
-		strings.Repeat("a", 100) + ".1": "at most 107",
+		"":                              "is not an instance name",
+		"..":                            "is not an instance name",
+		"../out.1":                      "is not an instance name",
+		"a/b.1":                         "is not an instance name",
+		strings.Repeat("a", 100) + ".1": "limit of 107",
 	} {
 		if _, _, err := n.server.Open(remitOf(name)); err == nil || !strings.HasPrefix(err.Error(), "hostapi: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", name, err)

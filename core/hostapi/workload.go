@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// workloadHeader is what every call of the SPIFFE Workload API carries, so that whoever can only make a workload send requests of the attacker's choice
-	// (server-side request forgery) is not given its key.
+	// workloadHeader must be in every call of the SPIFFE Workload API, so that an attacker who can only make a workload send requests (server-side
+	// request forgery) does not get its key.
 	workloadHeader = "workload.spiffe.io"
-	// firstIssueRetry is the wait before another attempt to renew an SVID; each further one is twice as long, up to times.lookAgain.
+	// firstIssueRetry is the pause before the first retry of a renewal. It doubles up to times.lookAgain.
 	firstIssueRetry = time.Second
 )
 
-// workloads answers the calls of the SPIFFE Workload API of one instance: its X.509-SVID, with a key that the core makes for it, and the certificates of the
-// trust domain. There are no JWT- or WIT-SVIDs: those methods are Unimplemented.
+// workloads serves the SPIFFE Workload API to one instance: its X.509-SVID, with a key that the core makes, and the trust domain's certificates. The
+// methods for JWT- and WIT-SVIDs are Unimplemented.
 type workloads struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
 	config *Config
@@ -39,7 +39,7 @@ type workloads struct {
 	log    hclog.Logger
 }
 
-// isWorkload refuses a call without the header, as the standard says.
+// isWorkload fails if the call lacks the header, as the standard demands.
 func isWorkload(ctx context.Context) error {
 	if values := metadata.ValueFromIncomingContext(ctx, workloadHeader); !slices.Equal(values, []string{"true"}) {
 		return status.Errorf(codes.InvalidArgument, "the call lacks the header %q: true, which the SPIFFE Workload API demands", workloadHeader)
@@ -52,7 +52,7 @@ type document struct {
 	chain []byte
 	key   []byte // PKCS #8
 	leaf  *x509.Certificate
-	// renew is when another one is asked for, by the wall clock.
+	// renew is when to request another SVID, by the wall clock.
 	renew time.Time
 }
 
@@ -74,10 +74,10 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 			case err == nil:
 				current, retry = made, firstIssueRetry
 			case current == nil || !now.Before(current.leaf.NotAfter):
-				// The client asks again, and can be told why not.
+				// The error tells the client why, and it asks again.
 				return err
 			default:
-				w.log.Warn("No new SVID for a client of the SPIFFE Workload API yet; it uses the present one on",
+				w.log.Warn("Cannot renew the SVID of a client of the SPIFFE Workload API; it keeps the present one",
 					"reason", status.Convert(err).Message(), "good until", current.leaf.NotAfter, "again in", retry)
 				wait = retry/2 + mathrand.N(retry/2)
 				retry = min(2*retry, w.config.times.lookAgain)
@@ -111,7 +111,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 	}
 }
 
-// due reports whether another SVID is needed: there is none, most of its time is over, or the cluster's CA does not speak for it any more.
+// due reports whether another SVID is needed: there is none, most of its lifetime is over, or it is not of the cluster's CA any more.
 func (d *document) due(node *identity.Identity, now time.Time) bool {
 	if d == nil || !now.Before(d.renew) || now.Before(d.leaf.NotBefore) {
 		return true
@@ -124,7 +124,7 @@ func (d *document) due(node *identity.Identity, now time.Time) bool {
 	return err != nil
 }
 
-// resign has an SVID replaced soon that another CA has signed than the one that signs now: that is retired when nobody has a certificate of it any more.
+// resign brings the renewal forward if another CA than the signing one issued the SVID: the old CA is retired when no certificate of it is in use.
 func (d *document) resign(signs *x509.Certificate, now time.Time, within time.Duration) {
 	if d.leaf.CheckSignatureFrom(signs) == nil {
 		return
@@ -134,15 +134,15 @@ func (d *document) resign(signs *x509.Certificate, now time.Time, within time.Du
 	}
 }
 
-// make makes a key and has an SVID issued for it. The error is a gRPC status.
+// make makes a key and requests an SVID for it. The error is a gRPC status.
 func (w *workloads) make(ctx context.Context) (*document, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, status.Error(codes.Internal, "no key can be made on this node")
+		return nil, status.Error(codes.Internal, "this node cannot make a key")
 	}
 	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
-		return nil, status.Error(codes.Internal, "no certificate request can be made on this node")
+		return nil, status.Error(codes.Internal, "this node cannot make a certificate request")
 	}
 	chain, _, leaf, err := w.issues.issue(ctx, csr, key.Public())
 	if err != nil {
@@ -150,15 +150,15 @@ func (w *workloads) make(ctx context.Context) (*document, error) {
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, status.Error(codes.Internal, "a key cannot be written on this node") // what is wrong with a key is not told
+		return nil, status.Error(codes.Internal, "this node cannot encode a key") // without the error, which may quote the key
 	}
 	now := w.config.times.now()
 	left := leaf.NotAfter.Sub(now)
 	if left <= 0 {
-		return nil, status.Errorf(codes.Unavailable, "the SVID that was issued expired at %s, and this node's clock says %s: compare the clocks",
+		return nil, status.Errorf(codes.Unavailable, "the new SVID expired at %s, but this node's clock says %s: compare the clocks of the node and the curator",
 			leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
-	// A random moment between half and two thirds of what is left, so that not all nodes ask at once.
+	// A random moment between one half and two thirds of the lifetime, so that the nodes do not ask all at once.
 	return &document{chain: joined(chain), key: private, leaf: leaf, renew: now.Round(0).Add(left/2 + mathrand.N(left/6+1))}, nil
 }
 

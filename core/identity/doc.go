@@ -1,5 +1,5 @@
 // Package identity holds who the node is: its key and ID, its cluster, the cluster's CA and the node's SVID.
 //
-// It owns the directory identity/ of the volume, watches the values on which the cluster hands out certificates (membership's bootstrap,
-// the client of the cluster API), keeps what is new before anybody uses it, and publishes the Identity.
+// It owns the directory identity/ of the volume. It watches the values by which the cluster hands out certificates (the bootstrap of membership, the
+// client of the cluster API), saves new ones, and then publishes the Identity.
 package identity

@@ -22,22 +22,22 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Files of the room's directory. Certificates are no secrets, but nobody else needs them there, and nobody should change them.
+// The files of the directory. Certificates are no secret, but nobody else needs to read or change them here.
 const (
 	caFile   = "ca.pem"
 	svidFile = "svid.pem"
 	fileMode = 0o400
 )
 
-// Config is what the room needs.
+// Config configures a Room.
 type Config struct {
 	Log hclog.Logger
-	// Directory is where certificates are kept.
+	// Directory keeps the certificates.
 	Directory string
 	Key       ed25519.PrivateKey
 	ClusterID string
 	Owner     ed25519.PublicKey
-	// Member says that the node is a member of its cluster, so that it must have the cluster's CA.
+	// Member says that the node is a member of its cluster and so must have the cluster's CA.
 	Member bool
 }
 
@@ -47,8 +47,8 @@ type Room struct {
 	identity event.Value[*Identity]
 }
 
-// New reads what is kept on the volume. A damaged SVID is as good as none, since the cluster gives another for the node key; a damaged CA is an
-// error, since without it the node cannot tell its cluster from another.
+// New reads the saved certificates. A damaged SVID counts as none, since the cluster issues another for the node key. A damaged CA is an error:
+// without it the node cannot tell its cluster from another.
 func New(config Config) (*Room, error) {
 	if err := os.MkdirAll(config.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("identity: %w", err)
@@ -74,25 +74,25 @@ func New(config Config) (*Room, error) {
 		}
 	}
 	if config.Member && len(id.CA) == 0 {
-		return nil, fmt.Errorf("identity: %s is missing, though the node is a member of cluster %s: restore the volume", filepath.Join(config.Directory, caFile), config.ClusterID)
+		return nil, fmt.Errorf("identity: %s is missing, but the node is a member of cluster %s: restore the volume", filepath.Join(config.Directory, caFile), config.ClusterID)
 	}
 	svid, err := readChain(filepath.Join(config.Directory, svidFile))
 	if err == nil && len(svid) > 0 {
 		id.SVID, err = certificate(svid, config.Key)
 	}
 	if err != nil {
-		config.Log.Warn("the node's SVID on the volume cannot be used; the cluster is asked for another", "error", err)
+		config.Log.Warn("cannot use the SVID on the volume; asking the cluster for another", "error", err)
 	}
 	r := &Room{config: config}
 	r.identity.Set(id)
 	return r, nil
 }
 
-// Identity is who the node is.
+// Identity returns the published identity.
 func (r *Room) Identity() *event.Value[*Identity] { return &r.identity }
 
-// Run watches the sources for new certificates, keeps them and publishes them, until the context ends. Certificates that are not what they
-// should be are logged and left alone. What cannot be kept, on a full disk say, is not published either, and is tried again.
+// Run saves and publishes new certificates of the sources until the context ends. It logs and ignores invalid ones. What it cannot save, for instance
+// on a full disk, it does not publish, and tries again.
 func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) error {
 	watchers := make([]*event.Watcher[Credentials], len(sources))
 	for i, source := range sources {
@@ -124,7 +124,7 @@ func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) er
 		}()
 	}
 	var again <-chan time.Time
-	var unkept Credentials // what was given since something was last kept, the newest of each
+	var unkept Credentials // the newest of what was received since the last save
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,7 +135,7 @@ func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) er
 		}
 		again = nil
 		if err := r.take(unkept); err != nil {
-			r.config.Log.Error("the cluster's certificates cannot be kept; trying again", "error", err, "in", retry)
+			r.config.Log.Error("cannot save the cluster's certificates; trying again", "error", err, "in", retry)
 			again = time.After(retry)
 			continue
 		}
@@ -143,7 +143,7 @@ func (r *Room) Run(ctx context.Context, sources ...*event.Value[Credentials]) er
 	}
 }
 
-// with is the credentials with what newer ones say.
+// with overlays c with newer credentials.
 func (c Credentials) with(newer Credentials) Credentials {
 	if len(newer.CA) > 0 {
 		c.CA = newer.CA
@@ -157,10 +157,10 @@ func (c Credentials) with(newer Credentials) Credentials {
 	return c
 }
 
-// retry is how long the room waits before it tries again to keep what it was given.
+// retry is the pause before another try to save.
 const retry = 5 * time.Second
 
-// take keeps what is new of the credentials and publishes it.
+// take saves and publishes what is new in the credentials.
 func (r *Room) take(credentials Credentials) error {
 	current, _ := r.identity.Get()
 	next := *current
@@ -168,7 +168,7 @@ func (r *Room) take(credentials Credentials) error {
 	if len(credentials.CA) > 0 && !slices.EqualFunc(credentials.CA, current.CA, func(der []byte, c *x509.Certificate) bool { return bytes.Equal(der, c.Raw) }) {
 		ca, err := parseChain(credentials.CA)
 		if err != nil {
-			r.config.Log.Error("the cluster gave a CA that cannot be used; the former one stays", "error", err)
+			r.config.Log.Error("the cluster sent an invalid CA; keeping the former one", "error", err)
 			return nil
 		}
 		if err := r.keep(caFile, credentials.CA); err != nil {
@@ -179,7 +179,7 @@ func (r *Room) take(credentials Credentials) error {
 	if len(credentials.SVID) > 0 && (current.SVID == nil || !slices.EqualFunc(credentials.SVID, current.SVID.Certificate, bytes.Equal)) {
 		svid, err := certificate(credentials.SVID, r.config.Key)
 		if err != nil {
-			r.config.Log.Error("the cluster gave an SVID that cannot be used; the former one stays", "error", err)
+			r.config.Log.Error("the cluster sent an invalid SVID; keeping the former one", "error", err)
 			return nil
 		}
 		if err := r.keep(svidFile, credentials.SVID); err != nil {
@@ -210,7 +210,7 @@ func (r *Room) keep(name string, chain [][]byte) error {
 	return nil
 }
 
-// readChain returns the certificates of a PEM file, DER; none if there is no file.
+// readChain returns the certificates of a PEM file, DER; none if the file does not exist.
 func readChain(path string) ([][]byte, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -242,7 +242,7 @@ func parseChain(chain [][]byte) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// certificate makes the certificate that the node uses in TLS, and refuses one for another key.
+// certificate returns the node's TLS certificate, and fails if it is for another key.
 func certificate(chain [][]byte, key ed25519.PrivateKey) (*tls.Certificate, error) {
 	certificates, err := parseChain(chain)
 	if err != nil {
