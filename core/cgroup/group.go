@@ -34,28 +34,28 @@ func (m member) file(name string) string { return filepath.Join(m.directory, nam
 
 func (m member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// Enter moves the calling thread into the group in the hierarchies in which a thread can be moved by itself (v1), so that the processes which it starts are
-// born there: to move another process costs milliseconds in each, since all of the machine's forks are held up. The thread must be of use for nothing else
-// afterwards, and end with that, which the main thread of a process cannot do: it is refused. Complete moves the child into the group in the other hierarchies.
+// Enter moves the calling thread into the group in v1 hierarchies, where a thread can move alone, so that the processes that it starts are born
+// there. Moving another process would cost milliseconds in each hierarchy, because it blocks all forks of the machine. The thread must do nothing
+// else and end afterwards; the main thread cannot end and is refused. Complete moves the child in the other hierarchies.
 func (g *Group) Enter() error {
 	if unix.Gettid() == unix.Getpid() {
-		return fmt.Errorf("cgroup: into the group of %s: the main thread would never leave it", g.name)
+		return fmt.Errorf("cgroup: enter the group of %s: the main thread would never leave it", g.name)
 	}
 	for _, m := range g.members {
 		if m.unified {
 			continue
 		}
 		if err := write(m.file("tasks"), "0"); err != nil {
-			return fmt.Errorf("cgroup: into the group of %s: %w", g.name, err)
+			return fmt.Errorf("cgroup: enter the group of %s: %w", g.name, err)
 		}
 	}
 	return nil
 }
 
-// Complete moves a process into the group whose parent was in it by Enter.
+// Complete adds a process whose parent thread called Enter.
 func (g *Group) Complete(pid int) error { return g.add(pid, func(m member) bool { return m.unified }) }
 
-// Add moves a process into the group, with all of its threads.
+// Add moves a process with all of its threads into the group.
 func (g *Group) Add(pid int) error { return g.add(pid, func(member) bool { return true }) }
 
 func (g *Group) add(pid int, to func(member) bool) error {
@@ -64,13 +64,13 @@ func (g *Group) add(pid int, to func(member) bool) error {
 			continue
 		}
 		if err := write(m.file("cgroup.procs"), strconv.Itoa(pid)); err != nil {
-			return fmt.Errorf("cgroup: process %d into the group of %s: %w", pid, g.name, err)
+			return fmt.Errorf("cgroup: move process %d into the group of %s: %w", pid, g.name, err)
 		}
 	}
 	return nil
 }
 
-// Paths are the directories of the group, one in each hierarchy: for people.
+// Paths returns the group's directory in each hierarchy, for people.
 func (g *Group) Paths() []string {
 	var paths []string
 	for _, m := range g.members {
@@ -80,7 +80,7 @@ func (g *Group) Paths() []string {
 	return paths
 }
 
-// OutOfMemory is how many processes of the group the kernel ended since they used more memory than the group may.
+// OutOfMemory returns how many processes of the group the kernel killed because the group exceeded its memory limit.
 func (g *Group) OutOfMemory() (uint64, error) {
 	for _, m := range g.members {
 		if !m.has(memory) {
@@ -99,7 +99,7 @@ func (g *Group) OutOfMemory() (uint64, error) {
 	return 0, nil
 }
 
-// counter reads one of the lines "name number"; 0 if there is none, as on old kernels.
+// counter reads a line "name number"; 0 if there is none, as on old kernels.
 func counter(text []byte, name string) (uint64, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -114,7 +114,7 @@ func counter(text []byte, name string) (uint64, error) {
 	return 0, lines.Err()
 }
 
-// Processes are the processes in the group, and in what was made below it.
+// Processes returns the processes in the group and below it.
 func (g *Group) Processes() ([]int, error) {
 	var pids []int
 	for _, m := range g.members {
@@ -125,13 +125,14 @@ func (g *Group) Processes() ([]int, error) {
 		for _, directory := range directories {
 			text, err := os.ReadFile(filepath.Join(directory, "cgroup.procs"))
 			if gone(err) {
-				continue // and nothing can be in it
+				continue // so nothing is in it
 			}
 			if err != nil {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
 			for _, field := range strings.Fields(string(text)) {
-				// 0 is of a PID namespace that is not seen here. A thread of the core that is in the group (Enter) does not make the core one of its processes.
+				// 0 is a process of a PID namespace that is not visible here. A thread of the core in the group (Enter) does not make the core one of
+				// its processes.
 				if pid, err := strconv.Atoi(field); err == nil && pid > 0 && pid != os.Getpid() {
 					pids = append(pids, pid)
 				}
@@ -142,7 +143,7 @@ func (g *Group) Processes() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// directories are the group's own and those that are below it, the deepest first: a privileged role is root, and may make groups for its own children.
+// directories returns the group's directory and those below it, deepest first: a privileged role is root and may make groups for its own children.
 func (m member) directories() (found []string, err error) {
 	err = filepath.WalkDir(m.directory, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -159,28 +160,28 @@ func (m member) directories() (found []string, err error) {
 	return found, err
 }
 
-// gone reports whether an error means that a group is not there any more.
+// gone reports whether a group does not exist any more.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
-// Kill kills every process in the group, those that are born meanwhile too. It does not wait until they have ended.
+// Kill kills every process in the group, including those that start meanwhile. It does not wait for their end.
 func (g *Group) Kill() error {
 	for _, m := range g.members {
 		if !m.unified {
 			continue
 		}
 		if err := write(m.file("cgroup.kill"), "1"); err == nil || errors.Is(err, fs.ErrNotExist) && !exists(m.directory) {
-			return nil // every member has the same processes
+			return nil // all members have the same processes
 		}
 	}
-	// An older kernel: who cannot fork is killed soon. The limit is set again when the group is made again.
+	// An older kernel: processes that cannot fork are killed soon. The limit is set again when the group is made again.
 	for _, m := range g.members {
 		if m.has(processes) {
 			if err := write(m.file("pids.max"), "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cgroup: keep the group of %s from growing: %w", g.name, err)
+				return fmt.Errorf("cgroup: stop the group of %s from growing: %w", g.name, err)
 			}
 		}
 	}
-	// Where forks cannot be stopped it may take some rounds. Who has been killed once is dying.
+	// Where forks cannot be stopped it may take some rounds.
 	killed := make(map[int]bool)
 	for range 100 {
 		more, err := g.killListed(g.Processes, killed)
@@ -191,8 +192,8 @@ func (g *Group) Kill() error {
 	return fmt.Errorf("cgroup: the processes of %s fork faster than they can be killed", g.name)
 }
 
-// killListed kills the processes of the group that have not been killed, and reports whether there were any. A number that is read is soon another
-// process's: each process is held first, and is killed if it is then still one of the group's.
+// killListed kills the group's processes that were not killed yet, and reports whether there were any. A process ID may be reused, so each process is
+// opened first, and killed only if it is then still in the group.
 func (g *Group) killListed(list func() ([]int, error), killed map[int]bool) (more bool, err error) {
 	pids, err := list()
 	if err != nil {
@@ -214,7 +215,7 @@ func (g *Group) killListed(list func() ([]int, error), killed map[int]bool) (mor
 		case err == nil:
 			held[pid] = fd
 		case !errors.Is(err, syscall.ESRCH):
-			return false, fmt.Errorf("cgroup: hold process %d of %s: %w", pid, g.name, err)
+			return false, fmt.Errorf("cgroup: open process %d of %s: %w", pid, g.name, err)
 		}
 	}
 	if len(held) == 0 {
@@ -238,7 +239,7 @@ func (g *Group) killListed(list func() ([]int, error), killed map[int]bool) (mor
 	return more, nil
 }
 
-// holdAtOnce bounds the descriptors that killing takes.
+// holdAtOnce limits the descriptors that killListed opens.
 const holdAtOnce = 128
 
 func exists(path string) bool {
@@ -246,7 +247,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Remove removes the group with those below it, which must be empty: processes that were killed are waited for, 5 s at most.
+// Remove removes the group and those below it. It waits up to 5 s for killed processes; others make it fail.
 func (g *Group) Remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
@@ -266,16 +267,16 @@ func (g *Group) Remove() error {
 			case <-ctx.Done():
 				pids, _ := g.Processes()
 				return fmt.Errorf("cgroup: remove %s: %w: the processes %v are still in it", m.directory, err, pids)
-			case <-time.After(pause): // the kernel tells of it in v2 only, and not of all that keeps a group
+			case <-time.After(pause): // only v2 has a notification, and not for everything that keeps a group
 			}
 		}
 	}
 	return nil
 }
 
-// removeBelow removes what is below the group as far as it is empty, and reports whether it removed anything.
+// removeBelow removes empty groups below this one, and reports whether it removed any.
 func (m member) removeBelow() (removed bool) {
-	below, _ := m.directories() // what cannot be read is still there when the group is removed
+	below, _ := m.directories() // unreadable ones make the removal fail later
 	for _, directory := range below {
 		if directory != m.directory && syscall.Rmdir(directory) == nil {
 			removed = true

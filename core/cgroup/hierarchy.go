@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchy is one tree of groups as the kernel shows it to the core.
+// hierarchy is one tree of groups, as the core sees it.
 type hierarchy struct {
-	// directory is the core's own group in it.
+	// directory is the core's own group.
 	directory string
-	// controllers are those that it has and that are used here, sorted.
+	// controllers are the available ones that are used here, sorted.
 	controllers []string
 	// unified says that it is cgroup v2.
 	unified bool
 }
 
-// hierarchies reads /proc/self/cgroup and /proc/self/mountinfo. What it does not understand it leaves out.
+// hierarchies parses /proc/self/cgroup and /proc/self/mountinfo. It skips what it does not understand.
 func hierarchies(groups, mounts string) []hierarchy {
-	own := make(map[string]string) // controllers, as the kernel lists them, to path; "" is v2
+	own := make(map[string]string) // path by controllers, as the kernel lists them; "" is v2
 	for _, line := range strings.Split(groups, "\n") {
 		_, rest, ok := strings.Cut(line, ":")
 		if names, path, found := strings.Cut(rest, ":"); ok && found {
@@ -68,15 +68,15 @@ func hierarchies(groups, mounts string) []hierarchy {
 		}
 		found = append(found, h)
 	}
-	// The tree of v2 beside those of v1 has no controllers, and to move a process into it holds up all of the machine's forks: it is of use only where there is
-	// nothing else by which to find the processes of a role.
+	// A v2 tree beside v1 hierarchies has no controllers, and moving a process into it blocks all forks of the machine. It is useful only if there is
+	// no other way to find a role's processes.
 	if slices.ContainsFunc(found, func(h hierarchy) bool { return len(h.controllers) > 0 }) {
 		found = slices.DeleteFunc(found, func(h hierarchy) bool { return len(h.controllers) == 0 })
 	}
 	return found
 }
 
-// v1Names is which of the hierarchies of /proc/self/cgroup a mount with some options is; empty: none.
+// v1Names returns the hierarchy of /proc/self/cgroup that a mount with these options is; "" if none.
 func v1Names(own map[string]string, options []string) string {
 	for names := range own {
 		if names == "" || strings.HasPrefix(names, "name=") {
@@ -93,7 +93,7 @@ func v1Names(own map[string]string, options []string) string {
 	return ""
 }
 
-// unifiedControllers are those that a group of v2 could pass on: none where v1 has them all.
+// unifiedControllers returns the controllers that a v2 group could pass on: none if v1 has them all.
 func unifiedControllers(directory string) []string {
 	text, err := os.ReadFile(filepath.Join(directory, "cgroup.controllers"))
 	if err != nil {
@@ -102,7 +102,7 @@ func unifiedControllers(directory string) []string {
 	return strings.Fields(string(text))
 }
 
-// cutPrefix takes a leading directory off a path.
+// cutPrefix cuts a leading directory off a path.
 func cutPrefix(path, directory string) (string, bool) {
 	if directory == "/" {
 		return path, true
@@ -111,7 +111,7 @@ func cutPrefix(path, directory string) (string, bool) {
 	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
-// unescape undoes how the kernel writes spaces and the like in mountinfo: a backslash and three octal digits.
+// unescape decodes mountinfo's octal escapes of spaces and the like.
 func unescape(text string) string {
 	var out strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -133,13 +133,13 @@ func unescape(text string) string {
 	return out.String()
 }
 
-// isRoot reports whether a group of v2 is the root of all, the only one that may hold processes and pass on controllers.
+// isRoot reports whether a v2 group is the root group, the only one that may hold processes and pass on controllers.
 func isRoot(directory string) bool {
 	_, err := os.Lstat(filepath.Join(directory, "cgroup.type"))
 	return os.IsNotExist(err)
 }
 
-// delegated reports whether the manager of the groups has given one, and what is below it, to who may write there.
+// delegated reports whether the manager of the groups has delegated a group.
 func delegated(directory string) bool {
 	for _, name := range []string{"trusted.delegate", "user.delegate"} {
 		var value [2]byte

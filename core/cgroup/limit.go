@@ -8,7 +8,7 @@ import (
 
 const unbounded = "max"
 
-// limit sets the limits in one hierarchy, those that it has the controllers for.
+// limit sets the limits of one hierarchy, as far as it has the controllers.
 func (m member) limit(l Limits) error {
 	var failures []error
 	if m.has(memory) {
@@ -34,8 +34,7 @@ func orUnbounded(bound int64, without string) string {
 	return strconv.FormatInt(bound, 10)
 }
 
-// memory bounds memory with what may be swapped out of it. What is too much ends the instance as a whole: of one that has lost a process nobody knows
-// what it still does.
+// memory limits memory and swap together. Exceeding it kills the whole instance: what an instance that lost a process still does, nobody knows.
 func (m member) memory(bytes int64) error {
 	if err := write(m.file("memory.max"), orUnbounded(bytes, unbounded)); err != nil {
 		return err
@@ -52,8 +51,8 @@ func (m member) memory(bytes int64) error {
 	return nil
 }
 
-// memoryV1 bounds memory, and memory with swap where the kernel counts that. The second is never less than the first, so that which comes first
-// depends on whether the bound grows.
+// memoryV1 limits memory, and memory with swap if the kernel counts that. The second must never be less than the first, so the order depends on
+// whether the limit grows.
 func (m member) memoryV1(bytes int64) error {
 	const file, withSwap = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 	value := orUnbounded(bytes, "-1")
@@ -69,7 +68,7 @@ func (m member) memoryV1(bytes int64) error {
 	return nil
 }
 
-// weight sets the share of the CPUs. In v1 it is 2 to 262144 with 1024 in the middle, in v2 1 to 10000 with 100.
+// weight sets the CPU share. In v1 it is 2 to 262144 with 1024 as default, in v2 1 to 10000 with 100.
 func (m member) weight(weight int64) error {
 	if weight <= 0 {
 		weight = 100

@@ -14,15 +14,15 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// Limits bounds a group. 0: no bound.
+// Limits are the limits of a group; 0 means none.
 type Limits struct {
 	MemoryBytes int64
 	Processes   int64
-	// CPUWeight is the share of the CPUs when they are short, as cgroup v2 counts it: 1 to 10000.
+	// CPUWeight is the share of the CPUs when they are short, as in cgroup v2: 1 to 10000.
 	CPUWeight int64
 }
 
-// The controllers that are used, and what is missing without them.
+// The controllers that are used, and the names of what is missing without them.
 const (
 	memory    = "memory"
 	processes = "pids"
@@ -33,14 +33,14 @@ var controllers = []string{cpu, memory, processes}
 
 var missingWithout = map[string]string{memory: "cgroup-memory", processes: "cgroup-processes", cpu: "cgroup-cpu"}
 
-// removeWithin is how long the processes of a group that was killed may take to go.
+// removeWithin is how long killed processes may take to end.
 const removeWithin = 5 * time.Second
 
-// Tree is the control groups of a node. A nil Tree is one of a machine on which nothing can be done with control groups.
+// Tree is a node's control groups. A nil Tree is that of a machine without usable control groups.
 type Tree struct {
-	// bases are the node's groups, at most one in each hierarchy.
+	// bases are the node's groups, at most one per hierarchy.
 	bases []base
-	// lacks are the controllers that cannot be used, and why.
+	// lacks are the controllers that cannot be used, with the reason.
 	lacks map[string]string
 	make  func(directory string) error
 }
@@ -52,15 +52,15 @@ type base struct {
 	unified     bool
 }
 
-// Open takes the groups of a node, which is known by a name of its own, such as its ID. Groups that are there stay as they are: they may belong to
-// instances that run. What of Limits (and of killing by group) cannot be done here is in Missing; Open fails only on what ought to work and does not.
+// Open opens the groups of a node by a name, such as its ID. It keeps existing groups, which may belong to running instances. Missing returns what
+// does not work here; Open fails only if something fails that ought to work.
 func Open(node string) (*Tree, error) {
 	if err := valid(node); err != nil {
 		return nil, err
 	}
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a kernel without control groups
+		return nil, nil // the kernel has no control groups
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
@@ -75,7 +75,7 @@ func Open(node string) (*Tree, error) {
 func open(node string, all []hierarchy, make func(string) error) (*Tree, error) {
 	t := &Tree{lacks: map[string]string{}, make: make}
 	for _, controller := range controllers {
-		t.lacks[controller] = "no hierarchy of control groups that the core can see has the controller " + controller
+		t.lacks[controller] = "no control group hierarchy that is visible to the core has the controller " + controller
 	}
 	for _, h := range all {
 		b, reason, err := t.base(h, node)
@@ -97,15 +97,15 @@ func open(node string, all []hierarchy, make func(string) error) (*Tree, error) 
 	return t, nil
 }
 
-// base makes the node's group in a hierarchy; nil and a reason if that cannot be done.
+// base makes the node's group in a hierarchy; nil and the reason if that is impossible.
 func (t *Tree) base(h hierarchy, node string) (b *base, reason string, err error) {
 	parent := h.directory
 	if h.unified && len(h.controllers) > 0 && !isRoot(parent) {
-		// Its own group holds the core, and so can give no controllers to groups below it.
+		// The core's own group holds the core, so it cannot give controllers to groups below it.
 		if above := filepath.Dir(parent); delegated(above) {
 			parent = above
 		} else if !delegated(parent) {
-			return nil, "the group of the core (" + parent + ") was not delegated to it: systemd does that with Delegate=yes and DelegateSubgroup=", nil
+			return nil, "the core's group (" + parent + ") is not delegated to it: set Delegate=yes and DelegateSubgroup= in the systemd unit", nil
 		}
 	}
 	directory := filepath.Join(parent, node)
@@ -113,7 +113,7 @@ func (t *Tree) base(h hierarchy, node string) (b *base, reason string, err error
 		if denied(err) {
 			return nil, fmt.Sprintf("the core may not make groups in %s (%v)", parent, syscallError(err)), nil
 		}
-		return nil, "", fmt.Errorf("cgroup: the group of the node: %w", err)
+		return nil, "", fmt.Errorf("cgroup: make the node's group: %w", err)
 	}
 	b = &base{directory: directory, unified: h.unified, controllers: h.controllers}
 	if !h.unified || len(h.controllers) == 0 {
@@ -129,16 +129,16 @@ func (t *Tree) base(h hierarchy, node string) (b *base, reason string, err error
 		case err == nil:
 			b.controllers = append(b.controllers, controller)
 		case errors.Is(err, syscall.EBUSY):
-			reason = fmt.Sprintf("the group %s holds processes itself, and so can give no controllers to groups below it: systemd puts the core one deeper with "+
-				"Delegate=yes and DelegateSubgroup=", parent)
+			reason = fmt.Sprintf("the group %s holds processes and cannot give controllers to groups below it: put the core one level deeper with "+
+				"Delegate=yes and DelegateSubgroup= in the systemd unit", parent)
 		default:
-			reason = fmt.Sprintf("the controllers of %s cannot be passed on (%v)", parent, syscallError(err))
+			reason = fmt.Sprintf("cannot pass on the controllers of %s (%v)", parent, syscallError(err))
 		}
 	}
 	return b, reason, nil
 }
 
-// Missing is what this machine or user cannot do with control groups: "cgroup-memory", "cgroup-processes", "cgroup-cpu", sorted.
+// Missing returns what this machine or user cannot do with control groups: "cgroup-memory", "cgroup-processes", "cgroup-cpu", sorted.
 func (t *Tree) Missing() []*clusterv1.Missing {
 	var missing []*clusterv1.Missing
 	for _, controller := range controllers {
@@ -155,7 +155,7 @@ func (t *Tree) Missing() []*clusterv1.Missing {
 	return missing
 }
 
-// Make makes the group of an instance, or takes the one that is there, and sets its limits. A bound that cannot be set here is left out.
+// Make makes or reuses the group of an instance, and sets its limits. It skips limits without a controller.
 func (t *Tree) Make(name string, limits Limits) (*Group, error) {
 	if err := valid(name); err != nil {
 		return nil, err
@@ -163,10 +163,10 @@ func (t *Tree) Make(name string, limits Limits) (*Group, error) {
 	g := t.group(name)
 	for _, m := range g.members {
 		if err := t.make(m.directory); err != nil {
-			return nil, errors.Join(fmt.Errorf("cgroup: the group of %s: %w", name, err), g.Remove())
+			return nil, errors.Join(fmt.Errorf("cgroup: make the group of %s: %w", name, err), g.Remove())
 		}
 		if err := m.limit(limits); err != nil {
-			return nil, fmt.Errorf("cgroup: the limits of %s: %w", name, err)
+			return nil, fmt.Errorf("cgroup: set the limits of %s: %w", name, err)
 		}
 	}
 	return g, nil
@@ -183,7 +183,7 @@ func (t *Tree) group(name string) *Group {
 	return g
 }
 
-// Sweep removes the groups that are not to be kept, and kills what is in them.
+// Sweep kills what is in the groups that keep rejects, and removes the groups.
 func (t *Tree) Sweep(keep func(name string) bool) error {
 	if t == nil {
 		return nil
@@ -212,7 +212,7 @@ func (t *Tree) Sweep(keep func(name string) bool) error {
 	return errors.Join(failures...)
 }
 
-// Close removes the groups of the node, as far as none of an instance is left in them. The next core makes them again.
+// Close removes the node's groups unless they hold groups of instances. The next core makes them again.
 func (t *Tree) Close() error {
 	if t == nil {
 		return nil
@@ -229,12 +229,12 @@ func (t *Tree) Close() error {
 
 func valid(name string) error {
 	if name == "" || len(name) > 200 || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\n\x00") || strings.HasPrefix(name, "cgroup.") {
-		return fmt.Errorf("cgroup: %q is no name for a group", name)
+		return fmt.Errorf("cgroup: %q is not a valid group name", name)
 	}
 	return nil
 }
 
-// makeGroup makes a directory; the kernel puts the files in it.
+// makeGroup makes a directory. The kernel fills it.
 func makeGroup(directory string) error {
 	if err := os.Mkdir(directory, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -255,7 +255,7 @@ func syscallError(err error) error {
 	return err
 }
 
-// write writes to a file of a group. It makes none.
+// write writes to a file of a group and does not create one.
 func write(path, text string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -21,24 +21,24 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// Config is what Run needs.
+// Config configures Run.
 type Config struct {
-	// Log is told what is of no interest to whoever asked.
+	// Log gets what does not interest the caller.
 	Log hclog.Logger
 	// Requests yields one confine.Request. Its end ends everything that was started.
 	Requests io.Reader
-	// Answers is where every confine.Answer is written.
+	// Answers receives every confine.Answer.
 	Answers io.Writer
-	// Stdout and Stderr are those of the process. They are closed when it has them.
+	// Stdout and Stderr are the process's. They are closed once it has them.
 	Stdout, Stderr *os.File
-	// Ranges is the file in which users are reserved (plugin.ReserveUsers).
+	// Ranges is the file in which user IDs are reserved (plugin.ReserveUsers).
 	Ranges string
-	// Defaults are the bounds of a role that is granted no others.
+	// Defaults are the limits of a role without granted ones.
 	Defaults sandbox.Defaults
 }
 
 const (
-	// linger is how long the processes that the role left may take to end by themselves. On a busy machine the end of a process takes seconds.
+	// linger is how long processes that the role left may take to end by themselves. On a busy machine that takes seconds.
 	linger = 10 * time.Second
 	// pause is the time between two looks at these processes. The kernel does not report the end of a process that is not a child.
 	pause = 5 * time.Millisecond
@@ -46,8 +46,8 @@ const (
 	buryEvery = 2 * time.Second
 )
 
-// Run runs what it is asked to, and answers. It returns when the process and all that it has left behind have ended: by themselves, because the requests ended, or because ctx
-// did. The error is of whoever asked, or of the machine; what is wrong with the process is in the answers.
+// Run does what the request says and answers. It returns when the process and everything that it left behind have ended: by themselves, or because
+// the requests or ctx ended. The error is the caller's or the machine's; failures of the process are in the answers.
 func Run(ctx context.Context, c Config) error {
 	var request confine.Request
 	decoder := json.NewDecoder(c.Requests)
@@ -57,13 +57,13 @@ func Run(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		// Whoever asked has ended, or wants the end. The reading ends with the process.
+		// The end of the requests means that the caller ended, or wants the end. This goroutine ends with this process.
 		_, _ = io.Copy(io.Discard, io.MultiReader(decoder.Buffered(), c.Requests))
 		cancel()
 	}()
-	// A process whose parent ends becomes a child of this one.
+	// Orphans become children of this process.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("confine: become the reaper: %w", err)
+		return fmt.Errorf("confine: become a child subreaper: %w", err)
 	}
 	answers := json.NewEncoder(c.Answers)
 	child, started, err := start(ctx, c, &request)
@@ -74,7 +74,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	err = answers.Encode(confine.Answer{Started: started})
 	if err != nil {
-		cancel() // nobody is there to hear of it
+		cancel() // nobody listens any more
 	}
 	ended := await(ctx, child)
 	err = errors.Join(err, answers.Encode(confine.Answer{Ended: ended}))
@@ -108,7 +108,7 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 		return nil, nil, err
 	}
 	policy := plugin.PolicyOf(remit, c.Defaults, request.Private, request.Passages)
-	// It must not outlive this process, whatever it says of cores.
+	// It must not outlive this process, whatever its manifest says.
 	policy.EndsWithCore = true
 	child, err := host.Start(policy, sandbox.Command{
 		Executable: executable.File(), Name: request.Name, Env: request.Environment, Stdout: c.Stdout, Stderr: c.Stderr,
@@ -123,7 +123,7 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 	return child, started, nil
 }
 
-// stored is the executable, from a copy as a node keeps it: one that the role cannot read.
+// stored returns the executable from a copy that the role cannot read, as a node keeps it.
 func stored(ctx context.Context, request *confine.Request) (*plugin.Executable, func(), error) {
 	store, err := plugin.OpenStore(filepath.Join(request.Own, "executables"))
 	if err != nil {
@@ -150,12 +150,12 @@ func add(ctx context.Context, store *plugin.Store, request *confine.Request) err
 	defer func() { _ = file.Close() }()
 	digest, err := store.Import(ctx, file)
 	if err == nil && digest != request.Digest {
-		err = fmt.Errorf("%s was changed meanwhile: its digest is %s, and was %s", request.Executable, digest, request.Digest)
+		err = fmt.Errorf("%s was changed at the same time: its digest is %s and was %s", request.Executable, digest, request.Digest)
 	}
 	return err
 }
 
-// give makes directories the role's own.
+// give makes the role the owner of directories.
 func give(remit *plugin.Remit, directories []string) (err error) {
 	for _, directory := range directories {
 		err = errors.Join(err, os.Chown(directory, int(remit.UID), int(remit.GID)), os.Chmod(directory, 0o700))
@@ -163,7 +163,7 @@ func give(remit *plugin.Remit, directories []string) (err error) {
 	return err
 }
 
-// open lets the role through to sockets, as a node does with those of its host.
+// open lets the role reach the sockets in directories, as a node does with its host sockets.
 func open(remit *plugin.Remit, directories []string) error {
 	if remit.SharedUID {
 		return nil
@@ -191,12 +191,12 @@ func await(ctx context.Context, child *sandbox.Child) *confine.Ended {
 	var state *os.ProcessState
 	go func() {
 		defer close(ended)
-		state, _ = child.Process.Wait() // it is a child, which nobody else waits for
+		state, _ = child.Process.Wait() // nobody else waits for this child
 	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		// bury kills the rest of its group, whose number may mean another group if the process has ended.
+		// bury kills the rest of its process group. The group's number may belong to others once the process has ended.
 		_ = child.Process.Kill()
 		for waiting := true; waiting; {
 			select {
@@ -221,7 +221,7 @@ func await(ctx context.Context, child *sandbox.Child) *confine.Ended {
 	return &confine.Ended{Code: status.ExitStatus()}
 }
 
-// bury gives the processes that the role left time to end, kills those that still run, and returns their command lines.
+// bury gives processes that the role left time to end, kills the rest, and returns their command lines.
 func bury(ctx context.Context) []string {
 	var found []string
 	killed := make(map[int]bool)
@@ -233,7 +233,7 @@ func bury(ctx context.Context) []string {
 			continue
 		}
 		for _, pid := range descendants(os.Getpid()) {
-			// A process that was killed may be found once more before it has ended, and then without its command line.
+			// A killed process may be found once more before it has ended, then without its command line.
 			if line := kill(pid); line != "" && !killed[pid] {
 				killed[pid] = true
 				if !slices.Contains(found, line) {
@@ -244,8 +244,8 @@ func bury(ctx context.Context) []string {
 	}
 }
 
-// reap waits for every child that has ended, and reports whether no child is left. Only the kernel's answer is proof that no descendant is left: an orphan becomes a child of this
-// process before its parent can be waited for, while a list of /proc may miss a process that started during the listing.
+// reap waits for every ended child, and reports whether there are no children. Only that proves that no descendant is left: an orphan becomes a child
+// of this process before its parent can be reaped, while a listing of /proc may miss a process that starts meanwhile.
 func reap() bool {
 	for {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL, nil); {
@@ -257,8 +257,8 @@ func reap() bool {
 	}
 }
 
-// kill kills a process that still descends from this one, and returns its command line; empty: it has ended. The process is opened before the check, so that the signal cannot
-// reach another process that got the same number. (A kernel without pidfd_open leaves that possible.)
+// kill kills a process if it still descends from this one, and returns its command line; empty if it has ended. It opens the process before the
+// check, so the signal cannot reach another process with the same number (except on a kernel without pidfd_open).
 func kill(pid int) string {
 	process, err := os.FindProcess(pid)
 	if err != nil {

@@ -246,7 +246,7 @@ func TestRefused(t *testing.T) {
 		reason     string
 		executable bool
 	}{
-		"changed": {func(r *protocol.Request) { r.Executable = text }, "was changed meanwhile", false},
+		"changed": {func(r *protocol.Request) { r.Executable = text }, "was changed at the same time", false},
 		"no program": {func(r *protocol.Request) {
 			r.Executable, r.Digest = text, "sha256:"+hex.EncodeToString(sum[:])
 		}, "exec format error", true},

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// descendants are the processes that descend from one, and live.
+// descendants returns the living descendants of a process.
 func descendants(of int) (found []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -31,7 +31,7 @@ func descendants(of int) (found []int) {
 	return found
 }
 
-// descends reports whether a process lives and descends from another one. Unlike descendants it reads only the ancestors of the process.
+// descends reports whether a process lives and descends from another one. It reads only the process's ancestors.
 func descends(pid, of int) bool {
 	for pid > 1 {
 		parent, ok := parentOf(pid)
@@ -46,18 +46,19 @@ func descends(pid, of int) bool {
 	return false
 }
 
-// parentOf is the parent of a process that lives.
+// parentOf returns the parent of a living process.
 func parentOf(pid int) (int, bool) {
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return 0, false
 	}
-	// The second field is the name of the program, which may contain spaces and parentheses. The fields after it are the state, the parent and, 16 fields later, the number of threads.
+	// The second field is the program's name and may contain spaces and parentheses. Then come the state, the parent and, 16 fields later, the number
+	// of threads.
 	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 	if len(fields) < 18 {
 		return 0, false
 	}
-	// A process whose first thread has ended shows as a zombie, but lives as long as it has another thread.
+	// A process whose first thread has ended looks like a zombie, but lives while it has another thread.
 	if fields[0] == "X" || fields[0] == "Z" && fields[17] == "1" {
 		return 0, false
 	}
@@ -65,7 +66,7 @@ func parentOf(pid int) (int, bool) {
 	return parent, err == nil
 }
 
-// commandLine is the command line of a process, for people. If the process has erased it, the name of the program stands for it, in brackets. Empty: the process has ended.
+// commandLine returns the command line of a process, or its program's name in brackets if it erased the command line; empty if it has ended.
 func commandLine(pid int) string {
 	directory := filepath.Join("/proc", strconv.Itoa(pid))
 	content, _ := os.ReadFile(filepath.Join(directory, "cmdline"))

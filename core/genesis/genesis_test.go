@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*nodev1.Genesis){
 		`version "reeve.node.v2"`:             func(g *nodev1.Genesis) { g.Version = "reeve.node.v2" },
 		"plugins[1]: the plugin a is there":   func(g *nodev1.Genesis) { g.Plugins[1] = record("a") },
-		"plugins[0]: its name is other":      func(g *nodev1.Genesis) { g.Plugins[0].Name = "other" },
+		"plugins[0]: its name is other":       func(g *nodev1.Genesis) { g.Plugins[0].Name = "other" },
 		"plugins[1]: the plugin b has no dig": func(g *nodev1.Genesis) { g.Plugins[1].Digests = nil },
 		"plugins[0]: the digest for":          func(g *nodev1.Genesis) { g.Plugins[0].Digests["linux/x"] = "md5:a" },
 		"plugins[0]: ":                        func(g *nodev1.Genesis) { g.Plugins[0].Manifest = nil },

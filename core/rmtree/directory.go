@@ -10,16 +10,16 @@ import (
 	"github.com/reeveproject/reeve/core/eintr"
 )
 
-// namesBuffer is how much of a directory is read at a time, in bytes.
+// namesBuffer is the size of the buffer for directory entries, in bytes.
 const namesBuffer = 16 << 10
 
-// directory is one that is held open. What is done to its entries is done to this one, wherever it is moved.
+// directory is an open directory. Operations on its entries follow it if it is moved.
 type directory struct {
 	fd    int
 	mount mount
 }
 
-// mount is where a file is: a directory of another mount is never entered.
+// mount identifies the mount of a file. Other mounts are never entered.
 type mount struct {
 	id           uint64
 	major, minor uint32
@@ -41,9 +41,9 @@ func openTrusted(path string) (*directory, error) {
 	return d, nil
 }
 
-// open opens an entry that is a directory on the same mount, and lets its owner in.
+// open opens an entry that is a directory on the same mount, and makes it accessible to its owner.
 func (d *directory) open(name string) (*directory, error) {
-	// Held without being opened at first: what is mounted there is never asked.
+	// O_PATH first: another file system that is mounted there must not be asked anything.
 	held, err := eintr.Retry(func() (int, error) {
 		return unix.Openat(d.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})
@@ -59,7 +59,7 @@ func (d *directory) open(name string) (*directory, error) {
 		return nil, unix.EXDEV
 	}
 	if mode&0o700 != 0o700 {
-		// By the descriptor, for the name may be another file's by now. If it fails, so does what comes next.
+		// By descriptor, because the name may belong to another file by now. If it fails, so does the open below.
 		_ = unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", held), 0o700)
 	}
 	fd, err := eintr.Retry(func() (int, error) {
@@ -73,7 +73,7 @@ func (d *directory) open(name string) (*directory, error) {
 
 func (d *directory) close() { _ = unix.Close(d.fd) }
 
-// each visits the entries that the directory has at present, read in batches: visit may remove them. It ends early when the context does.
+// each visits the current entries in batches; visit may remove them. It ends early with the context.
 func (d *directory) each(ctx context.Context, visit func(name string)) error {
 	if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
 		return err
@@ -97,13 +97,13 @@ func (d *directory) each(ctx context.Context, visit func(name string)) error {
 	}
 }
 
-// unlink removes an entry: nil if it is not there any more, and ENOTEMPTY if it is a directory with something in it.
+// unlink removes an entry. nil if it does not exist, ENOTEMPTY if it is a directory that is not empty.
 func (d *directory) unlink(name string) error {
 	_, err := eintr.Retry(func() (int, error) { return 0, unix.Unlinkat(d.fd, name, 0) })
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	// It is a directory (EISDIR, or EPERM as POSIX has it), or must not be removed.
+	// EISDIR, or EPERM by POSIX: it is a directory, or must not be removed.
 	again := d.rmdir(name)
 	switch {
 	case again == nil, errors.Is(again, unix.ENOENT):
@@ -121,7 +121,7 @@ func (d *directory) rmdir(name string) error {
 	return err
 }
 
-// describe says which mode a file has and where it is, without asking a file system that may not answer.
+// describe returns a file's mode and mount without asking a file system that may hang.
 func describe(fd int) (mode uint16, where mount, err error) {
 	var stat unix.Statx_t
 	_, err = eintr.Retry(func() (int, error) {

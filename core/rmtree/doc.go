@@ -1,12 +1,12 @@
-// Package rmtree removes directories that roles could write in.
+// Package rmtree removes directories that roles could write to.
 //
-// os.RemoveAll holds a file descriptor open for every level and so cannot remove a tree that is deep enough, which a role makes in a
-// second. This package never goes deeper than two levels: directories that are further down are renamed up to the top of the tree first. It
-// holds a handful of file descriptors and a few pages of names, whatever the tree looks like; follows no symbolic link; crosses no mount, be it one
-// of the same file system; and puts right the modes that keep the owner of a directory out of it.
+// os.RemoveAll holds a descriptor for every level, so it cannot remove a very deep tree, which a role makes in a second. This package never goes
+// deeper than two levels: it first renames deeper directories up to the top of the tree. It holds a handful of descriptors and a few pages of names
+// whatever the tree looks like, follows no symbolic link, crosses no mount, not even one of the same file system, and fixes modes that lock out a
+// directory's owner.
 //
-// It is safe against a process that changes the tree meanwhile: every step is taken relative to a directory that is held open, below
-// which only what can be reached by the directory's own entries is removed. Such a process can at most keep it busy, for Patience.
+// It is safe against a process that changes the tree meanwhile: every step is relative to an open directory, and removes only what that directory's
+// own entries lead to. Such a process can at most keep it busy for Patience.
 //
-// It owns, watches and publishes nothing.
+// The package owns, watches and publishes nothing.
 package rmtree

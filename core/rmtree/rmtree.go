@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long the removal of one tree may take. A million files take some seconds on a tmpfs; nothing that a role may leave behind
-// is worth holding up a node for longer.
+// Patience is how long the removal of one tree may take. A million files take some seconds on a tmpfs. Nothing that a role leaves is worth blocking a
+// node longer.
 const Patience = time.Minute
 
 const (
-	// maxShown is how many of the things that could not be removed an error names, and maxName how many bytes of each name.
+	// maxShown is how many leftovers an error names, maxName how many bytes of each name.
 	maxShown = 3
 	maxName  = 64
-	// risenPrefix begins the names under which directories are moved up.
+	// risenPrefix is the prefix of directories that were moved up.
 	risenPrefix = ".reeve-removed-"
-	// risenTries is how many names are tried for one directory. A tree that was left halfway holds some already.
+	// risenTries is how many names are tried for one directory. An earlier removal may have left some.
 	risenTries = 64
 )
 
-// Remove removes a file, or a directory with everything in it. What is not there is no error. The directories above path must belong to
-// the caller alone, path and what is below it to anybody. An error names some of what could not be removed; it is of bounded length,
-// and everything else has been removed. Removal stops when the context ends, and after Patience.
+// Remove removes a file, or a directory with everything in it. It does nothing if path does not exist. Only the caller may be able to write to the
+// directories above path; anybody may write to path and below. On failure everything removable is gone, and the error, which is of limited length,
+// names some of the rest. It stops when the context ends, and after Patience.
 func Remove(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	parent, err := openTrusted(filepath.Dir(path))
@@ -44,8 +44,8 @@ func Remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// Empty removes everything in a directory as Remove would, and leaves the directory. What cannot be removed does not keep the rest. A directory that
-// is not there is empty. All of it takes Patience at most.
+// Empty removes everything in a directory like Remove, and keeps the directory. A missing directory is empty. It removes all it can, and takes at
+// most Patience.
 func Empty(ctx context.Context, path string) error {
 	ctx, cancel := patient(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, Patience, fmt.Errorf("not done within %s", Patience))
 }
 
-// removeAt removes one entry of a directory that is the caller's.
+// removeAt removes one entry of a trusted directory.
 func removeAt(ctx context.Context, parent *directory, name string) error {
 	ctx, cancel := patient(ctx)
 	defer cancel()
@@ -94,7 +94,7 @@ func removeAt(ctx context.Context, parent *directory, name string) error {
 		before := tree.steps
 		tree.left = problems{}
 		err := tree.pass(ctx)
-		// Whatever happened, an empty directory is what was wanted.
+		// Whatever happened: if the directory is empty now, the goal is reached.
 		last := parent.unlink(name)
 		switch {
 		case last == nil:
@@ -113,15 +113,15 @@ func removeAt(ctx context.Context, parent *directory, name string) error {
 // tree is a directory that is being emptied.
 type tree struct {
 	top *directory
-	// steps counts what was removed and moved up: without a step there is nothing more to be done.
+	// steps counts removals and moves. A pass without a step cannot be improved.
 	steps uint64
-	// The directories with the numbers from sunk to risen were moved up, and are still to be looked at.
+	// The directories numbered sunk to risen-1 were moved up and are still to be removed.
 	risen, sunk uint64
-	// left is what the present pass could not do.
+	// left is what the present pass could not remove.
 	left problems
 }
 
-// pass goes over the entries of the top once, and over what comes up meanwhile.
+// pass goes over the top's entries once, and over directories that come up meanwhile.
 func (t *tree) pass(ctx context.Context) error {
 	return t.top.each(ctx, func(name string) {
 		t.sink(ctx, name)
@@ -133,7 +133,7 @@ func (t *tree) pass(ctx context.Context) error {
 	})
 }
 
-// sink removes an entry of the top. If it is a directory, directories in it come up that are not empty.
+// sink removes an entry of the top. If it is a directory, its non-empty subdirectories come up.
 func (t *tree) sink(ctx context.Context, name string) {
 	err := t.top.unlink(name)
 	if errors.Is(err, unix.ENOTEMPTY) {
@@ -150,7 +150,7 @@ func (t *tree) dissolve(ctx context.Context, name string) error {
 	if t.top.rmdir(name) == nil {
 		return nil
 	}
-	return t.top.unlink(name) // it is something else by now, or says why not
+	return t.top.unlink(name) // it is another file by now, or the error says why
 }
 
 func risenName(number uint64) string { return fmt.Sprintf("%s%d", risenPrefix, number) }
@@ -171,19 +171,19 @@ func (t *tree) clear(ctx context.Context, name string) error {
 	})
 }
 
-// raise moves a directory from a directory of the top to the top, where pass finds it.
+// raise moves a directory to the top, where pass finds it.
 func (t *tree) raise(from *directory, name string) error {
 	var err error
 	opened := false
 	for range risenTries {
-		// What has the new name is to be removed as well, so that it may be replaced.
+		// The rename may replace what has the new name, since that is to be removed too.
 		err = unix.Renameat(from.fd, name, t.top.fd, risenName(t.risen))
 		switch {
 		case err == nil || errors.Is(err, unix.ENOENT):
 			t.risen++
 			return nil
 		case errors.Is(err, unix.EACCES) && !opened:
-			// A directory that its owner may not write in does not change its parent; opening it puts that right.
+			// A directory that its owner cannot write to cannot change its parent; open fixes the mode.
 			opened = true
 			sub, err := from.open(name)
 			if err != nil {
@@ -207,7 +207,7 @@ func (t *tree) count(name string, err error) {
 	}
 }
 
-// problems is what could not be removed, as far as an error tells of it.
+// problems collects what could not be removed.
 type problems struct {
 	shown []error
 	more  int

@@ -8,7 +8,7 @@ const (
 	foreignNumbers = 0x40000000
 )
 
-// Numbers that only this architecture has.
+// System calls that only this architecture has.
 var (
 	ownKernel = []uintptr{
 		unix.SYS_CREATE_MODULE, unix.SYS_GET_KERNEL_SYMS, unix.SYS_QUERY_MODULE, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB,
@@ -17,7 +17,7 @@ var (
 	forks = []uintptr{unix.SYS_FORK, unix.SYS_VFORK}
 )
 
-// elfMachine and exitCode are what a program consists of that ends with status 0.
+// elfMachine and exitCode make a program that exits with status 0.
 const elfMachine = 62
 
 var exitCode = []byte{0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05}

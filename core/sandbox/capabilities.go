@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilityNumbers are those that can be granted.
+// capabilityNumbers are the capabilities that can be granted.
 var capabilityNumbers = map[string]uintptr{
 	"audit-write": unix.CAP_AUDIT_WRITE, "chown": unix.CAP_CHOWN, "fowner": unix.CAP_FOWNER, "ipc-lock": unix.CAP_IPC_LOCK,
 	"ipc-owner": unix.CAP_IPC_OWNER, "kill": unix.CAP_KILL, "lease": unix.CAP_LEASE, "linux-immutable": unix.CAP_LINUX_IMMUTABLE,
@@ -18,7 +18,7 @@ var capabilityNumbers = map[string]uintptr{
 	"sys-resource": unix.CAP_SYS_RESOURCE, "sys-time": unix.CAP_SYS_TIME, "syslog": unix.CAP_SYSLOG, "wake-alarm": unix.CAP_WAKE_ALARM,
 }
 
-// capabilitySet is capabilities as bits.
+// capabilitySet is a bit set of capabilities.
 type capabilitySet uint64
 
 func (s capabilitySet) has(number uintptr) bool { return s>>number&1 == 1 }
@@ -28,7 +28,7 @@ func setOf(names []string) (capabilitySet, error) {
 	for _, name := range names {
 		number, ok := capabilityNumbers[name]
 		if !ok {
-			return 0, fmt.Errorf("%q is no capability that can be granted", name)
+			return 0, fmt.Errorf("%q is not a capability that can be granted", name)
 		}
 		set |= 1 << number
 	}
@@ -45,7 +45,7 @@ func (s capabilitySet) numbers() []uintptr {
 	return numbers
 }
 
-// heldCapabilities are those that the core has to give, and lastCapability is the last that the kernel knows.
+// heldCapabilities returns the capabilities that the core can pass on.
 func heldCapabilities() (held capabilitySet, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -64,8 +64,8 @@ func lastCapability() uintptr {
 	return unix.CAP_LAST_CAP
 }
 
-// drop takes from the calling thread's children every capability but some. The thread itself keeps what it has if it is root: it has yet to change the
-// user, and a child that is not root loses it with that. Without root it gives up its own too.
+// drop drops all capabilities but keep from what the calling thread's children get. A root thread keeps its own, because it still has to change the
+// user; a child that is not root loses them by that. Without root, the thread drops its own too.
 func drop(keep capabilitySet, last uintptr, root bool) error {
 	if err := prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL); err != nil {
 		return fmt.Errorf("ambient: %w", err)
@@ -99,7 +99,7 @@ func drop(keep capabilitySet, last uintptr, root bool) error {
 	return nil
 }
 
-// prctl changes the calling thread alone.
+// prctl changes only the calling thread.
 func prctl(option int, arguments ...uintptr) error {
 	var a [4]uintptr
 	copy(a[:], arguments)

@@ -8,7 +8,7 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Describe is what a policy comes to on this host, for people. Control groups are not known to it.
+// Describe says what a policy amounts to on this host, for people. It does not know control groups.
 func (h *Host) Describe(p Policy) *nodev1.Sandbox {
 	limits := p.Limits()
 	described := &nodev1.Sandbox{
@@ -52,7 +52,7 @@ func (h *Host) Describe(p Policy) *nodev1.Sandbox {
 	return described
 }
 
-// ports are those that a role can use: what is not bounded is open.
+// ports returns the ports that a role can use. Without Landlock's rules for TCP that is any port.
 func (h *Host) ports(p remit.Ports) []string {
 	if !h.can(MissingLandlockTCP) {
 		return []string{remit.AnyPort}
@@ -60,7 +60,7 @@ func (h *Host) ports(p remit.Ports) []string {
 	return p.Texts()
 }
 
-// described lists what a role can reach, whether it is there or not: a role that does not run yet has no directories yet.
+// described lists what a role can reach, whether or not it exists: a role that does not run yet has no directories.
 func (h *Host) described(p Policy) (reading, writing, executing []string) {
 	reading = slices.Concat(existing(everyoneReads), []string{"/proc"}, p.Private, p.Remit.Read, p.Remit.Write, p.Remit.Execute)
 	for _, name := range harmless {

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// ErrExec says that the sandbox stood and the executable could not be executed in it. The kernel's reason is in the chain: ENOENT, EACCES,
-// ENOEXEC, ETXTBSY.
+// ErrExec says that the sandbox was complete but the kernel did not execute the executable. The reason is in the chain: ENOENT, EACCES, ENOEXEC or
+// ETXTBSY.
 var ErrExec = errors.New("cannot execute")
 
-// PartError says that a part of a sandbox that can be enforced on this host could not be made for this process, which was not started, or was killed
-// before it ran an instruction.
+// PartError says that a part of the sandbox that this host can enforce failed for this process. The process was not started, or was killed before its
+// first instruction.
 type PartError struct {
-	// Part is named as in Missing.
+	// Part is a name as in Missing.
 	Part string
-	// Step is what was being done.
+	// Step is the step that failed.
 	Step string
 	Err  error
 }
@@ -23,7 +23,7 @@ func (e *PartError) Error() string { return fmt.Sprintf("sandbox: %s: %s: %v", e
 
 func (e *PartError) Unwrap() error { return e.Err }
 
-// PathError says that a path that a role was granted cannot be shown to it.
+// PathError says that a granted path cannot be shown to a role.
 type PathError struct {
 	// Grant is the grant that names the path.
 	Grant, Path string
@@ -31,7 +31,7 @@ type PathError struct {
 }
 
 func (e *PathError) Error() string {
-	return fmt.Sprintf("sandbox: the grant %s of %s: %v: make it, or withdraw the grant", e.Grant, e.Path, e.Err)
+	return fmt.Sprintf("sandbox: the grant %s of %s: %v: create the path, or withdraw the grant", e.Grant, e.Path, e.Err)
 }
 
 func (e *PathError) Unwrap() error { return e.Err }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the fields of a system call are in what a filter sees. Both platforms keep the lower half of a number first.
+// The offsets of a system call's fields in a filter's input. Both architectures are little-endian.
 const (
 	numberAt       = 0
 	architectureAt = 4
@@ -20,7 +20,7 @@ const (
 
 func lowAt(argument int) uint32 { return uint32(argumentsAt + 8*argument) }
 
-// What becomes of a system call.
+// The results of a filter.
 var (
 	allowed = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	killed  = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
@@ -32,14 +32,14 @@ func answers(errno unix.Errno) bpf.RetConstant {
 	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
 }
 
-// rule is what a filter does with one system call. Its instructions may fall through: the call is then allowed.
+// rule is what a filter does with one system call. If its instructions fall through, the call is allowed.
 type rule struct {
 	number uintptr
 	do     []bpf.Instruction
 }
 
-// assemble makes a filter of rules, at most one for each system call. What has no rule is allowed if this filter knows it: calls that the kernel got
-// later do not exist for a role until somebody has looked at them.
+// assemble makes a filter of rules, at most one per system call. A call without a rule is allowed if it is not newer than this filter; newer calls do
+// not exist for a role until somebody has reviewed them.
 func assemble(rules []rule) ([]unix.SockFilter, error) {
 	program := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: architectureAt, Size: 4},
@@ -57,7 +57,7 @@ func assemble(rules []rule) ([]unix.SockFilter, error) {
 	slices.SortFunc(rules, func(a, b rule) int { return cmp.Compare(a.number, b.number) })
 	for i, r := range rules {
 		if len(r.do) > 200 || i > 0 && rules[i-1].number == r.number {
-			return nil, fmt.Errorf("the rule for system call %d is too long, or there are two", r.number)
+			return nil, fmt.Errorf("the rule for system call %d is too long or duplicate", r.number)
 		}
 	}
 	program = append(program, search(rules)...)
@@ -72,8 +72,8 @@ func assemble(rules []rule) ([]unix.SockFilter, error) {
 	return filter, nil
 }
 
-// search finds the rule of a system call by halves. The kernel tries a new filter with every number there is, so that its length matters for the time
-// that a start takes.
+// search finds a system call's rule by binary search. The kernel tests a new filter with every number, so the length of the path matters for the
+// start time.
 func search(rules []rule) []bpf.Instruction {
 	if len(rules) > 3 {
 		middle := len(rules) / 2
@@ -92,7 +92,7 @@ func search(rules []rule) []bpf.Instruction {
 	return append(program, allowed)
 }
 
-// unlessOneOf does something unless an argument is one of some values.
+// unlessOneOf does something unless an argument is one of the values.
 func unlessOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: lowAt(argument), Size: 4}}
 	for i, value := range values {
@@ -101,7 +101,7 @@ func unlessOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instru
 	return append(program, do)
 }
 
-// ifOneOf does something if an argument is one of some values.
+// ifOneOf does something if an argument is one of the values.
 func ifOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: lowAt(argument), Size: 4}}
 	for _, value := range values {
@@ -110,7 +110,7 @@ func ifOneOf(argument int, values []uint32, do bpf.Instruction) []bpf.Instructio
 	return program
 }
 
-// ifAny does something if one of some bits of an argument is set.
+// ifAny does something if an argument has one of the bits set.
 func ifAny(argument int, bits uint32, do bpf.Instruction) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: lowAt(argument), Size: 4},
@@ -119,7 +119,7 @@ func ifAny(argument int, bits uint32, do bpf.Instruction) []bpf.Instruction {
 	}
 }
 
-// load puts the calling thread, and what it starts, under a filter. No other thread of the core is.
+// load puts the calling thread and its future children under a filter, and no other thread.
 func load(filter []unix.SockFilter) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))

@@ -10,7 +10,7 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// landlockKnown is the newest version of Landlock whose rights are used here.
+// landlockKnown is the newest Landlock version whose rights are used here.
 const landlockKnown = 7
 
 const (
@@ -19,12 +19,12 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	deviceRights = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
-	// fileRights are those that mean something for what is not a directory.
+	// fileRights are the rights that apply to files other than directories.
 	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// landlockVersion is the version of Landlock that this kernel has; 0: none.
+// landlockVersion returns the kernel's Landlock version; 0 if it has none.
 func landlockVersion() (int, error) {
 	version, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -33,7 +33,7 @@ func landlockVersion() (int, error) {
 	return int(version), nil
 }
 
-// handledFiles are the rights on files that a version of Landlock knows: what is not granted of them is refused.
+// handledFiles returns the file rights that a Landlock version knows: what is not granted of them is refused.
 func handledFiles(version int) uint64 {
 	var rights uint64 = unix.LANDLOCK_ACCESS_FS_REFER - 1 // all of the first version
 	if version >= 2 {
@@ -48,7 +48,7 @@ func handledFiles(version int) uint64 {
 	return rights
 }
 
-// handledPorts are the rights on TCP ports that are not granted as a whole.
+// handledPorts returns the TCP rights that are restricted to ports.
 func handledPorts(version int, r remit.Remit) uint64 {
 	var rights uint64
 	if version < 4 {
@@ -80,9 +80,9 @@ func (a access) rights() uint64 {
 	return rights
 }
 
-// landlock confines the calling thread to the places as it sees them now. It may execute the executable whether it can see it or not; what has no
-// place in a file system, such as a memfd, can be executed anyway. Roles are kept from each other by it too: a process can neither trace nor, where the
-// kernel is new enough, signal another that is not confined with it.
+// landlock confines the calling thread to the places as it sees them. The executable may be executed even if it is not visible; what is in no file
+// system, such as a memfd, can always be executed. Landlock also separates roles: a process cannot trace, or with a new enough kernel signal, a
+// process outside its domain.
 func landlock(version int, list []place, ownView bool, executable int, r remit.Remit) error {
 	version = min(version, landlockKnown)
 	files := handledFiles(version)
@@ -90,7 +90,7 @@ func landlock(version int, list []place, ownView bool, executable int, r remit.R
 	if version >= 6 {
 		attribute.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
-	// An older kernel refuses nothing of a newer attribute that is zero.
+	// An older kernel accepts newer attributes that are zero.
 	fd, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute), 0)
 	if errno != 0 {
 		return fmt.Errorf("make rules: %w", errno)
@@ -130,7 +130,7 @@ func landlock(version int, list []place, ownView bool, executable int, r remit.R
 		}
 	}
 	if executable < 0 {
-		executable = rules // nothing: neither is in a file system
+		executable = rules // a placeholder: it is in no file system either
 	}
 	err := allowBeneath(rules, executable, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE)
 	if err != nil && err != unix.EBADFD { // EBADFD: it is a memfd
@@ -165,7 +165,7 @@ func allowBeneath(rules, at int, rights uint64) error {
 	if rights == 0 {
 		return nil
 	}
-	// The kernel's structure is packed: 12 bytes, which is where the fields of this one end.
+	// The kernel's structure is packed to 12 bytes, which is where this one's fields end.
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(at)}
 	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 	if errno != 0 {
@@ -174,7 +174,7 @@ func allowBeneath(rules, at int, rights uint64) error {
 	return nil
 }
 
-// landlockRuleNetPort is LANDLOCK_RULE_NET_PORT, and landlockNetPort its attribute.
+// landlockRuleNetPort is LANDLOCK_RULE_NET_PORT, landlockNetPort its attribute.
 const landlockRuleNetPort = 2
 
 type landlockNetPort struct{ allowed, port uint64 }

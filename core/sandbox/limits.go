@@ -12,23 +12,23 @@ import (
 
 const (
 	lockedMemory = 64 << 10
-	// oomScore makes the kernel end a role before the core when the machine is out of memory.
+	// oomScore makes the kernel kill a role before the core when the machine is out of memory.
 	oomScore = 100
 )
 
-// limit is one resource limit. Who is over it cannot raise it.
+// limit is a resource limit, soft and hard.
 type limit struct {
 	resource int
 	name     string
 	value    uint64
 }
 
-// limitsOf are the limits of a process of a policy. Without control groups the number of processes is bounded for the user as a whole, which only
-// makes sense where the user is the role's alone.
+// limitsOf returns the limits of a process. Without control groups the number of processes is limited per user, which makes sense only if the user is
+// the role's alone.
 func limitsOf(p Policy, countsProcesses bool) []limit {
 	limits := []limit{
-		// They would hold the role's secrets, outside of its sandbox. 1 is too little for a file, and has the kernel start no handler either, which it
-		// does with 0.
+		// A core file would hold the role's secrets outside its sandbox. 1 is too small for a file and also keeps the kernel from starting a handler,
+		// which 0 does not.
 		{unix.RLIMIT_CORE, "core files", 1},
 		{unix.RLIMIT_MSGQUEUE, "message queues", 0},
 		{unix.RLIMIT_RTPRIO, "real-time priority", 0},
@@ -45,13 +45,13 @@ func limitsOf(p Policy, countsProcesses bool) []limit {
 	return limits
 }
 
-// bound sets the limits of a child that is stopped. The calling thread must be the one that started it, and dies soon.
+// bound sets the limits of a stopped child. The calling thread must have started it, and ends soon.
 func bound(pid int, limits []limit, uid, gid uint32) error {
 	err := setLimits(pid, limits)
 	if err != unix.EPERM {
 		return err
 	}
-	// Without CAP_SYS_RESOURCE the kernel wants the real user of who sets limits to be that of the child. Only for this, and only of this thread; the
+	// Without CAP_SYS_RESOURCE the kernel compares the real users of both processes. So this thread takes the role's real user for the moment. The
 	// effective user, which decides about everything else, stays.
 	if err := realUser(uid, gid); err != nil {
 		return fmt.Errorf("as the role's user: %w", err)
@@ -80,7 +80,7 @@ func setLimits(pid int, limits []limit) error {
 		if err := unix.Prlimit(pid, l.resource, nil, &now); err != nil {
 			return err
 		}
-		value := min(l.value, now.Max) // what the core may not have itself it cannot give
+		value := min(l.value, now.Max) // the core cannot exceed its own limit
 		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: value, Max: value}, nil); err != nil {
 			if err == syscall.EPERM {
 				return err
@@ -91,7 +91,7 @@ func setLimits(pid int, limits []limit) error {
 	return nil
 }
 
-// expendable has the kernel end a process before the core when memory is short. Raising the score is always allowed.
+// expendable makes the kernel kill a process before the core when memory is short. Raising the score is always allowed.
 func expendable(pid int) error {
 	text, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// The parts of a sandbox, as they are named where one is missing.
+// The parts of a sandbox, as Missing names them.
 const (
 	MissingOwnUID          = "own-uid"
 	MissingMounts          = "mounts"
@@ -25,10 +25,10 @@ const (
 	MissingCPU             = "cgroup-cpu"
 )
 
-// can reports whether a part can be enforced on this host.
+// can reports whether this host can enforce a part.
 func (h *Host) can(part string) bool { _, lacks := h.lacks[part]; return !lacks }
 
-// Missing is what cannot be enforced of a policy, sorted by name.
+// Missing returns what this host cannot enforce of a policy, sorted by name.
 func (h *Host) Missing(p Policy) []*clusterv1.Missing {
 	if p.privileged() {
 		return nil
@@ -40,7 +40,7 @@ func (h *Host) Missing(p Policy) []*clusterv1.Missing {
 	if !p.OwnUser && h.can(MissingOwnUID) {
 		missing[MissingOwnUID] = "the role shares its user with others"
 	}
-	// Without a network there is nothing that Landlock would have to refuse, and with any port neither.
+	// Without a network there is nothing for Landlock to refuse, and with any port neither.
 	if p.unixOnly() && h.can(MissingSeccomp) || p.Remit.Listen.Any && p.Remit.Connect.Any {
 		delete(missing, MissingLandlockTCP)
 	}
@@ -52,7 +52,7 @@ func (h *Host) Missing(p Policy) []*clusterv1.Missing {
 				names = append(names, name)
 			}
 		}
-		missing[MissingCapabilities] = fmt.Sprintf("the core itself does not have what is granted: %s; give it to the core", strings.Join(names, ", "))
+		missing[MissingCapabilities] = fmt.Sprintf("the core does not have the granted capabilities %s: give them to the core", strings.Join(names, ", "))
 	}
 	limits := p.Limits()
 	for part, bound := range map[string]int64{MissingMemory: limits.MemoryBytes, MissingProcesses: limits.Processes, MissingCPU: limits.CPUWeight} {

@@ -12,38 +12,38 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// access is what a process may do with a path and with what is below it. That it can reach the path at all goes with being listed.
+// access is what a process may do with a path and what is below it. Every listed path can be reached.
 type access uint8
 
 const (
 	reads access = 1 << iota
 	writes
 	executes
-	// devices may be opened there.
+	// devices may be opened.
 	devices
 )
 
 // place is a path that a process can reach.
 type place struct {
-	// path has no symbolic links in it. names are other paths by which it is known: links lead from there.
+	// path has no symbolic links. names are other paths that lead to it through links.
 	path   string
 	names  []string
 	access access
 }
 
-// Paths that every role may read where they exist: what a static program needs in order to know its machine, time zones and whom to trust. /etc is
-// shown as a directory, so that a file that is replaced in it is seen.
+// everyoneReads are paths that every role may read if they exist: what a static program needs to know its machine, time zones and trusted CAs. /etc
+// is shown as a directory, so that a replaced file is seen.
 var everyoneReads = []string{
 	"/etc", "/usr/share/zoneinfo", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/usr/share/pki", "/var/lib/ca-certificates",
 }
 
-// resolvers is the file that says who knows names. It is often a link to another directory, in which a daemon replaces it.
+// resolvers names the DNS servers. It is often a link to another directory, in which a daemon replaces it.
 const resolvers = "/etc/resolv.conf"
 
 // harmless are the devices that every role has.
 var harmless = []string{"null", "zero", "full", "random", "urandom"}
 
-// places lists what a process of a policy can reach, parents before what is below them. /proc and the devices are not among them.
+// places lists what a process can reach, parents first. /proc and the devices are not among them.
 func places(p Policy) ([]place, error) {
 	byPath := make(map[string]*place)
 	add := func(name string, access access) error {
@@ -67,7 +67,7 @@ func places(p Policy) ([]place, error) {
 			return nil, err
 		}
 	}
-	// Not without a network: the daemon's own sockets are beside it, and one of them may ask other machines for names.
+	// Not without a network: the resolver daemon's sockets are in that directory, and one of them may query other machines.
 	if target, err := filepath.EvalSymlinks(resolvers); err == nil && filepath.Dir(target) != "/" && !p.unixOnly() {
 		if err := add(filepath.Dir(target), reads); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
@@ -114,7 +114,7 @@ func places(p Policy) ([]place, error) {
 	return list, nil
 }
 
-// deviceAccess is given where an owner grants what lies in /dev: that can only mean devices.
+// deviceAccess returns devices for paths below /dev: an owner who grants such a path means the device.
 func deviceAccess(path string) access {
 	if below(path, "/dev") {
 		return devices
@@ -122,8 +122,8 @@ func deviceAccess(path string) access {
 	return 0
 }
 
-// ownedLink refuses a granted path that leads through a link in a directory that the role can write, by whatever name it knows that: the role could lay
-// the link itself, and so choose what it is shown when it is started again.
+// ownedLink refuses a granted path that leads through a link in a directory that the role can write. The role could make the link itself, and so
+// choose what it sees after a restart.
 func ownedLink(path string, p Policy) error {
 	var writable []string
 	for _, name := range slices.Concat(p.Private, p.Remit.Write) {
@@ -133,7 +133,7 @@ func ownedLink(path string, p Policy) error {
 		}
 		writable = append(writable, real)
 	}
-	// Each step is at a path without links, so that it shows in which directory a link lies.
+	// at has no links, so it shows which directory a link is in.
 	at, rest := "/", strings.Split(path, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
@@ -172,12 +172,12 @@ func ownedLink(path string, p Policy) error {
 // maxLinks is how many links the kernel follows in one path.
 const maxLinks = 40
 
-// below reports whether a path is a directory or something below it.
+// below reports whether path is directory or below it.
 func below(path, directory string) bool {
 	return path == directory || directory == "/" || strings.HasPrefix(path, directory+"/")
 }
 
-// inherited is the access that a place has by being below others in the list.
+// inherited returns the access that a place has because it is below others in the list.
 func inherited(list []place, path string) (access, bool) {
 	var sum access
 	var found bool

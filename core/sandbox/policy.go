@@ -9,28 +9,28 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Policy is what a process may.
+// Policy is what a process may do.
 type Policy struct {
-	// Remit is what its role was granted; the zero value is the strictest.
+	// Remit is what its role was granted. The zero value is the strictest.
 	Remit remit.Remit
-	// UID and GID are the process's. They are only changed to where the core is root; OwnUser says that no other role has them.
+	// UID and GID are the process's. A core without root cannot change them. OwnUser says that no other role has them.
 	UID, GID uint32
 	OwnUser  bool
-	// Private are directories that the role may read, write and make sockets in, besides what it is granted; Passages are directories that it may
-	// search and whose sockets it may connect to, and read nothing of. They exist.
+	// Private are directories in which the role may read, write and make sockets. Passages are directories that it may search and whose sockets it
+	// may connect to, but not read. All of them exist.
 	Private, Passages []string
 	// GivesUp is as in the manifest: "processes", "network".
 	GivesUp []string
-	// EndsWithCore has the kernel kill the process when the core ends, however it ends.
+	// EndsWithCore makes the kernel kill the process when the core ends, however it ends.
 	EndsWithCore bool
-	// Limits hold where the remit has none.
+	// Defaults apply where the remit has no limit.
 	Defaults Defaults
 }
 
-// Defaults are the bounds for a role that was not granted others. 0: none.
+// Defaults are limits for a role without granted ones; 0 means none.
 type Defaults struct{ MemoryBytes, Processes, OpenFiles, CPUWeight int64 }
 
-// Limits is what the control group of the process is to be bounded to.
+// Limits returns the limits of the process's control group.
 func (p Policy) Limits() cgroup.Limits {
 	return cgroup.Limits{
 		MemoryBytes: or(p.Remit.Memory, p.Defaults.MemoryBytes),
@@ -50,7 +50,7 @@ func or(granted, byDefault int64) int64 {
 
 func (p Policy) privileged() bool { return p.Remit.Tier() == clusterv1.Tier_TIER_PRIVILEGED }
 
-// unixOnly reports whether other sockets than Unix ones are refused.
+// unixOnly reports whether all but Unix sockets are refused.
 func (p Policy) unixOnly() bool {
 	return slices.Contains(p.GivesUp, remit.GiveUpNetwork) || p.Remit.Listen.None() && p.Remit.Connect.None()
 }
@@ -59,11 +59,11 @@ func (p Policy) noProcesses() bool { return slices.Contains(p.GivesUp, remit.Giv
 
 func (p Policy) has(capability string) bool { return slices.Contains(p.Remit.Capabilities, capability) }
 
-// Command is what to start.
+// Command is the process to start.
 type Command struct {
-	// Executable is executed by this descriptor, whatever its path is by now.
+	// Executable is executed by its descriptor, whatever its path is by now.
 	Executable *os.File
-	// Name is the first argument, by which people know the process.
+	// Name is the first argument, which people see.
 	Name           string
 	Env            []string
 	Stdout, Stderr *os.File

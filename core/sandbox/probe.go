@@ -12,56 +12,56 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// probeUser is nobody's account in most systems. The process that has it for a moment does nothing.
+// probeUser is "nobody" on most systems. A process that does nothing has it for a moment.
 const probeUser = 65534
 
-// Host is what this machine, and this user, can enforce.
+// Host is what this machine and this user can enforce.
 type Host struct {
 	log hclog.Logger
-	// lacks are the parts that cannot be enforced, and why.
+	// lacks are the parts that cannot be enforced, with the reason.
 	lacks map[string]string
-	// landlock is the version of Landlock; 0: none.
+	// landlock is the Landlock version; 0: none.
 	landlock       int
 	root           bool
 	held           capabilitySet
 	lastCapability uintptr
 }
 
-// Probe finds out what can be enforced here, by trying it on threads that die and on a process that does nothing. It takes some milliseconds.
+// Probe finds out what can be enforced here. It tries each part on threads that die and on a process that does nothing. It takes some milliseconds.
 func Probe(log hclog.Logger, groups *cgroup.Tree) (*Host, error) {
 	h := &Host{log: log, lacks: make(map[string]string), root: os.Geteuid() == 0, lastCapability: lastCapability()}
 	var err error
 	if h.held, err = heldCapabilities(); err != nil {
-		return nil, fmt.Errorf("sandbox: the capabilities of the core: %w", err)
+		return nil, fmt.Errorf("sandbox: read the core's capabilities: %w", err)
 	}
 	for _, missing := range groups.Missing() {
 		h.lacks[missing.GetName()] = missing.GetReason()
 	}
 	if !h.root {
 		const reason = "the core is not root"
-		h.lacks[MissingOwnUID] = reason + ", and so cannot give roles users of their own"
-		h.lacks[MissingMounts] = reason + ", and so cannot give roles file systems of their own: Landlock alone keeps them from the rest"
-		h.lacks[MissingIPC] = reason + ", and so cannot give roles System V IPC and message queues of their own"
-		h.lacks[MissingNotDumpable] = reason + ", and so cannot keep its executables from being read"
+		h.lacks[MissingOwnUID] = reason + " and cannot give roles their own users"
+		h.lacks[MissingMounts] = reason + " and cannot give roles their own view of the file systems: only Landlock restricts them"
+		h.lacks[MissingIPC] = reason + " and cannot give roles their own System V IPC and message queues"
+		h.lacks[MissingNotDumpable] = reason + " and cannot make its executables unreadable"
 	}
 	if h.landlock, err = landlockVersion(); err != nil {
-		h.lacks[MissingLandlockFiles] = fmt.Sprintf("the kernel has no Landlock, or it is not on (%v): Linux 5.13 has it, with landlock in its parameter lsm=", err)
+		h.lacks[MissingLandlockFiles] = fmt.Sprintf("Landlock is missing or off (%v): use Linux 5.13 or newer, with landlock in the kernel parameter lsm=", err)
 	}
 	h.tryThreads()
 	switch {
 	case !h.can(MissingLandlockFiles):
 		h.lacks[MissingLandlockTCP] = h.lacks[MissingLandlockFiles]
 	case h.landlock < 4:
-		h.lacks[MissingLandlockTCP] = fmt.Sprintf("version %d of the kernel's Landlock knows no ports: Linux 6.7 does", h.landlock)
+		h.lacks[MissingLandlockTCP] = fmt.Sprintf("version %d of the kernel's Landlock has no rules for ports: use Linux 6.7 or newer", h.landlock)
 	}
 	h.tryProcess()
 	for part, reason := range h.lacks {
-		log.Debug("a part of sandboxes cannot be enforced here", "part", part, "reason", reason)
+		log.Debug("cannot enforce a part of the sandbox", "part", part, "reason", reason)
 	}
 	return h, nil
 }
 
-// tryThreads tries each part by itself, on a thread of its own.
+// tryThreads tries each part on a thread of its own.
 func (h *Host) tryThreads() {
 	for _, part := range []struct {
 		name string
@@ -98,7 +98,7 @@ func (h *Host) tryThreads() {
 			if err := load(filter); err != nil {
 				return err
 			}
-			if err := unix.Unshare(0); err != unix.EPERM { // harmless, and refused by the filter alone
+			if err := unix.Unshare(0); err != unix.EPERM { // a no-op that only the filter refuses
 				return fmt.Errorf("the filter does not hold (%v)", err)
 			}
 			return nil
@@ -110,17 +110,17 @@ func (h *Host) tryThreads() {
 		done := make(chan error)
 		onThread(func() { done <- part.try() })
 		if err := <-done; err != nil {
-			h.lacks[part.name] = fmt.Sprintf("the kernel refuses it to this core: %v", err)
+			h.lacks[part.name] = fmt.Sprintf("the kernel refuses it: %v", err)
 		}
 	}
 }
 
-// tryProcess starts a process that does nothing, in a sandbox of what has not failed so far. What depends on a process is tried with it: each part that
-// fails is left out, until it starts.
+// tryProcess starts a process that does nothing, in a sandbox of the parts that have not failed so far. It leaves out each part that fails, until the
+// process starts.
 func (h *Host) tryProcess() {
 	executable, err := nothing()
 	if err != nil {
-		h.log.Debug("no process was started to try sandboxes, since there is no memory to execute from", "error", err)
+		h.log.Debug("cannot try the sandbox with a process, because there is no memfd to execute", "error", err)
 		return
 	}
 	defer func() { _ = executable.Close() }()
@@ -135,17 +135,17 @@ func (h *Host) tryProcess() {
 		switch {
 		case err == nil:
 			if h.can(MissingNotDumpable) && !undumpable {
-				h.lacks[MissingNotDumpable] = "the kernel lets a process that cannot read its executable be read"
+				h.lacks[MissingNotDumpable] = "the kernel lets other processes look into a process that cannot read its executable"
 			}
 			return
 		case errors.As(err, &of) && h.can(of.Part):
-			h.lacks[of.Part] = fmt.Sprintf("the kernel refuses it to this core: %v", of.Err)
+			h.lacks[of.Part] = fmt.Sprintf("the kernel refuses it: %v", of.Err)
 		case errors.Is(err, ErrExec) && h.can(MissingOwnUID):
-			h.lacks[MissingOwnUID] = fmt.Sprintf("no process can be given another user: %v", err)
+			h.lacks[MissingOwnUID] = fmt.Sprintf("cannot start a process as another user: %v", err)
 			h.lacks[MissingNotDumpable] = h.lacks[MissingOwnUID]
 			policy.OwnUser = false
 		default:
-			h.log.Warn("the process with which sandboxes are tried does not start", "error", err)
+			h.log.Warn("the process that tries the sandbox does not start", "error", err)
 			return
 		}
 	}
@@ -170,10 +170,10 @@ func dumpable(pid int) bool {
 	return unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &stat) != nil || stat.Uid != 0
 }
 
-// nothing is an executable in memory that ends at once, and that only its owner can read.
+// nothing returns an executable in memory that exits at once and that only its owner can read.
 func nothing() (*os.File, error) {
 	fd, err := unix.MemfdCreate("reeve-sandbox", unix.MFD_CLOEXEC|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // a kernel before 6.3, in which every one is executable
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, every memfd is executable
 		fd, err = unix.MemfdCreate("reeve-sandbox", unix.MFD_CLOEXEC)
 	}
 	if err != nil {
@@ -185,7 +185,7 @@ func nothing() (*os.File, error) {
 		err = unix.Fchmod(fd, 0o511)
 	}
 	if err == nil {
-		// Opened again, since what is open for writing is not executed.
+		// A file that is open for writing cannot be executed.
 		var again *os.File
 		if again, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
 			return again, file.Close()
@@ -195,7 +195,7 @@ func nothing() (*os.File, error) {
 	return nil, err
 }
 
-// smallest is an ELF executable: its header, one segment, and the code that ends it.
+// smallest is an ELF executable: its header, one segment, and the code that exits.
 func smallest() []byte {
 	const base, headers = 0x400000, 64 + 56
 	image := make([]byte, headers, headers+len(exitCode))
@@ -206,15 +206,15 @@ func smallest() []byte {
 		}
 	}
 	size := uint64(headers + len(exitCode))
-	put(16, 2, 2) // an executable
+	put(16, 2, 2) // type: executable
 	put(18, 2, elfMachine)
 	put(20, 4, 1)
 	put(24, 8, base+headers)
-	put(32, 8, 64) // where the segment's header is
+	put(32, 8, 64) // offset of the segment's header
 	put(52, 2, 64)
 	put(54, 2, 56)
 	put(56, 2, 1)
-	put(64, 4, 1) // loaded, to read and execute
+	put(64, 4, 1) // loaded, read and execute
 	put(68, 4, 5)
 	put(80, 8, base)
 	put(88, 8, base)

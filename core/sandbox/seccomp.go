@@ -10,16 +10,16 @@ import (
 // newest is the newest system call that the filter knows.
 const newest = unix.SYS_LISTNS
 
-// group is system calls that are refused for one reason.
+// group is a set of system calls that are refused for one reason.
 type group struct {
-	// name is how people know it: docs/reference/sandbox.md explains each.
+	// name is the name that docs/reference/sandbox.md explains.
 	name  string
 	calls []uintptr
-	// reopenedBy is the capability with which the calls of the group are allowed, since the kernel then decides about them; empty: none.
+	// reopenedBy is the capability that allows the group's calls, because the kernel then checks them; empty: none.
 	reopenedBy string
 }
 
-// denied are the system calls that no role needs, whatever they are asked for.
+// denied are the system calls that no role needs, whatever their arguments.
 func denied() []group {
 	return []group{
 		{name: "mounts", calls: []uintptr{
@@ -46,7 +46,7 @@ func denied() []group {
 	}
 }
 
-// Names of groups of which only some uses are refused.
+// The names of groups of which only some uses are refused.
 const (
 	deniedTracing      = "tracing"
 	deniedTerminals    = "terminal-input"
@@ -62,28 +62,28 @@ const (
 	newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID |
 		unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 	queryPersonality = 0xffffffff
-	socketType       = 0xf // the rest of the argument are flags
+	socketType       = 0xf // the other bits are flags
 	msgFastOpen      = 0x20000000
 )
 
-// filterFor is the filter of a policy.
+// filterFor makes the filter of a policy.
 func filterFor(p Policy) ([]unix.SockFilter, error) {
 	var rules []rule
 	if !p.unixOnly() && !p.Remit.Connect.Any {
-		// Otherwise a first segment with data connects without connect(), which is what Landlock looks at.
+		// With MSG_FASTOPEN, sending data connects without connect(), which is all that Landlock checks.
 		for number, flags := range map[uintptr]int{unix.SYS_SENDTO: 3, unix.SYS_SENDMSG: 2, unix.SYS_SENDMMSG: 3} {
 			rules = append(rules, rule{number, ifAny(flags, msgFastOpen, refused)})
 		}
 	}
 	rules = append(rules,
-		// Where its flags are cannot be looked at. Who is told that it does not exist uses clone.
+		// A filter cannot see its flags, which are in memory. With ENOSYS, libraries fall back to clone.
 		rule{unix.SYS_CLONE3, []bpf.Instruction{absent}},
 		rule{unix.SYS_CLONE, clones(p)},
 		rule{unix.SYS_IOCTL, ifOneOf(1, []uint32{unix.TIOCSTI, unix.TIOCLINUX}, refused)},
 		rule{unix.SYS_SOCKET, sockets(p)},
-		// Others make no pairs, but the kernel would load and try them.
+		// Other families make no pairs, but the kernel would load their modules.
 		rule{unix.SYS_SOCKETPAIR, unlessOneOf(0, []uint32{unix.AF_UNIX}, refused)},
-		// What the start itself needs of it: the child asks to be stopped, and is let go.
+		// Starting the process itself needs these two: the child asks to be stopped, and is released.
 		rule{unix.SYS_PTRACE, unlessOneOf(0, []uint32{unix.PTRACE_TRACEME, unix.PTRACE_DETACH}, refused)},
 		rule{unix.SYS_PERSONALITY, unlessOneOf(0, []uint32{queryPersonality}, refused)},
 	)
@@ -112,11 +112,11 @@ func filterFor(p Policy) ([]unix.SockFilter, error) {
 	return assemble(rules)
 }
 
-// startFlags are those with which the core starts a process, whose own start this filter must let through: the child has the memory of who made it, who
-// waits until it has executed another program or has ended.
+// startFlags are the flags with which the core starts a process. The filter must let this through: the child shares the memory of its parent, which
+// waits until the child executes another program or exits.
 const startFlags = unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD | uint32(unix.SIGCHLD)
 
-// clones keeps a process from making namespaces and, if its role gave that up, from making anything but threads.
+// clones stops a process from making namespaces and, if its role gave up processes, anything but threads.
 func clones(p Policy) []bpf.Instruction {
 	program := ifAny(0, newNamespaces, refused)
 	if p.noProcesses() {
@@ -128,8 +128,8 @@ func clones(p Policy) []bpf.Instruction {
 	return program
 }
 
-// sockets allows Unix sockets, reading the machine's addresses and routes, and TCP and UDP where the role has a network. Other protocols that do what
-// TCP does (MPTCP, SCTP, SMC) would not be held to the ports that were granted.
+// sockets allows Unix sockets, reading the machine's addresses and routes, and TCP and UDP if the role has a network. Other protocols like TCP
+// (MPTCP, SCTP, SMC) would escape the rules for ports.
 func sockets(p Policy) []bpf.Instruction {
 	const ipv4, ipv6 = unix.AF_INET, unix.AF_INET6
 	program := []bpf.Instruction{
@@ -175,7 +175,7 @@ func sockets(p Policy) []bpf.Instruction {
 	)...)
 }
 
-// ofType allows a type of socket, which has been loaded, with some protocols.
+// ofType allows a socket type, which has been loaded, with some protocols.
 func ofType(kind uint32, protocols ...uint32) []bpf.Instruction {
 	program := []bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: kind, SkipTrue: uint8(2*len(protocols)) + 2},
@@ -187,7 +187,7 @@ func ofType(kind uint32, protocols ...uint32) []bpf.Instruction {
 	return append(program, refused)
 }
 
-// deniedTo names the groups that are refused to a policy, for people.
+// deniedTo names the groups that are refused to a policy.
 func deniedTo(p Policy) []string {
 	names := []string{deniedTracing, deniedTerminals, deniedPersonality, deniedSockets, deniedForeignCalls}
 	if p.unixOnly() {

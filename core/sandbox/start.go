@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spread is how far above the others the descriptor of the executable is: those between are free for the copies that are made when a process is forked.
+// spread is the gap below the executable's descriptor, free for the copies that a fork makes.
 const spread = 32
 
-// firstInherited is the first descriptor that a process would not be given on purpose.
+// firstInherited is the first descriptor that a process must not inherit.
 const firstInherited = 3
 
-// start is one process to be started: everything that can be prepared before a thread is confined.
+// start is a process to be started, with all that can be prepared before a thread is confined.
 type start struct {
 	host    *Host
 	policy  Policy
@@ -28,23 +28,23 @@ type start struct {
 	limits  []limit
 	input   *os.File
 	program int
-	// entered says that the thread is in the control group of the process.
+	// entered says that the thread is in the process's control group.
 	entered bool
-	// inspect is given the process while it is stopped; nil: nothing is.
+	// inspect, if not nil, is called while the process is stopped.
 	inspect func(pid int) error
 }
 
-// outcome is what a start came to.
+// outcome is the result of a start.
 type outcome struct {
 	process *os.Process
 	pidfd   *os.File
 	err     error
 }
 
-// Start starts a process in its sandbox. What Missing lists is left out; everything else is enforced, or the process does not run.
+// Start starts a process in its sandbox. It leaves out what Missing lists; everything else is enforced, or the process does not run.
 //
-// The error is a *PathError if the role was granted a path that is not there, a *PartError if a part of the sandbox could not be made, and wraps ErrExec
-// if the kernel does not execute the executable.
+// The error is a *PathError if a granted path does not exist, and a *PartError if a part of the sandbox failed. It wraps ErrExec if the kernel does
+// not execute the executable.
 func (h *Host) Start(p Policy, c Command) (*Child, error) { return h.start(p, c, nil) }
 
 func (h *Host) start(p Policy, c Command, inspect func(pid int) error) (*Child, error) {
@@ -72,7 +72,7 @@ func (h *Host) start(p Policy, c Command, inspect func(pid int) error) (*Child, 
 	})
 	select {
 	case pid := <-stopped:
-		// From here, since the thread is confined itself by now.
+		// This goroutine does it, because the thread is confined by now.
 		proceed <- s.whileStopped(pid)
 		o := <-done
 		child.Process, child.PIDFD, err = o.process, o.pidfd, o.err
@@ -85,34 +85,33 @@ func (h *Host) start(p Policy, c Command, inspect func(pid int) error) (*Child, 
 	return child, nil
 }
 
-// Child is a process that was started: a child of the core and the leader of a session and process group of its own.
+// Child is a started process: a child of the core, and the leader of its own session and process group.
 type Child struct {
-	// Process is to be waited for by whoever started it.
+	// Process must be waited for by the caller.
 	Process *os.Process
-	// PIDFD is a descriptor of the process, nonblocking; nil if the kernel gives none.
+	// PIDFD is a nonblocking descriptor of the process; nil if the kernel has none.
 	PIDFD   *os.File
 	release func()
 }
 
-// Release is called once when the process has ended. A process that ends with the core is killed if it has not.
+// Release must be called once after the process has ended. It kills a process that ends with the core.
 func (c *Child) Release() {
 	if c.release != nil {
 		c.release()
 	}
 }
 
-// Bury waits for threads of the process that have ended and that the kernel keeps for the core, without which the process never ends: it is to be called
-// while a process that was killed does not end. The start itself needs a child to be able to make its parent its tracer, so that the filter cannot refuse
-// that; a thread that does so later is not gone when it is dead.
+// Bury reaps threads of the process that have ended but that the kernel keeps for the core as their tracer. Such a thread keeps a killed process from
+// ending, so call Bury while one does not end. The filter cannot forbid PTRACE_TRACEME, because the start itself needs it.
 func (c *Child) Bury() {
 	directory := fmt.Sprintf("/proc/%d/task", c.Process.Pid)
 	threads, err := os.ReadDir(directory)
 	if err != nil {
-		return // it has been waited for
+		return // the process has been reaped
 	}
 	for _, thread := range threads {
 		if tid, err := strconv.Atoi(thread.Name()); err == nil && tid != c.Process.Pid {
-			// No other child can be meant: this one has not been waited for, and so has its threads.
+			// The process is not reaped yet, so its thread IDs cannot belong to another child.
 			_, _ = unix.Wait4(tid, nil, unix.WALL|unix.WNOHANG, nil)
 		}
 	}
@@ -162,7 +161,7 @@ func (h *Host) prepare(p Policy, c Command) (*start, error) {
 	return s, nil
 }
 
-// unreadable makes sure that a process cannot read its executable: the kernel then keeps everybody but root from looking into the process.
+// unreadable fails if the process could read its executable. The kernel lets only root look into a process that cannot.
 func (h *Host) unreadable(p Policy, executable *os.File) error {
 	if !h.can(MissingNotDumpable) {
 		return nil

@@ -9,20 +9,22 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
-// onThread runs a function on a thread of its own, which is never the main thread of the process, and ends the thread when the function returns:
-// whatever was done to it, no other goroutine runs on it, neither meanwhile nor later.
+// onThread runs a function on its own thread, never the process's main thread, and ends the thread afterwards. So no other goroutine ever runs on a
+// changed thread.
 //
-// The main thread is left alone since its entries in /proc are those of the process, and since it cannot end. New threads of the Go runtime do not
-// come from such a thread: the runtime takes a clean one to make them.
+// The main thread is left alone because its entries in /proc stand for the process, and because it cannot end. The Go runtime does not clone new
+// threads from a locked one: it has a clean thread for that.
 func onThread(do func()) { acquire(do, nil) }
 
 func acquire(do func(), got chan<- struct{}) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// While this goroutine waits here, nobody else can be given the main thread.
+			// While this goroutine waits here, nobody else gets the main thread.
 			elsewhere := make(chan struct{})
 			acquire(do, elsewhere)
 			<-elsewhere
@@ -33,13 +35,13 @@ func acquire(do func(), got chan<- struct{}) {
 			close(got)
 		}
 		do()
-		// It is still locked, which ends the thread.
+		// The goroutine ends locked, which ends the thread.
 	}()
 }
 
-// run confines the calling thread, starts the process from it, and has it wait before its first instruction until everything else is done.
+// run confines the calling thread, starts the process from it, and holds it before its first instruction until everything else is done.
 func (s *start) run(stopped chan<- int, proceed <-chan error) (*os.Process, *os.File, error) {
-	// A thread that lives as long as its child does not enter the child's group: it is the core's.
+	// A thread that lives as long as its child must stay out of the child's group, since it is the core's.
 	s.entered = s.command.Group != nil && !s.policy.EndsWithCore
 	if s.entered {
 		if err := s.command.Group.Enter(); err != nil {
@@ -51,7 +53,7 @@ func (s *start) run(stopped chan<- int, proceed <-chan error) (*os.Process, *os.
 			return nil, nil, err
 		}
 	}
-	// Whatever the core was itself started with does not go on to roles.
+	// Roles do not inherit what the core itself was started with.
 	_ = unix.CloseRange(firstInherited, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	process, pidfd, err := s.fork()
 	if err != nil {
@@ -79,7 +81,7 @@ func (s *start) run(stopped chan<- int, proceed <-chan error) (*os.Process, *os.
 	return process, pidfd, nil
 }
 
-// confineThread takes from the calling thread, step by step, what its child is not to have. The order matters: each step needs what a later one takes.
+// confineThread confines the calling thread step by step. The order matters: each step needs something that a later one removes.
 func (s *start) confineThread() error {
 	h, p := s.host, s.policy
 	if h.can(MissingIPC) {
@@ -117,7 +119,7 @@ func (s *start) confineThread() error {
 
 // fork starts the process, stopped before its first instruction.
 func (s *start) fork() (*os.Process, *os.File, error) {
-	// A session of its own: nobody can join a process group of another session, neither this role another's or the core's, nor another this one's.
+	// Nobody can join a process group of another session, so the process gets its own session.
 	attributes := &syscall.SysProcAttr{Setsid: true, Ptrace: true}
 	if s.confine {
 		if s.host.can(MissingOwnUID) {
@@ -138,7 +140,7 @@ func (s *start) fork() (*os.Process, *os.File, error) {
 		}
 		return nil, nil, err
 	}
-	// One of its own: waiting for the process by that of os.Process must block.
+	// A second pidfd, because os.Process needs a blocking one.
 	pidfd, err := unix.PidfdOpen(process.Pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return process, nil, nil
@@ -146,22 +148,17 @@ func (s *start) fork() (*os.Process, *os.File, error) {
 	return process, os.NewFile(uintptr(pidfd), "pidfd"), nil
 }
 
-// awaitStop waits until a child has executed its program and stands before the first instruction.
+// awaitStop waits until a child has executed its program and stops before the first instruction.
 func awaitStop(pid int) error {
 	var status unix.WaitStatus
-	for {
-		_, err := unix.Wait4(pid, &status, unix.WALL, nil)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("sandbox: wait for the process to be executed: %w", err)
-		}
-		if status.Stopped() {
-			return nil
-		}
+	_, err := eintr.Retry(func() (int, error) { return unix.Wait4(pid, &status, unix.WALL, nil) })
+	if err != nil {
+		return fmt.Errorf("sandbox: wait for the process to execute: %w", err)
+	}
+	if !status.Stopped() {
 		return fmt.Errorf("sandbox: %w: the process ended before its first instruction (%s)", ErrExec, ending(status))
 	}
+	return nil
 }
 
 func ending(status unix.WaitStatus) string {
@@ -171,7 +168,7 @@ func ending(status unix.WaitStatus) string {
 	return fmt.Sprintf("status %d", status.ExitStatus())
 }
 
-// whileStopped does to the child what the confined thread cannot.
+// whileStopped does what the confined thread cannot do to the child.
 func (s *start) whileStopped(pid int) error {
 	if group := s.command.Group; group != nil {
 		add := group.Add
@@ -179,7 +176,7 @@ func (s *start) whileStopped(pid int) error {
 			add = group.Complete
 		}
 		if err := add(pid); err != nil {
-			return failed("cgroup", "take the process in", err)
+			return failed("cgroup", "add the process", err)
 		}
 	}
 	if s.inspect != nil {
@@ -187,5 +184,5 @@ func (s *start) whileStopped(pid int) error {
 			return err
 		}
 	}
-	return failed(MissingLimits, "have it end before the core", expendable(pid))
+	return failed(MissingLimits, "raise its oom_score_adj", expendable(pid))
 }

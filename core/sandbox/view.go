@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// viewOptions bound the file system that holds the view together, and with it what a role can keep in its /tmp.
+	// viewOptions limit the tmpfs at the view's root, and so what a role can keep in its /tmp.
 	viewOptions = "mode=0755,size=16m,nr_inodes=4096"
-	// viewAt is covered while the view is made, in the thread's own namespace only. It exists everywhere, and what is shown of it was taken before.
+	// viewAt is where the tmpfs is mounted meanwhile, in the thread's own namespace. It exists everywhere, and its own mount was taken before.
 	viewAt = "/etc"
-	// everywhere holds for all that is shown, except where more is granted.
+	// everywhere are the attributes of all mounts, except where more is granted.
 	everywhere = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 )
 
-// view gives the calling thread, and so the process that it starts, file systems of its own: nothing but the places, /proc, some devices and a small /tmp.
+// view gives the calling thread, and the process that it starts, its own view of the file systems: the places, /proc, some devices and a small /tmp.
 //
-// It is made of mounts, not of copies: what is made or changed below a shown directory later is seen. Mounts that come and go there on the host do so
-// in the view too, so that a role does not keep the host from unmounting.
+// It consists of mounts, not copies: later changes below a shown directory are visible. Mounts and unmounts there propagate from the host, so a role
+// does not keep the host from unmounting.
 func view(list []place, uid, gid uint32) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("a mount namespace of its own: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("keep the host from seeing its mounts: %w", err)
+		return fmt.Errorf("stop mounts from propagating to the host: %w", err)
 	}
 	shown, err := take(list)
 	defer func() {
@@ -41,7 +41,7 @@ func view(list []place, uid, gid uint32) error {
 		return err
 	}
 	if err := unix.Mount("tmpfs", viewAt, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, viewOptions); err != nil {
-		return fmt.Errorf("an empty file system: %w", err)
+		return fmt.Errorf("mount an empty file system: %w", err)
 	}
 	if err := unix.Chdir(viewAt); err != nil {
 		return err
@@ -56,7 +56,7 @@ func view(list []place, uid, gid uint32) error {
 		return fmt.Errorf("make it the root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of the host's root: %w", err)
+		return fmt.Errorf("unmount the host's root: %w", err)
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return err
@@ -64,14 +64,14 @@ func view(list []place, uid, gid uint32) error {
 	return restrict(shown, hasScratch(list))
 }
 
-// mounted is a place that needs a mount of its own, and the mount, which is nowhere yet.
+// mounted is a place with a detached mount of its own.
 type mounted struct {
 	place
 	tree      int
 	directory bool
 }
 
-// take takes hold of what is to be shown, while the host's file systems can be seen.
+// take clones the mounts to be shown, while the host's file systems are visible.
 func take(list []place) (shown []mounted, err error) {
 	for _, at := range list {
 		sum, covered := inherited(list, at.path)
@@ -98,7 +98,7 @@ func take(list []place) (shown []mounted, err error) {
 	return shown, nil
 }
 
-// furnish fills the empty file system that is the working directory.
+// furnish fills the empty file system, which is the working directory.
 func furnish(shown []mounted, list []place, uid, gid uint32) error {
 	for _, directory := range []string{"proc", "dev", "tmp"} {
 		if err := unix.Mkdir(directory, 0o755); err != nil {
@@ -128,7 +128,7 @@ func furnish(shown []mounted, list []place, uid, gid uint32) error {
 			}
 		}
 		if at.path == "/proc" {
-			continue // it has one of its own, in which it sees no processes of others
+			continue // the view has its own, which hides other processes
 		}
 		if err := unix.MoveMount(at.tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("%s: %w", at.path, err)
@@ -137,10 +137,10 @@ func furnish(shown []mounted, list []place, uid, gid uint32) error {
 	return links(list)
 }
 
-// scratchAt is a small directory of the process's own, for libraries that need a place for temporary files.
+// scratchAt is a small directory of the process's own, for libraries that need temporary files.
 const scratchAt = "/tmp"
 
-// scratch gives it a mount of its own, since the file system as a whole is read-only.
+// scratch gives /tmp its own mount, because the rest of the file system is read-only.
 func scratch(list []place, uid, gid uint32) error {
 	if !hasScratch(list) {
 		return nil
@@ -154,17 +154,17 @@ func scratch(list []place, uid, gid uint32) error {
 	return unix.Mount("tmp", "tmp", "", unix.MS_BIND, "")
 }
 
-// hasScratch reports whether a process has it: not where something of the host's is shown in its place or below it, which would then be as open as it is.
+// hasScratch reports whether a process has it: not if something of the host's is shown at or below it, which would then be writable too.
 func hasScratch(list []place) bool {
 	return !slices.ContainsFunc(list, func(at place) bool { return below(at.path, scratchAt) })
 }
 
-// links makes the links by which a place is known, where they are not shown anyway.
+// links makes the links that lead to a place, unless a shown directory has them.
 func links(list []place) error {
 	for _, at := range list {
 		for _, name := range at.names {
 			if slices.ContainsFunc(list, func(other place) bool { return below(name, other.path) }) {
-				continue // the link is shown with the directory that it is in
+				continue // a shown directory has the link
 			}
 			link := strings.TrimPrefix(name, "/")
 			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
@@ -178,7 +178,7 @@ func links(list []place) error {
 	return nil
 }
 
-// mountPoint makes what something is mounted on, in the new file system.
+// mountPoint makes a mount point in the new file system.
 func mountPoint(path string, directory bool) error {
 	if directory {
 		return os.MkdirAll(path, 0o755)
@@ -193,7 +193,7 @@ func mountPoint(path string, directory bool) error {
 	return unix.Close(fd)
 }
 
-// device makes a device like the host's; where the core may not, the host's own is shown.
+// device makes a device like the host's, or shows the host's own if the core may not.
 func device(path string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat("/"+path, &stat); err != nil {
@@ -211,7 +211,7 @@ func device(path string) error {
 	return unix.Mount("/"+path, path, "", unix.MS_BIND, "")
 }
 
-// restrict takes from all mounts what is not granted: at once for all of them, and then gives back to the few.
+// restrict restricts all mounts at once, then reopens the granted few.
 func restrict(shown []mounted, scratch bool) error {
 	change := func(path string, flags uint, set, clear uint64) error {
 		if err := unix.MountSetattr(unix.AT_FDCWD, path, flags, &unix.MountAttr{Attr_set: set, Attr_clr: clear}); err != nil {
@@ -222,7 +222,7 @@ func restrict(shown []mounted, scratch bool) error {
 	if err := change("/", unix.AT_RECURSIVE, everywhere, 0); err != nil {
 		return err
 	}
-	if err := change("/", 0, 0, unix.MOUNT_ATTR_NODEV); err != nil { // it holds the devices
+	if err := change("/", 0, 0, unix.MOUNT_ATTR_NODEV); err != nil { // the devices are here
 		return err
 	}
 	if scratch {
