@@ -12,7 +12,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// The reasons for which the store is not open, under short names.
+// Short names for the reasons why the store is not open.
 const (
 	waiting          = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING
 	noLocalConsensus = hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS
@@ -23,9 +23,9 @@ const (
 // candidate is a running instance whose role declares a ConsensusUser.
 type candidate struct {
 	remit   *plugin.Remit
-	process *plugin.Process // nil if it is not known
+	process *plugin.Process // nil if unknown
 	user    string
-	// refusal says why it may not be open; nil if it may.
+	// refusal says why it gets no access; nil if it may have access.
 	refusal *hostv1.ConsensusUnavailable
 }
 
@@ -33,8 +33,8 @@ func refuse(reason hostv1.ConsensusUnavailableReason, message string) *hostv1.Co
 	return &hostv1.ConsensusUnavailable{Reason: reason, Message: message}
 }
 
-// candidatesOf returns the running instances whose roles declare a ConsensusUser, sorted by instance ID; those whose user is not granted are
-// refused already. An instance that is being stopped is one of them: it may need the store to end well.
+// candidatesOf returns the running instances whose roles declare a ConsensusUser, sorted by instance ID, and refuses those whose user is not granted.
+// An instance that is being stopped is included: it may need the store to end cleanly.
 func candidatesOf(instances roles.Instances) []*candidate {
 	var found []*candidate
 	for _, instance := range instances {
@@ -45,7 +45,7 @@ func candidatesOf(instances roles.Instances) []*candidate {
 		user := remit.Manifest.GetConsensusUser()
 		c := &candidate{remit: remit, process: instance.Process, user: user}
 		if granted := remit.Grants.GetConsensusUser(); granted != user {
-			c.refusal = refuse(notGranted, fmt.Sprintf("role %s declares the ConsensusUser %s, which is not granted to it: have the cluster's owner grant it",
+			c.refusal = refuse(notGranted, fmt.Sprintf("role %s is not granted the ConsensusUser %s that it declares: ask the cluster's owner to grant it",
 				remit.Role, user))
 		}
 		found = append(found, c)
@@ -54,7 +54,7 @@ func candidatesOf(instances roles.Instances) []*candidate {
 	return found
 }
 
-// refusalBy returns why the node's membership keeps a candidate from the store; nil: it does not.
+// refusalBy returns why the node's membership denies a candidate access; nil if it does not.
 func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.ConsensusUnavailable {
 	if !known {
 		return refuse(waiting, "the node has just started and does not know yet whether it is a member of its cluster")
@@ -72,11 +72,11 @@ func refusalBy(c *candidate, status membership.Status, known bool) *hostv1.Conse
 		return nil
 	case membership.Bootstrapping:
 		if !slices.Contains(manifest.GetProvides(), roles.CapabilityCluster) {
-			return because("while the cluster is being made only the role that provides " + roles.CapabilityCluster + " may use the consensus store: wait until the node is Home")
+			return because("while the cluster is being made, only the role that provides " + roles.CapabilityCluster + " may use the consensus store: wait until the node is Home")
 		}
 		return nil
 	case membership.Split:
-		// What a role had under the core before this one is not taken from it before the node has had the time to find its cluster.
+		// A restarted core needs time to find its cluster. Until then, roles keep the access that they had under the core before.
 		if !status.Fresh && !keepsAccessWhenSplit(manifest) {
 			return because("role " + c.remit.Role + " neither starts from cache nor continues in Split: wait until the node is Home again")
 		}
@@ -90,11 +90,11 @@ func keepsAccessWhenSplit(manifest *rolev1.RoleManifest) bool {
 	return manifest.GetStartsFromCache() || manifest.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE
 }
 
-// providers is the roles that are known to provide the consensus store. What a role provides is known only while it runs, but one that ended
-// and will be started again is still there for those who wait for it.
+// providers are the roles known to provide the consensus store. What a role provides is known only while it runs, but a role that ended and will be
+// restarted still counts for those who wait for it.
 type providers map[string]struct{}
 
-// learn takes note of which roles provide the store now.
+// learn records which roles provide the store now.
 func (p providers) learn(instances roles.Instances, capabilities roles.Capabilities) {
 	for _, instance := range instances {
 		if instance.Remit == nil {
@@ -111,7 +111,7 @@ func (p providers) learn(instances roles.Instances, capabilities roles.Capabilit
 	}
 }
 
-// among reports whether one of the instances, running or not, is of a role that provides the store.
+// among reports whether an instance, running or not, is of a role that provides the store.
 func (p providers) among(instances roles.Instances) bool {
 	return slices.ContainsFunc(instances, func(instance roles.Instance) bool {
 		_, ok := p[instance.Status.GetRole()]

@@ -15,13 +15,13 @@ import (
 
 const socketName = "consensus.sock"
 
-// directories is the directories of the instances' consensus sockets.
+// directories manages the directories of the instances' consensus sockets.
 type directories struct {
 	root string
 	made map[string]owners // by the instance's name
 }
 
-// owners is whom a directory belongs to.
+// owners is the owner and group of a directory.
 type owners struct {
 	uid, gid uint32
 }
@@ -38,41 +38,41 @@ func (d directories) has(name string) bool {
 	return ok
 }
 
-// provider is the user that may do anything in the directory of an instance.
+// provider returns the owner of an instance's directory, the user who may do anything in it.
 func (d directories) provider(name string) uint32 { return d.made[name].uid }
 
-// prepare makes the directory in which the others are, whenever it is not there: somebody may have removed it.
+// prepare makes the root directory if it is missing: somebody may have removed it.
 func (d directories) prepare() error {
 	if err := os.MkdirAll(d.root, 0o711); err != nil {
 		return fmt.Errorf("directory of the consensus sockets: %w", err)
 	}
-	// Roles pass through it to their own directory, whatever the umask says.
+	// Roles pass through it, whatever the umask is.
 	if err := os.Chmod(d.root, 0o711); err != nil {
 		return fmt.Errorf("directory of the consensus sockets: %w", err)
 	}
 	return nil
 }
 
-// make makes the directory of an instance, or gives it to another provider: the provider may do anything in it, the instance may only search
-// it. It does nothing if that is so already.
+// make makes an instance's directory, or gives it to another provider. The provider may do anything in it; the instance may only search it. It does
+// nothing if that is already so.
 func (d directories) make(remit *plugin.Remit, provider uint32) error {
 	name := remit.Name
 	if name != filepath.Base(name) || name == "." || name == ".." || name == string(filepath.Separator) {
-		return fmt.Errorf("%q cannot name a directory: an instance is named <role>.<counter>", name)
+		return fmt.Errorf("%q is not an instance name like <role>.<counter>", name)
 	}
 	if socket := d.socket(name); len(socket) > limits.SocketPath {
-		return fmt.Errorf("the path %s has %d bytes, and that of a socket at most %d: set a shorter run directory in the node's parameters",
+		return fmt.Errorf("the socket path %s has %d bytes, more than the kernel's limit of %d: set a shorter run directory in the node's parameters",
 			socket, len(socket), limits.SocketPath)
 	}
 	want := owners{uid: provider, gid: remit.GID}
 	path := d.path(name)
 	if have, ok := d.made[name]; ok && have == want {
-		// Somebody may have removed it, and the launcher of roles may have made the root anew since (core/plugin).
+		// Somebody may have removed it, and core/plugin may have made the root again since.
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	// The directory may be there, from before or with another owner.
+	// It may exist from before or with another owner.
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -82,9 +82,9 @@ func (d directories) make(remit *plugin.Remit, provider uint32) error {
 		return fmt.Errorf("%s is not a directory but a %s: remove it", path, present.Mode().Type())
 	}
 	mode := os.FileMode(0o700)
-	// Where the provider is another user than the core, it must be given the directory whoever the instance is: a privileged role is the core's user.
+	// If the provider is another user than the core, it must own the directory, even where the instance is privileged and runs as the core's user.
 	if !remit.SharedUID || provider != uint32(os.Geteuid()) {
-		// Set-group-ID makes the socket the group's whoever binds it. It goes last: a change of owner clears it.
+		// Set-group-ID gives the socket the directory's group, whoever binds it. Chmod comes last because a change of owner clears the bit.
 		mode = 0o710 | os.ModeSetgid
 		if err := os.Lchown(path, int(want.uid), int(want.gid)); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (d directories) make(remit *plugin.Remit, provider uint32) error {
 	return nil
 }
 
-// keep removes every directory but those of these names.
+// keep removes every directory but the named ones.
 func (d directories) keep(names map[string]struct{}) error {
 	present, err := os.ReadDir(d.root)
 	if err != nil {

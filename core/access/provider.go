@@ -15,12 +15,12 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// setWithin is how long the provider may take for a set: it closes and opens sockets, which takes milliseconds. One that takes longer hangs
-// and is asked again.
+// setWithin is the timeout for SetAccess. The provider closes and opens sockets, which takes milliseconds. One that takes longer hangs and is asked
+// again.
 const setWithin = 10 * time.Second
 
-// retries is how soon something is tried again that failed: soon, since a provider that has just been launched is ready within
-// milliseconds, and never so rarely that anybody would notice that it was waited for.
+// retries is the backoff of failed steps: short at first, since a provider that was just launched is ready within milliseconds, and never so long
+// that anybody would notice.
 func retries() *backoff.ExponentialBackOff {
 	policy := backoff.NewExponentialBackOff()
 	policy.InitialInterval = 20 * time.Millisecond
@@ -29,14 +29,14 @@ func retries() *backoff.ExponentialBackOff {
 	return policy
 }
 
-// report is what a provider says of the store.
+// report is a provider's status of the store.
 type report struct {
 	from   string // instance ID
 	status *consensusv1.StoreStatus
-	stream int // counts the streams on which it was told
+	stream int // number of the stream that delivered it
 }
 
-// connection speaks to one provider of the store on one connection, for as long as both live.
+// connection talks to one provider of the store on one connection.
 type connection struct {
 	instanceID string
 	conn       grpc.ClientConnInterface
@@ -49,13 +49,13 @@ type connection struct {
 	workers sync.WaitGroup
 }
 
-// providerOf returns who provides the store, if somebody does who can be spoken to.
+// providerOf returns the store's provider if one can be called.
 func providerOf(capabilities roles.Capabilities) (roles.Provider, bool) {
 	provider, ok := capabilities[roles.CapabilityConsensus]
 	return provider, ok && provider.Conn != nil
 }
 
-// follow speaks to the present provider, and no longer to the one before.
+// follow connects to the present provider and disconnects from the one before.
 func (r *Room) follow(ctx context.Context, provider roles.Provider, provided bool) {
 	if r.provider != nil {
 		if provided && r.provider.instanceID == provider.InstanceID && r.provider.conn == provider.Conn {
@@ -81,7 +81,7 @@ func (r *Room) follow(ctx context.Context, provider roles.Provider, provided boo
 	r.provider = c
 }
 
-// disconnect ends the talk with the present provider and forgets what it reported.
+// disconnect disconnects from the present provider and forgets its reports.
 func (r *Room) disconnect() {
 	if r.provider == nil {
 		return
@@ -92,14 +92,13 @@ func (r *Room) disconnect() {
 	r.reports.Set(report{})
 }
 
-// send gives the provider the newest set: the present one at once, every change, and again what it refused or, as a new stream of reports
-// shows, has forgotten.
+// send sends the provider the newest set: now, at every change, and again if the provider refused it or, as a new stream of reports shows, forgot it.
 func (c *connection) send(ctx context.Context) {
 	sets, reports := c.sets.Watch(), c.reports.Watch()
 	policy := retries()
 	var (
 		request *consensusv1.SetAccessRequest
-		taken   bool // whether the provider has taken request
+		taken   bool // whether the provider accepted request
 		seen    report
 		retry   <-chan time.Time
 		refusal string
@@ -132,10 +131,10 @@ func (c *connection) send(ctx context.Context) {
 		retry = time.After(wait)
 		level := hclog.Debug
 		if message := status.Convert(err).Message(); message != refusal {
-			// Once for each reason: a provider that is being started refuses for a while.
+			// Once per reason: a provider refuses for a while when it starts.
 			refusal, level = message, hclog.Info
 		}
-		c.log.Log(level, "The consensus store did not take the set of instances that may use it; it is sent again", "number", request.GetNumber(),
+		c.log.Log(level, "The consensus store did not accept the set of instances with access; sending it again", "number", request.GetNumber(),
 			"wait", wait, "error", err)
 	}
 }
@@ -147,8 +146,8 @@ func (c *connection) give(ctx context.Context, request *consensusv1.SetAccessReq
 	return err
 }
 
-// calls reports whether a set should be sent because of what is reported now: it was not taken, and the store has been formed since, or it
-// was, and on a new stream the provider does not know of it.
+// calls reports whether a report calls for sending the set: the provider refused it and the store has been formed since, or it accepted it and, on a
+// new stream, does not know it.
 func (r report) calls(before report, request *consensusv1.SetAccessRequest, taken bool) bool {
 	if !taken {
 		return r.status.GetFormed() && !before.status.GetFormed()
@@ -157,7 +156,7 @@ func (r report) calls(before report, request *consensusv1.SetAccessRequest, take
 	return r.status != nil && r.stream != before.stream && forgotten
 }
 
-// receive publishes what the provider reports of the store, and nothing while it does not report.
+// receive publishes the provider's reports, and an empty one while there are none.
 func (c *connection) receive(ctx context.Context) {
 	policy := retries()
 	for stream := 1; ; stream++ {
@@ -167,7 +166,7 @@ func (c *connection) receive(ctx context.Context) {
 		}
 		c.reports.Set(report{from: c.instanceID, stream: stream})
 		wait := policy.NextBackOff()
-		c.log.Debug("The consensus store does not report at present; it is asked again", "wait", wait, "error", err)
+		c.log.Debug("The consensus store sends no reports; asking again", "wait", wait, "error", err)
 		select {
 		case <-ctx.Done():
 			return

@@ -19,20 +19,20 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Config is what a Room needs. All of it but Log is required.
+// Config configures a Room. Everything but Log is required.
 type Config struct {
-	// Log receives what an operator may want to know; nil discards it.
+	// Log is the operator's log; nil discards it.
 	Log hclog.Logger
-	// RunDir is the node's directory on a tmpfs, absolute. The sockets are at RunDir/access/<instance name>/consensus.sock.
+	// RunDir is the node's absolute directory on a tmpfs. The sockets are RunDir/access/<instance name>/consensus.sock.
 	RunDir string
-	// CoreStart is when this core started. Of two cores' sets the later core's counts.
+	// CoreStart is when this core started. The set of the later core counts.
 	CoreStart time.Time
-	// Instances is the node's instances. Nothing is done before it is set: a core that has just started must not close what the
-	// instances of its predecessor use before it knows which there are.
+	// Instances are the node's instances. The room does nothing before it is set: a new core must not close what its predecessor's instances use
+	// before it knows them.
 	Instances *event.Value[roles.Instances]
-	// Capabilities is who provides which capability. Not set means nobody provides any.
+	// Capabilities says who provides which capability. Not set: nobody provides any.
 	Capabilities *event.Value[roles.Capabilities]
-	// Membership is the node's membership. Not set means that it is not known.
+	// Membership is the node's membership. Not set: unknown.
 	Membership *event.Value[membership.Status]
 }
 
@@ -48,14 +48,14 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Room derives who may use the consensus store and keeps its provider and the instances informed. Run is its one worker.
+// Room derives who has access to the consensus store, and informs its provider and the instances. Run is its only worker.
 type Room struct {
 	config Config
 	log    hclog.Logger
 	states event.Value[States]
 	store  *event.Value[*consensusv1.StoreStatus]
 
-	// What follows belongs to Run.
+	// The fields below belong to Run.
 	directories directories
 	set         set
 	providers   providers
@@ -66,7 +66,7 @@ type Room struct {
 	complaint   string // the last one that was logged
 }
 
-// New returns a room that has done nothing yet.
+// New returns a room. It does nothing before Run.
 func New(config Config) *Room {
 	log := config.Log
 	if log == nil {
@@ -83,16 +83,15 @@ func New(config Config) *Room {
 	}
 }
 
-// States returns what OpenConsensus answers to each running instance whose role declares a ConsensusUser. It is set as soon as the instances
-// are known.
+// States returns the answers of OpenConsensus to the running instances whose roles declare a ConsensusUser. It is set as soon as the instances are
+// known.
 func (r *Room) States() *event.Value[States] { return &r.states }
 
-// Store returns the status of the store as its provider on this node last reported it; an empty one, which is not formed, while there is
-// no report. It is never nil.
+// Store returns the store's status as its provider on this node last reported it, or an empty one, which is not formed. It is never nil.
 func (r *Room) Store() *event.Value[*consensusv1.StoreStatus] { return r.store }
 
-// Run keeps everything up to date until the context ends; it then returns nil. The store is not told of the end: the instances keep what
-// they have, until another core says otherwise. Run must be called once.
+// Run works until the context ends, and then returns nil. It does not tell the store about the end: the instances keep their access until another
+// core says otherwise. Run must be called once.
 func (r *Room) Run(ctx context.Context) error {
 	if err := r.config.check(); err != nil {
 		return fmt.Errorf("access: configuration: %w", err)
@@ -107,7 +106,7 @@ func (r *Room) Run(ctx context.Context) error {
 			r.leave()
 			return nil
 		case <-instances.Changed():
-			_, _ = instances.Next(ctx) // has one: only notes that it was seen, as below
+			_, _ = instances.Next(ctx) // there is one: this marks it as seen, as below
 		case <-capabilities.Changed():
 			_, _ = capabilities.Next(ctx)
 		case <-member.Changed():
@@ -119,7 +118,7 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 }
 
-// step brings everything in line with what is so now. Where something failed that may succeed later it returns when to call it again.
+// step brings everything up to date. If something failed that may succeed later, it returns when to call it again.
 func (r *Room) step(ctx context.Context) (again <-chan time.Time) {
 	instances, known := r.config.Instances.Get()
 	if !known {
@@ -141,16 +140,15 @@ func (r *Room) step(ctx context.Context) (again <-chan time.Time) {
 		}
 	}
 	if r.set.request == nil && (!statusKnown || status.State == membership.Unknown) {
-		// The store has open what the core before this one allowed. It is told of a change once there can be one: not of every role's exclusion by a
-		// node that does not know yet what it is.
+		// The store still has the set of the core before. Until this node knows what it is, it would exclude every role, so it sends no set yet.
 		r.publish(candidates)
 		return nil
 	}
 	if request, changed := r.set.replace(candidates, r.directories); changed {
-		r.log.Info("The set of instances that may use the consensus store has changed", "number", request.GetNumber(), "instances", len(request.GetInstances()))
+		r.log.Info("The set of instances with access to the consensus store has changed", "number", request.GetNumber(), "instances", len(request.GetInstances()))
 		r.sets.Set(request)
 	}
-	// Last, so that a new provider is given no set but the present one.
+	// Last, so that a new provider gets only the present set.
 	r.follow(ctx, provider, provided)
 	r.publish(candidates)
 	if !failed {
@@ -160,31 +158,31 @@ func (r *Room) step(ctx context.Context) (again <-chan time.Time) {
 	return time.After(r.failures.NextBackOff())
 }
 
-// makeDirectories makes the directories of the candidates and removes those of instances that are gone. It reports whether something
-// failed; a candidate without a directory is then refused.
+// makeDirectories makes the candidates' directories and removes those of ended instances. It reports failures, and refuses candidates without a
+// directory.
 func (r *Room) makeDirectories(instances roles.Instances, candidates []*candidate, provider roles.Provider) (failed bool) {
-	// What the machine lacks is tried again, and ends neither the room nor what runs.
+	// A failure of the machine is retried, and ends neither the room nor the roles.
 	unprepared := r.directories.prepare()
 	if unprepared != nil {
 		failed = true
-		r.complain("The directory of the consensus sockets cannot be made; it is tried again", "error", unprepared)
+		r.complain("Cannot make the directory of the consensus sockets; trying again", "error", unprepared)
 	}
 	wanted := make(map[string]struct{}, len(candidates))
 	owner, haveOwner := uidOf(instances, provider.InstanceID)
 	for _, c := range candidates {
-		// A running instance keeps its directory while it is refused: it may be open again before the store has heard of it, which then sees no
-		// change and would not bind the socket anew.
+		// A running instance keeps its directory while it is refused. If it gets access again before the store hears of the refusal, the store sees
+		// no change and does not bind the socket again.
 		wanted[c.remit.Name] = struct{}{}
 		if c.refusal != nil {
 			continue
 		}
 		if !haveOwner {
-			continue // the directory waits for the provider, whose it will be
+			continue // the provider will own the directory, so wait for it
 		}
 		if err := r.directories.make(c.remit, owner); err != nil {
 			failed = true
-			r.complain("The directory of an instance's consensus socket cannot be made; it is tried again", "instance", c.remit.InstanceID, "error", err)
-			c.refusal = refuse(waiting, fmt.Sprintf("the core cannot make the directory of the socket, and tries again: %v", err))
+			r.complain("Cannot make the directory of an instance's consensus socket; trying again", "instance", c.remit.InstanceID, "error", err)
+			c.refusal = refuse(waiting, fmt.Sprintf("the core cannot make the socket's directory and tries again: %v", err))
 		}
 	}
 	if unprepared != nil {
@@ -192,12 +190,12 @@ func (r *Room) makeDirectories(instances roles.Instances, candidates []*candidat
 	}
 	if err := r.directories.keep(wanted); err != nil {
 		failed = true
-		r.complain("A directory of an instance that is gone cannot be removed; it is tried again", "error", err)
+		r.complain("Cannot remove the directory of an ended instance; trying again", "error", err)
 	}
 	return failed
 }
 
-// complain logs a failure that is met again at every step, once as long as it stays the same.
+// complain logs a failure that every step meets again, once while it stays the same.
 func (r *Room) complain(message string, arguments ...any) {
 	level := hclog.Error
 	if text := fmt.Sprint(message, arguments); text == r.complaint {
@@ -208,7 +206,7 @@ func (r *Room) complain(message string, arguments ...any) {
 	r.log.Log(level, message, arguments...)
 }
 
-// publish tells the instances and the rest of the core what is so.
+// publish publishes the answers to the instances and the store's status.
 func (r *Room) publish(candidates []*candidate) {
 	var status *consensusv1.StoreStatus
 	if reported, _ := r.reports.Get(); r.provider != nil && reported.from == r.provider.instanceID {
@@ -230,7 +228,7 @@ func (r *Room) publish(candidates []*candidate) {
 	}
 }
 
-// leave removes the directories of the instances that ended before the room did.
+// leave removes the directories of instances that ended before the room.
 func (r *Room) leave() {
 	instances, known := r.config.Instances.Get()
 	if !known {
@@ -241,6 +239,6 @@ func (r *Room) leave() {
 		wanted[c.remit.Name] = struct{}{}
 	}
 	if err := r.directories.keep(wanted); err != nil {
-		r.log.Warn("A directory of an instance that is gone stays behind; the next start removes it", "error", err)
+		r.log.Warn("Cannot remove the directory of an ended instance; the next start of the core removes it", "error", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// set is the set of instances that may be open, with its number, and since which number each is in it as it is.
+// set is the numbered set of instances with access. since says from which number on each instance has its present entry.
 type set struct {
 	coreStart int64
 	request   *consensusv1.SetAccessRequest // nil before the first
@@ -23,8 +23,8 @@ func newSet(coreStart time.Time) set {
 	return set{coreStart: coreStart.UnixNano(), since: make(map[string]uint64)}
 }
 
-// replace makes the set of the candidates that are not refused and whose directories are made. It returns the set and whether it differs
-// from the one before. The first set always does, also if it is empty: the store may have open what an earlier core allowed.
+// replace makes the set of the candidates that are not refused and have a directory. It returns the set and whether it differs from the one before.
+// The first one always does, even if empty: the store may have the set of an earlier core.
 func (s *set) replace(candidates []*candidate, made directories) (*consensusv1.SetAccessRequest, bool) {
 	var instances []*consensusv1.AccessInstance
 	for _, c := range candidates {
@@ -54,7 +54,7 @@ func (s *set) replace(candidates []*candidate, made directories) (*consensusv1.S
 	return s.request, true
 }
 
-// entryOf returns the entry of a candidate in the set; nil: it is not in it.
+// entryOf returns a candidate's entry in the set; nil if it has none.
 func entryOf(c *candidate, made directories) *consensusv1.AccessInstance {
 	if c.refusal != nil || !made.has(c.remit.Name) {
 		return nil
@@ -64,15 +64,16 @@ func entryOf(c *candidate, made directories) *consensusv1.AccessInstance {
 		ConsensusUser: c.user,
 		Socket:        made.socket(c.remit.Name),
 		Uid:           c.remit.UID,
-		// Reads that are old and a store that cannot be written are what a role that starts from cache must live with anyway.
+		// A role that starts from cache must live with stale reads and a read-only store anyway.
 		WithoutQuorum: c.remit.Manifest.GetStartsFromCache(),
 	}
 	if c.remit.SharedUID {
-		// The user ID tells nothing: the process has to be known.
+		// The user ID is shared, so the store must check the process.
 		if c.process == nil {
 			return nil
 		}
-		// A provider with another user than the core's does not see the processes of the core's, and need not: that user is root, who can do anything to the provider.
+		// A provider with another user than the core's cannot see the core's processes, and need not: the core is root then, who can do anything to
+		// the provider.
 		if made.provider(c.remit.Name) == uint32(os.Geteuid()) {
 			entry.ProcessGroup, entry.ProcessGroupStart = int64(c.process.PID), c.process.Start
 		}
@@ -80,7 +81,7 @@ func entryOf(c *candidate, made directories) *consensusv1.AccessInstance {
 	return entry
 }
 
-// answer is what OpenConsensus says to a candidate, by the set and by what the provider reports of it; a nil status: it reports nothing.
+// answer returns OpenConsensus' answer to a candidate. A nil status means that the provider does not report.
 func (s *set) answer(c *candidate, provided bool, status *consensusv1.StoreStatus, made directories) *hostv1.OpenConsensusResponse {
 	unavailable := c.refusal
 	if unavailable == nil {
@@ -96,18 +97,18 @@ func (s *set) answer(c *candidate, provided bool, status *consensusv1.StoreStatu
 	}}}
 }
 
-// wait says what a candidate that may be open still waits for; nil: it is open.
+// wait says what a candidate with access still waits for; nil if it is open.
 func (s *set) wait(c *candidate, provided bool, status *consensusv1.StoreStatus) *hostv1.ConsensusUnavailable {
 	since, in := s.since[c.remit.InstanceID]
 	switch {
 	case !provided:
-		return refuse(waiting, "the role that provides the consensus store is not running at present: it is started again")
+		return refuse(waiting, "the role that provides the consensus store is not running; it is started again")
 	case !in:
 		return refuse(waiting, "the node is about to give this instance access to the consensus store")
 	case status == nil:
 		return refuse(waiting, "the consensus store has been started and reports nothing yet")
 	case status.GetCoreStart() != s.coreStart || status.GetAccessNumber() < since:
-		return refuse(waiting, "the consensus store has not taken up this instance yet")
+		return refuse(waiting, "the consensus store has not accepted this instance yet")
 	}
 	for _, reported := range status.GetAccess() {
 		if reported.GetInstanceId() != c.remit.InstanceID {
@@ -122,5 +123,5 @@ func (s *set) wait(c *candidate, provided bool, status *consensusv1.StoreStatus)
 			return refuse(waiting, fmt.Sprintf("the consensus store is not ready for the user %s: %s", c.user, reported.GetReason()))
 		}
 	}
-	return refuse(waiting, "the consensus store has not said yet whether it serves this instance")
+	return refuse(waiting, "the consensus store has not reported yet whether it serves this instance")
 }

@@ -4,6 +4,6 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// States is what OpenConsensus answers to each running instance whose role declares a ConsensusUser: instance ID to answer. An answer is
-// never changed after it was published.
+// States are the answers of OpenConsensus by instance ID, for running instances whose role declares a ConsensusUser. A published answer never
+// changes.
 type States map[string]*hostv1.OpenConsensusResponse

@@ -21,40 +21,40 @@ import (
 )
 
 const (
-	// connectTimeout is how long one curator may take to be connected with before the next is tried.
+	// connectTimeout is the timeout for connecting to one curator before the next is tried.
 	connectTimeout = 3 * time.Second
-	// callTimeout is how long one curator may take to answer: some milliseconds, and seconds while the store elects a leader.
+	// callTimeout is the timeout of one curator's answer: it takes milliseconds, or seconds while the store elects a leader.
 	callTimeout = 10 * time.Second
 )
 
-// Config is what the client needs.
+// Config configures a Client.
 type Config struct {
-	// Log takes the client's log; nil: none is written.
+	// Log is the client's log; nil discards it.
 	Log hclog.Logger
-	// ClusterID is the cluster that the node is to be a member of, or is.
+	// ClusterID is the cluster that the node joins or is a member of.
 	ClusterID string
-	// NodeID is the node whose volume is locked, for Join: a join key does not say whose it is, and a tombstone must. The other calls do not look at it.
+	// NodeID is the node whose volume is locked. Only Join uses it: a tombstone must name the node, and the join key does not tell it.
 	NodeID string
-	// Pins are the SHA-256 hashes of the public keys (SubjectPublicKeyInfo, DER) of the certificates of the cluster's CA.
+	// Pins are the SHA-256 hashes of the public keys (SubjectPublicKeyInfo, DER) of the cluster CA's certificates.
 	Pins [][]byte
-	// Curators returns the host:port of every curator that is known by now; asked at every call.
+	// Curators returns the host:port of every known curator. It is called for every call.
 	Curators func() []string
-	// Dial connects to the host:port of a curator; nil: plain TCP, without a proxy whatever the environment says.
+	// Dial connects to a curator's host:port; nil: plain TCP without a proxy, whatever the environment says.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Now is the clock by which certificates are judged; nil: time.Now.
+	// Now is the clock that certificates are checked against; nil: time.Now.
 	Now func() time.Time
 }
 
-// Client calls the EnrolmentService. Its methods may be called at the same time.
+// Client calls the EnrolmentService. It is safe for concurrent use.
 type Client struct {
 	config Config
 
 	mu sync.Mutex
-	// last is the curator that last answered: it is asked first. What one curator was told the others know, but may see a moment later.
+	// last is the curator that answered last. It is asked first, because other curators may see its changes a moment later.
 	last string
 }
 
-// New returns a client. It connects when it is called.
+// New returns a client. It connects at each call.
 func New(config Config) *Client {
 	if config.Log == nil {
 		config.Log = hclog.NewNullLogger()
@@ -71,30 +71,30 @@ func New(config Config) *Client {
 	return &Client{config: config}
 }
 
-// Register has the cluster make a record of the node.
+// Register makes the cluster record the node.
 func (c *Client) Register(ctx context.Context, nodeKey ed25519.PrivateKey, request *clusterv1.RegisterRequest) (*clusterv1.RegisterResponse, error) {
 	return unary(ctx, c, call{name: "Register", key: nodeKey, nodeID: nodeID(nodeKey)}, request, clusterv1.EnrolmentServiceClient.Register)
 }
 
-// Await calls each with the state of the node's record: the present one, then every change. It returns what each returns if that is an error, and otherwise why the
-// stream ended: what is not final is repeated by calling it again.
+// Await calls each with the present state of the node's record and after every change. It returns each's error, or why the stream ended. Call it
+// again while the state is not final.
 func (c *Client) Await(ctx context.Context, nodeKey ed25519.PrivateKey, each func(*clusterv1.AwaitResponse) error) error {
 	return c.try(ctx, call{name: "Await", key: nodeKey, nodeID: nodeID(nodeKey)}, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
 		return await(ctx, api, each)
 	})
 }
 
-// Commit gives the cluster its half of the key of the node's volume, and returns what a member needs.
+// Commit hands the node's CUK to the cluster, and returns what a member needs.
 func (c *Client) Commit(ctx context.Context, nodeKey ed25519.PrivateKey, request *clusterv1.CommitRequest) (*clusterv1.CommitResponse, error) {
 	return unary(ctx, c, call{name: "Commit", key: nodeKey, nodeID: nodeID(nodeKey)}, request, clusterv1.EnrolmentServiceClient.Commit)
 }
 
-// Join returns the cluster's half of the key of the volume of the node whose join key it is.
+// Join returns the CUK of the node that the join key belongs to.
 func (c *Client) Join(ctx context.Context, joinKey ed25519.PrivateKey, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
 	return unary(ctx, c, call{name: "Join", key: joinKey, nodeID: c.config.NodeID}, request, clusterv1.EnrolmentServiceClient.Join)
 }
 
-// call is what one call is, whichever curator it goes to.
+// call describes a call, whichever curator it goes to.
 type call struct {
 	name string
 	key  ed25519.PrivateKey
@@ -104,7 +104,7 @@ type call struct {
 
 func nodeID(key ed25519.PrivateKey) string {
 	if len(key) != ed25519.PrivateKeySize {
-		return "" // SelfSigned says what is wrong with it
+		return "" // SelfSigned reports the problem
 	}
 	return names.NodeID(key.Public().(ed25519.PublicKey))
 }
@@ -127,10 +127,10 @@ func unary[Q, A any](
 	return answer, nil
 }
 
-// errSilent ends a stream that was opened and then delivered nothing.
-var errSilent = fmt.Errorf("it took the call and sent nothing for %s", callTimeout)
+// errSilent ends a stream that delivers nothing.
+var errSilent = fmt.Errorf("it accepted the call but sent nothing for %s", callTimeout)
 
-// eachError is an error of who is told, and no curator's.
+// eachError is an error of each, not of a curator.
 type eachError struct{ error }
 
 func (e *eachError) Unwrap() error { return e.error }
@@ -162,14 +162,14 @@ func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, each func(
 	}
 }
 
-// try makes a call at the curators in turn until one answers it, whatever that answer is.
+// try calls the curators in turn until one answers, whatever the answer is.
 func (c *Client) try(ctx context.Context, what call, do func(context.Context, clusterv1.EnrolmentServiceClient) (answered bool, err error)) error {
 	if len(c.config.Pins) == 0 {
-		return fmt.Errorf("enrol: %s: no certificate of the CA of cluster %s is pinned, so that no curator can be believed", what.name, c.config.ClusterID)
+		return fmt.Errorf("enrol: %s: no CA of cluster %s is pinned, so no curator can be trusted", what.name, c.config.ClusterID)
 	}
 	curators := c.order(what)
 	if len(curators) == 0 {
-		return fmt.Errorf("enrol: %s: the address of no curator of cluster %s is known", what.name, c.config.ClusterID)
+		return fmt.Errorf("enrol: %s: no address of a curator of cluster %s is known", what.name, c.config.ClusterID)
 	}
 	var problems []string
 	var unpinned []shown
@@ -197,7 +197,7 @@ func (c *Client) try(ctx context.Context, what call, do func(context.Context, cl
 		c.config.Log.Debug("a curator did not answer", "call", what.name, "curator", address, "error", err)
 		problems = append(problems, fmt.Sprintf("%s: %v", address, err))
 		if answered {
-			break // the stream was open for its time; the others are asked by the next call
+			break // the stream did its work; the next call asks the others
 		}
 	}
 	if len(unpinned) == len(curators) {
@@ -206,7 +206,7 @@ func (c *Client) try(ctx context.Context, what call, do func(context.Context, cl
 	return fmt.Errorf("enrol: %s: no curator of cluster %s answered: %s", what.name, c.config.ClusterID, strings.Join(problems, "; "))
 }
 
-// order returns the curators: the one that answered last, then the others spread over the nodes that call.
+// order returns the curators: first the one that answered last, then the others in an order that spreads the nodes.
 func (c *Client) order(what call) []string {
 	var known []string
 	if c.config.Curators != nil {
@@ -221,7 +221,7 @@ func (c *Client) order(what call) []string {
 	return list
 }
 
-// at makes a call at one curator.
+// at makes a call to one curator.
 func (c *Client) at(ctx context.Context, what call, address string, do func(context.Context, clusterv1.EnrolmentServiceClient) (bool, error)) (answered bool, err error) {
 	conn, check, err := c.dial(address, what.key)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/reeveproject/reeve/proto/limits"
 )
 
-// dial makes the connection of one call. Nothing is sent before that.
+// dial makes the connection of one call. It sends nothing yet.
 func (c *Client) dial(address string, key ed25519.PrivateKey) (*grpc.ClientConn, *check, error) {
 	certificate, err := names.SelfSigned(key, c.config.Now())
 	if err != nil {
@@ -33,7 +33,8 @@ func (c *Client) dial(address string, key ed25519.PrivateKey) (*grpc.ClientConn,
 			MinVersion:   tls.VersionTLS13,
 			ServerName:   check.name,
 			Certificates: []tls.Certificate{certificate},
-			// The roots are known by their hashes only, so the verification is check's: it is called in every handshake, and as strict as TLS' own.
+			// Only hashes of the roots are known, so check verifies the certificates. It is called in every handshake and is as strict as the
+			// standard verification.
 			InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies
 			VerifyConnection:   check.connection,
 		})),
@@ -53,7 +54,7 @@ func (c *Client) dial(address string, key ed25519.PrivateKey) (*grpc.ClientConn,
 	return conn, check, nil
 }
 
-// check verifies a curator, and keeps why it was refused, which gRPC's error says only in words.
+// check verifies a curator and keeps the typed error, since gRPC's error only has its text.
 type check struct {
 	pins [][]byte
 	name string
@@ -79,19 +80,19 @@ func (c *check) connection(state tls.ConnectionState) error {
 
 // pinFailure says that a chain has no pinned root.
 type pinFailure struct {
-	// pins are those of the roots that it has.
+	// pins are the hashes of the chain's roots.
 	pins [][]byte
 }
 
 func (e *pinFailure) Error() string {
 	if len(e.pins) == 0 {
-		return "it shows no certificate of a CA at all"
+		return "it shows no CA certificate"
 	}
 	return fmt.Sprintf("it shows another CA: %x", e.pins)
 }
 
-// verify verifies a chain of certificates, leaf first: that it has a root that is pinned and signed by itself, and that its leaf, by that root, is valid now for a
-// server of the name.
+// verify verifies a chain of certificates, leaf first. The chain must have a pinned, self-signed root, and by that root the leaf must be valid now
+// for a server of that name.
 func verify(chain []*x509.Certificate, pins [][]byte, name string, now time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("it shows no certificate")
@@ -118,11 +119,11 @@ func verify(chain []*x509.Certificate, pins [][]byte, name string, now time.Time
 	})
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return fmt.Errorf("its certificate is valid from %s to %s, and this machine's clock says %s: compare the clocks, and set right the one that is wrong",
+		return fmt.Errorf("its certificate is valid from %s to %s, and this machine's clock says %s: compare the clocks of both machines",
 			stamp(invalid.Cert.NotBefore), stamp(invalid.Cert.NotAfter), stamp(now))
 	}
 	if err != nil {
-		return fmt.Errorf("its certificate is not one of a curator of the cluster: %w", err)
+		return fmt.Errorf("its certificate is not a curator's of the cluster: %w", err)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 	}{
 		"another CA":                      {other.curator(), "shows " + "[" + hex.EncodeToString(other.pin()), true},
 		"no root in the chain":            {without(ca.curator()), "shows none", true},
-		"a foreign leaf beside the root":  {beside(other.curator(), ca.certificate), "not one of a curator of the cluster", false},
+		"a foreign leaf beside the root":  {beside(other.curator(), ca.certificate), "not a curator's of the cluster", false},
 		"an expired leaf":                 {ca.issue(names.CuratorName(trustDomain), hours(-3), hours(-1), x509.ExtKeyUsageServerAuth), "compare the clocks", false},
 		"a leaf of tomorrow":              {ca.issue(names.CuratorName(trustDomain), hours(20), hours(24), x509.ExtKeyUsageServerAuth), "compare the clocks", false},
 		"the name of another cluster":     {ca.issue("curator.other.reeve", hours(-1), hours(1), x509.ExtKeyUsageServerAuth), "curator.other.reeve", false},
@@ -280,7 +280,7 @@ func TestWithoutPinsOrCuratorsOrAKeyNobodyIsCalled(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is pinned") {
 		t.Errorf("without pins: %v", err)
 	}
-	if _, err := client(t, ca, key).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "address of no curator") {
+	if _, err := client(t, ca, key).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "no address of a curator") {
 		t.Errorf("without curators: %v", err)
 	}
 	if _, err := client(t, ca, key, c).Register(t.Context(), key[:5], &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "not an Ed25519") {

@@ -11,27 +11,27 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// RemovedError says that the node was removed from the cluster: a curator that was verified has shown the tombstone that names it.
+// RemovedError says that the node was removed from the cluster: a verified curator sent the tombstone that names it.
 type RemovedError struct {
 	NodeID string
-	// Reason is what was done, by whom and when, as the cluster says.
+	// Reason says what was done, by whom and when.
 	Reason string
 }
 
 func (e *RemovedError) Error() string {
-	return fmt.Sprintf("enrol: node %s was removed from the cluster (%s) and never becomes a member again: start anew with an empty system directory", e.NodeID, e.Reason)
+	return fmt.Sprintf("enrol: node %s was removed from the cluster (%s) and never becomes a member again: set up a new node with an empty system directory", e.NodeID, e.Reason)
 }
 
-// PinError says that every curator whose address is known answered, and none with a CA that is pinned: the addresses, or the ticket, are of another cluster.
+// PinError says that every known curator answered, but none with a pinned CA: the addresses or the ticket belong to another cluster.
 type PinError struct {
 	ClusterID string
-	// Pinned are the SHA-256 hashes of the public keys of the CAs that would be believed.
+	// Pinned are the SHA-256 hashes of the public keys of the trusted CAs.
 	Pinned [][]byte
 
 	shown []shown
 }
 
-// shown is what a curator showed: the hashes of the public keys of its CAs.
+// shown are the hashes of the CA public keys that a curator showed.
 type shown struct {
 	address string
 	pins    [][]byte
@@ -46,34 +46,34 @@ func (e *PinError) Error() string {
 			found = append(found, fmt.Sprintf("%s shows %x", s.address, s.pins))
 		}
 	}
-	return fmt.Sprintf("enrol: no curator shows a CA of cluster %s: the SHA-256 of its public key is to be one of %x; %s. "+
-		"If these are the addresses of the cluster's curators, the cluster has another CA by now: make a new ticket (`reeve ticket create`). If they are not, somebody else answers there",
+	return fmt.Sprintf("enrol: no curator shows a CA of cluster %s: the SHA-256 of its public key must be one of %x; %s. "+
+		"If these are the cluster's curators, the cluster has a new CA: make a new ticket (`reeve ticket create`). If not, somebody else answers there",
 		e.ClusterID, e.Pinned, strings.Join(found, ", "))
 }
 
-// RefusedError says that the cluster refused a call for what it said, so that saying it again is of no use by itself.
+// RefusedError says that the cluster refused a call because of its content. Repeating it does not help.
 type RefusedError struct {
-	// Call is the name of the RPC, and Curator the host:port of who refused it.
+	// Call is the name of the RPC, Curator the host:port that refused it.
 	Call, Curator string
 	Code          codes.Code
-	// Message is why, as the curator says.
+	// Message is the curator's reason.
 	Message string
-	// Incarnation says that the node is not the one that the cluster knows; nil: it does not.
+	// Incarnation is set if the cluster takes the node for a copy or an older state of itself.
 	Incarnation *clusterv1.IncarnationRefused
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("enrol: %s: the curator at %s refuses it (%s): %s", e.Call, e.Curator, e.Code, e.Message)
+	return fmt.Sprintf("enrol: %s: the curator at %s refused it (%s): %s", e.Call, e.Curator, e.Code, e.Message)
 }
 
-// final says whether an error is the answer of the cluster, which no other curator answers differently.
+// final reports whether an error is the cluster's answer, which is the same at every curator.
 func final(err error) bool {
 	var removed *RemovedError
 	var refused *RefusedError
 	return errors.As(err, &removed) || errors.As(err, &refused)
 }
 
-// meaning is what the error of a call says.
+// meaning turns an error of a call into a typed error.
 func meaning(what call, address string, err error) error {
 	answer, ok := status.FromError(err)
 	if !ok {

@@ -17,11 +17,11 @@ import (
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
-// rules is all that parameters must fulfil: what the message itself says, and what goes across its fields. The problems of both come at once, and each
-// with its field, whose place in a text protoyaml finds.
+// rules are all rules for parameters: the message's own, and those across fields. All problems are reported at once, each with its field, from which
+// protoyaml finds its place in the text.
 type rules struct{}
 
-// Validate has the form that protoyaml expects.
+// Validate has the signature that protoyaml expects.
 func (rules) Validate(message proto.Message) error {
 	validator, err := protovalidate.New(protovalidate.WithMessages(&nodev1.Parameters{}), protovalidate.WithDisableLazy())
 	if err != nil {
@@ -45,7 +45,7 @@ func (rules) Validate(message proto.Message) error {
 	return all
 }
 
-// The rules that go across fields, as a problem names them.
+// The IDs of the rules across fields.
 const (
 	ruleDirectories   = "directories.apart"
 	ruleConfiguration = "role.configuration"
@@ -67,10 +67,10 @@ func check(parameters *nodev1.Parameters) []*protovalidate.Violation {
 	return c.found
 }
 
-// checker gathers problems.
+// checker collects problems.
 type checker struct{ found []*protovalidate.Violation }
 
-// problem notes one. The place is the names of fields from the outside in; a number after the name of a list is an index.
+// problem adds a problem. place is the path of field names; a number after a list's name is an index.
 func (c *checker) problem(rule, message string, place ...any) {
 	path := &validate.FieldPath{}
 	for _, part := range place {
@@ -86,7 +86,7 @@ func (c *checker) problem(rule, message string, place ...any) {
 	})
 }
 
-// directories refuses directories that lie within each other: one of them is small, one may be sealed, one is a tmpfs.
+// directories refuses directories within each other: system is small, data may be sealed, run is a tmpfs.
 func (c *checker) directories(d *nodev1.Directories) {
 	named := []struct{ name, path string }{
 		{"system", d.GetSystem()}, {"data", d.GetData()}, {"run", d.GetRun()},
@@ -106,7 +106,7 @@ func (c *checker) directories(d *nodev1.Directories) {
 	}
 }
 
-// configurations refuses configurations that no role could read.
+// configurations refuses role configurations that are not JSON.
 func (c *checker) configurations(section string, roles []*nodev1.BootstrapRole) {
 	for i, role := range roles {
 		if text := role.GetConfiguration(); text != "" && !json.Valid([]byte(text)) {
@@ -115,7 +115,7 @@ func (c *checker) configurations(section string, roles []*nodev1.BootstrapRole) 
 	}
 }
 
-// ticket refuses a ticket that is none, and a file of one where it cannot be read when it is needed. It quotes nothing of a ticket.
+// ticket refuses an invalid ticket, and a ticket file in a place that is not readable when the ticket is needed. It quotes nothing of a ticket.
 func (c *checker) ticket(parameters *nodev1.Parameters) {
 	register, d := parameters.GetRegister(), parameters.GetDirectories()
 	if text := register.GetTicket(); strings.HasPrefix(text, ticket.Prefix) {
@@ -125,12 +125,12 @@ func (c *checker) ticket(parameters *nodev1.Parameters) {
 	}
 	for _, directory := range []struct{ name, path string }{{"data", d.GetData()}, {"run", d.GetRun()}} {
 		if within(register.GetTicketFile(), directory.path) {
-			c.problem(ruleTicket, "lies within directories."+directory.name+", where it is not there, or not to be read, before the node is made", "register", "ticket_file")
+			c.problem(ruleTicket, "lies within directories."+directory.name+", which cannot be read before the node is made", "register", "ticket_file")
 		}
 	}
 }
 
-// volume refuses places that cannot be used while the volume is closed, or are in the way of it.
+// volume refuses places that are unusable while the volume is closed, or that the volume would hide.
 func (c *checker) volume(parameters *nodev1.Parameters) {
 	d, volume := parameters.GetDirectories(), parameters.GetVolume()
 	if image := volume.GetFscrypt().GetImage(); image.GetPath() != "" {
@@ -140,13 +140,13 @@ func (c *checker) volume(parameters *nodev1.Parameters) {
 		case strings.HasSuffix(path, "/"):
 			c.problem(ruleVolume, "names a directory; the image is a file", place...)
 		case within(path, d.GetData()):
-			c.problem(ruleVolume, "lies within directories.data, which is what the image is mounted at", place...)
+			c.problem(ruleVolume, "lies within directories.data, where the image is mounted", place...)
 		case within(path, d.GetRun()):
 			c.problem(ruleVolume, "lies within directories.run, which is empty after a reboot", place...)
 		case within(d.GetSystem(), path) || within(d.GetData(), path) || within(d.GetRun(), path):
-			c.problem(ruleVolume, "is a directory of the node, or one above it; the image is a file", place...)
+			c.problem(ruleVolume, "is a directory of the node or a parent of one; the image is a file", place...)
 		case within(path, d.GetSystem()) && filepath.Ext(path) != ".img":
-			c.problem(ruleVolume, `must end in ".img" within directories.system, where the node keeps files of its own`, place...)
+			c.problem(ruleVolume, `must end in ".img" within directories.system, where the node keeps its own files`, place...)
 		}
 	}
 	if device := volume.GetLuks().GetDevice(); device != "" {
@@ -157,14 +157,14 @@ func (c *checker) volume(parameters *nodev1.Parameters) {
 		}
 	}
 	if device := parameters.GetSeal().GetTpm2().GetDevice(); within(device, d.GetData()) {
-		c.problem(ruleSeal, "lies within directories.data, which is closed until the TPM has been asked", "seal", "tpm2", "device")
+		c.problem(ruleSeal, "lies within directories.data, which is closed until the TPM has answered", "seal", "tpm2", "device")
 	}
 	if file := parameters.GetLog().GetFile(); encrypted(volume) && within(file, d.GetData()) {
 		c.problem(ruleLog, "lies within directories.data: the log is written before the volume is open, and would not be encrypted", "log", "file")
 	}
 }
 
-// recovery refuses a volume that nothing could open any more once the machine's own key is lost.
+// recovery refuses a volume that nothing could open once the machine's own key is lost.
 func (c *checker) recovery(parameters *nodev1.Parameters) {
 	section, recipient := "bootstrap", RecoveryRecipient(parameters)
 	if parameters.GetRegister() != nil {
@@ -173,7 +173,7 @@ func (c *checker) recovery(parameters *nodev1.Parameters) {
 	switch {
 	case parameters.GetCluster() == nil:
 	case recipient == "" && encrypted(parameters.GetVolume()):
-		c.problem(ruleRecovery, "is needed for a volume that is encrypted: `reeve recovery-key new` makes a recovery key and prints its recipient (age1…)",
+		c.problem(ruleRecovery, "is needed for an encrypted volume: run `reeve recovery-key new`, which prints its recipient (age1…)",
 			section, "recovery_recipient")
 	case recipient != "":
 		if err := recovery.Recipient(recipient); err != nil {
@@ -182,17 +182,17 @@ func (c *checker) recovery(parameters *nodev1.Parameters) {
 	}
 }
 
-// RecoveryRecipient is the age recipient of the owner's recovery key that the parameters name; empty: none.
+// RecoveryRecipient returns the age recipient of the owner's recovery key in the parameters; "" if there is none.
 func RecoveryRecipient(parameters *nodev1.Parameters) string {
 	return cmp.Or(parameters.GetBootstrap().GetRecoveryRecipient(), parameters.GetRegister().GetRecoveryRecipient())
 }
 
-// encrypted says whether the volume is of a kind that is.
+// encrypted reports whether the volume is of an encrypted kind.
 func encrypted(volume *nodev1.Volume) bool {
 	return volume.GetFscrypt() != nil || volume.GetLuks() != nil
 }
 
-// within says whether a path is a directory or lies in it. What is not an absolute path lies nowhere: that is a problem of its own.
+// within reports whether a path is a directory or below it. A relative path is below nothing; other rules report it.
 func within(path, directory string) bool {
 	if !filepath.IsAbs(path) || !filepath.IsAbs(directory) {
 		return false

@@ -44,7 +44,7 @@ func TestVolumesAndSealers(t *testing.T) {
 func TestVolumeProblems(t *testing.T) {
 	const (
 		image  = "volume.fscrypt.image.path: "
-		needed = "bootstrap.recovery_recipient: is needed for a volume that is encrypted"
+		needed = "bootstrap.recovery_recipient: is needed for an encrypted volume"
 	)
 	at := func(path string) string { return withVolume("{fscrypt: {image: {path: "+path+"}}}", recipient) }
 	for name, test := range inorder.Of(map[string]struct {
@@ -55,7 +55,7 @@ func TestVolumeProblems(t *testing.T) {
 		"luks without a recovery key":    {withVolume("{luks: {device: /dev/sdb}}", ""), []string{needed}},
 		"a mistyped recipient":           {withVolume("{fscrypt: {}}", mistyped), []string{"p.yaml:11:23 bootstrap.recovery_recipient:", "is not the public half of a recovery key"}},
 		"a mistyped one for plain":       {withVolume("{plain: {}}", mistyped), []string{"bootstrap.recovery_recipient:", "is not the public half of a recovery key"}},
-		"a secret key as the recipient":  {withVolume("{fscrypt: {}}", "AGE-SECRET-KEY-1AAAA"), []string{"bootstrap.recovery_recipient:", "take it for lost"}},
+		"a secret key as the recipient":  {withVolume("{fscrypt: {}}", "AGE-SECRET-KEY-1AAAA"), []string{"bootstrap.recovery_recipient:", "treat it as leaked"}},
 		"image in data":                  {at("/d/data/x.img"), []string{image + "lies within directories.data"}},
 		"image in data, roundabout":      {at("/d/system/../data/x.img"), []string{image + "lies within directories.data"}},
 		"image is data":                  {at("/d/data"), []string{image + "lies within directories.data"}},

@@ -18,68 +18,68 @@ import (
 )
 
 const (
-	// consumedVersion is the version of the file's format.
+	// consumedVersion is the format version of the file.
 	consumedVersion = 1
-	// maxConsumed is how many parameters are kept, the newest: a machine is not set up more often than that, and the file stays small.
+	// maxConsumed is how many parameters are kept, the newest. No machine is set up more often, and the file stays small.
 	maxConsumed = 256
-	// consumedMode is that of the file. It holds no secret; nobody should change it.
+	// consumedMode is the file's mode. It holds no secret, but nobody should change it.
 	consumedMode = 0o400
 )
 
-// ConsumedError says that parameters have made a node already and are not used to make another.
+// ConsumedError says that parameters already made a node and must not make another.
 type ConsumedError struct {
-	// Path is the file that remembers it.
+	// Path is the file that says so.
 	Path string
-	// NodeID and ClusterID are what they made.
+	// NodeID and ClusterID are the node and cluster that they made.
 	NodeID, ClusterID string
 }
 
 func (e *ConsumedError) Error() string {
-	return fmt.Sprintf("params: these parameters made node %s of cluster %s already (%s says so), and the node's sealed configuration is missing: they are not used "+
-		"a second time. Bring the node's system directory back (its configuration.json, or its recovery.age for `reeve node unlock`). To give this node up and "+
+	return fmt.Sprintf("params: these parameters already made node %s of cluster %s (see %s), and the node's sealed configuration is missing: they are not used "+
+		"a second time. Restore the node's system directory (its configuration.json, or its recovery.age for `reeve node unlock`). To give this node up and "+
 		"make a new cluster, move its system and data directories away", e.NodeID, e.ClusterID, e.Path)
 }
 
-// ConsumedFileError says that the file of consumed parameters cannot be used.
+// ConsumedFileError says that the file of consumed parameters is unusable.
 type ConsumedFileError struct {
 	// Path is the file.
 	Path string
-	// Err is what is wrong with it.
+	// Err is the reason.
 	Err error
 }
 
 func (e *ConsumedFileError) Error() string {
-	return fmt.Sprintf("params: which parameters made a node already cannot be read from %s: %v. Restore the file from a copy; if this machine is a node of no cluster, "+
-		"or is one whose configuration.json is beside it, remove it", e.Path, e.Err)
+	return fmt.Sprintf("params: cannot read from %s which parameters already made a node: %v. Restore the file from a copy. If this machine is not a node of a cluster, "+
+		"or its configuration.json is beside the file, remove the file", e.Path, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the reason.
 func (e *ConsumedFileError) Unwrap() error { return e.Err }
 
-// Consumed remembers which parameters made a node on this machine, so that none does so twice. It is not for use by several goroutines.
+// Consumed remembers which parameters made a node on this machine, so that none does so twice. It is not safe for concurrent use.
 type Consumed struct {
 	path string
 	made []consumption
 }
 
-// consumedFile is the form of the file.
+// consumedFile is the content of the file.
 type consumedFile struct {
 	Version int           `json:"version"`
 	Made    []consumption `json:"made"`
-	// Sum is the SHA-256 of what is above: a digest that a disk has changed would be another one's.
+	// Sum is the SHA-256 of the fields above. It detects damage, which could otherwise turn a digest into another one's.
 	Sum string `json:"sum"`
 }
 
-// consumption is parameters that were used.
+// consumption is one use of parameters.
 type consumption struct {
-	// Digest is that of the part of the parameters that enrols.
+	// Digest is the digest of the enrolling part of the parameters.
 	Digest    string `json:"digest"`
 	NodeID    string `json:"node_id"`
 	ClusterID string `json:"cluster_id"`
 }
 
-// OpenConsumed reads the file. Nothing was consumed if there is none. *ConsumedFileError if there is one that cannot be used: a member that has its
-// configuration needs it for nothing and can go on; what is about to make a node must not.
+// OpenConsumed reads the file. A missing file means that nothing was consumed. *ConsumedFileError if it is unusable: a member with its configuration
+// can go on without it, but no node may be made.
 func OpenConsumed(path string) (*Consumed, error) {
 	content, err := os.ReadFile(path)
 	switch {
@@ -95,8 +95,8 @@ func OpenConsumed(path string) (*Consumed, error) {
 	return &Consumed{path: path, made: made}, nil
 }
 
-// Check fails with *ConsumedError if the parameters made a node already. What does not enrol (a log level, a listening address) may be another than it was. Of
-// parameters that register it is the ticket, by its ID, that makes the node; the others have none.
+// Check fails with *ConsumedError if the parameters already made a node. Only the enrolling part counts, not a log level or a listening address. For
+// parameters that register, that is the ticket's ID; others have none.
 func (c *Consumed) Check(parameters *nodev1.Parameters, ticketID string) error {
 	digest, err := enrolment(parameters, ticketID)
 	if err != nil {
@@ -110,8 +110,8 @@ func (c *Consumed) Check(parameters *nodev1.Parameters, ticketID string) error {
 	return nil
 }
 
-// Mark remembers that the parameters made a node. It is called when the node's sealed configuration is on disk and not sooner, again at every start until the
-// node is a member: if the first call was lost, the configuration stands in for it. What is remembered already is not written again.
+// Mark records that the parameters made a node. Call it once the node's sealed configuration is on disk, and at every start until the node is a
+// member: if an earlier call was lost, the configuration stands in for it. It does not write what is recorded already.
 func (c *Consumed) Mark(parameters *nodev1.Parameters, ticketID, nodeID, clusterID string) error {
 	digest, err := enrolment(parameters, ticketID)
 	if err != nil {
@@ -128,24 +128,25 @@ func (c *Consumed) Mark(parameters *nodev1.Parameters, ticketID, nodeID, cluster
 		return err
 	}
 	if err := storage.WriteFile(c.path, content, consumedMode); err != nil {
-		return fmt.Errorf("params: that the parameters made a node cannot be kept: %w", err)
+		return fmt.Errorf("params: cannot record that the parameters made a node: %w", err)
 	}
 	c.made = next
 	return nil
 }
 
-// enrolment is the digest of what of the parameters makes the node: two documents that differ in form or in anything else have the same.
+// enrolment returns the digest of the part of the parameters that makes the node. It ignores the document's format and all other fields.
 func enrolment(parameters *nodev1.Parameters, ticketID string) (string, error) {
 	if ticketID != "" {
-		// Not where the ticket is from, since the next one may lie there too, nor what is asked for with it: a machine has one of a ticket's uses.
+		// Only the ticket's ID counts. The path does not, since the next ticket may be at the same path, nor what is requested with it: a machine has
+		// one use of a ticket.
 		digest := sha256.Sum256([]byte("reeve.node.v1.Register\x00" + ticketID))
 		return hex.EncodeToString(digest[:]), nil
 	}
-	// Field by field in the order of their numbers, and maps in the order of their keys. A field that a later version adds is not there in older documents, so their
+	// Fields in the order of their numbers, map entries in the order of their keys. Older documents lack a field that a later version adds, so their
 	// digests stay.
 	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(parameters.GetBootstrap())
 	if err != nil {
-		return "", fmt.Errorf("params: the digest of the parameters: %w", err)
+		return "", fmt.Errorf("params: compute the digest of the parameters: %w", err)
 	}
 	digest := sha256.Sum256(append([]byte("reeve.node.v1.Bootstrap\x00"), content...))
 	return hex.EncodeToString(digest[:]), nil
@@ -166,7 +167,7 @@ func encodeConsumed(made []consumption) ([]byte, error) {
 	return append(content, '\n'), nil
 }
 
-// decodeConsumed takes exactly what encodeConsumed writes: a file with any other byte was changed by somebody else.
+// decodeConsumed accepts only what encodeConsumed writes. Any other byte is damage.
 func decodeConsumed(content []byte) ([]consumption, error) {
 	var version struct {
 		Version int `json:"version"`
@@ -175,7 +176,7 @@ func decodeConsumed(content []byte) ([]consumption, error) {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
 	if version.Version > consumedVersion {
-		return nil, fmt.Errorf("it is of version %d, and this reeved knows up to %d: use the newer reeved that wrote it", version.Version, consumedVersion)
+		return nil, fmt.Errorf("it has version %d, and this reeved reads versions up to %d: use the newer reeved that wrote it", version.Version, consumedVersion)
 	}
 	var file consumedFile
 	if err := json.Unmarshal(content, &file); err != nil {
@@ -186,7 +187,7 @@ func decodeConsumed(content []byte) ([]consumption, error) {
 		return nil, err
 	}
 	if !bytes.Equal(same, content) {
-		return nil, errors.New("it is damaged: it is not what was written")
+		return nil, errors.New("it is damaged: its content does not match its sum")
 	}
 	return file.Made, nil
 }

@@ -140,7 +140,7 @@ func TestDamagedConsumed(t *testing.T) {
 		}
 	}
 	refuse("a newer version", []byte(`{"version": 2, "made": {}}`))
-	if _, err := params.OpenConsumed(path); err == nil || !strings.Contains(err.Error(), "of version 2") {
+	if _, err := params.OpenConsumed(path); err == nil || !strings.Contains(err.Error(), "it has version 2") {
 		t.Errorf("a newer version: %v", err)
 	}
 	if err := os.Remove(path); err != nil {

@@ -1,6 +1,6 @@
-// Package params finds and reads the parameters with which the core starts, and remembers which of them have made a node already.
+// Package params finds and reads the core's parameters, and remembers which of them already made a node.
 //
-// It owns the meaning of the parameters: a reeve.node.v1.Parameters message written as YAML, JSON or protobuf, and the places in which they may
-// be: the file that the command line names, qemu's firmware configuration, the system directory. It owns the file consumed.json of the system directory too. It
-// watches nothing and publishes nothing: Find is called once, before anything else runs, and Consumed by the room that makes the node.
+// It owns the meaning of the parameters (a reeve.node.v1.Parameters message as YAML, JSON or protobuf) and the places where they may be: the file on
+// the command line, qemu's firmware configuration, the system directory. It also owns consumed.json in the system directory. It watches and publishes
+// nothing: Find is called once, before anything else runs, and Consumed by the room that makes the node.
 package params

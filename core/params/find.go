@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// FirmwareFile is where the kernel shows what `qemu -fw_cfg name=opt/dev.reeve/parameters,file=…` gives to the machine. The module qemu_fw_cfg makes it.
+	// FirmwareFile is where the kernel module qemu_fw_cfg shows the content of `qemu -fw_cfg name=opt/dev.reeve/parameters,file=…`.
 	FirmwareFile = "/sys/firmware/qemu_fw_cfg/by_name/opt/dev.reeve/parameters/raw"
-	// SystemDirectory is where parameters are looked for last, unless the command line names another directory.
+	// SystemDirectory is the last place to look, unless the command line names another directory.
 	SystemDirectory = "/var/lib/reeve/system"
 )
 
-// The names that parameters have in the system directory. The content says what a file is, not its name.
+// systemNames are the file names in the system directory. The content decides about the format, not the name.
 var systemNames = [...]string{"parameters.yaml", "parameters.json", "parameters.pb"}
 
-// Source is a place from which parameters may come.
+// Source is a place where parameters may be.
 type Source interface {
-	// String says where it is, for people.
+	// String names the place, for people.
 	String() string
-	// Exists says whether there is anything. An error is not a "no": it says that this cannot be found out.
+	// Exists reports whether there is a document. An error means that this is unknown, which is not a "no".
 	Exists() (bool, error)
 	// Read returns the document; fs.ErrNotExist if there is none.
 	Read() ([]byte, error)
 }
 
-// File is the file of a path as a source.
+// File returns a path as a source.
 func File(path string) Source { return file(path) }
 
 type file string
 
 func (f file) String() string { return string(f) }
 
-// Exists takes a name that leads nowhere (a link to a disk that is not mounted, say) for one that is there: whoever made it meant it to be read.
+// Exists is true for a dangling link (to a disk that is not mounted, for instance): whoever made it meant it to be read.
 func (f file) Exists() (bool, error) {
 	switch _, err := os.Lstat(string(f)); {
 	case err == nil:
@@ -57,18 +57,18 @@ func (f file) Read() ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = opened.Close() }() // it was only read
-	// One more than is allowed, so that Parse sees that it is too much.
+	// One byte more than allowed, so that Parse notices.
 	return io.ReadAll(io.LimitReader(opened, maxSize+1))
 }
 
-// named is a source that the command line names: it has to be there.
+// named is a source on the command line: it must exist.
 type named struct{ Source }
 
 func (n named) Exists() (bool, error) { return true, nil }
 
-// Places are where parameters are looked for.
+// Places are the places to look for parameters.
 type Places struct {
-	// CommandLine is the file that the command line names; empty: none.
+	// CommandLine is the file on the command line; empty if none.
 	CommandLine string
 	// Firmware is the file of qemu's firmware configuration.
 	Firmware string
@@ -76,7 +76,7 @@ type Places struct {
 	System string
 }
 
-// Sources returns the sources in their order.
+// Sources returns the sources in order.
 func (p Places) Sources() []Source {
 	var sources []Source
 	if p.CommandLine != "" {
@@ -89,18 +89,18 @@ func (p Places) Sources() []Source {
 	return sources
 }
 
-// Found are parameters and where they are from.
+// Found are parameters with their source.
 type Found struct {
 	Parameters *nodev1.Parameters
 	// Source is where they are from.
 	Source Source
-	// Others are the sources after it that exist too, and were not read.
+	// Others are later sources that exist too and were not read.
 	Others []Source
 }
 
 // NoneError says that no source has parameters.
 type NoneError struct {
-	// Sources is where was looked.
+	// Sources are the places that were tried.
 	Sources []Source
 }
 
@@ -109,17 +109,17 @@ func (e *NoneError) Error() string {
 	for _, source := range e.Sources {
 		looked = append(looked, "  "+source.String())
 	}
-	return "params: there are no parameters for this node. There is nothing at\n" + strings.Join(looked, "\n") +
-		"\nSet this machine up with `reeve init`, say where its parameters are with `reeved --parameters FILE`, or try a cluster with `reeve dev up`."
+	return "params: there are no parameters for this node. These do not exist:\n" + strings.Join(looked, "\n") +
+		"\nSet this machine up with `reeve init`, name its parameters with `reeved --parameters FILE`, or try a cluster with `reeve dev up`."
 }
 
-// Find reads the first of the sources that exists. What exists and cannot be read or used is an *Error that names it: it is never passed over in favour of
-// a later source, which would make another node of this machine. *NoneError if none exists.
+// Find reads the first source that exists. If that one is unreadable or invalid, it fails with an *Error: falling back to a later source would make
+// another node of this machine. *NoneError if none exists.
 func Find(sources ...Source) (*Found, error) {
 	for i, source := range sources {
 		exists, err := source.Exists()
 		if err != nil {
-			return nil, &Error{Source: source.String(), Err: fmt.Errorf("whether there are any cannot be found out: %w", err)}
+			return nil, &Error{Source: source.String(), Err: fmt.Errorf("cannot find out whether there are any: %w", err)}
 		}
 		if !exists {
 			continue
@@ -130,7 +130,7 @@ func Find(sources ...Source) (*Found, error) {
 		}
 		found := &Found{Parameters: parameters, Source: source}
 		for _, other := range sources[i+1:] {
-			// What cannot be looked at is named too: it may be what somebody expects to count.
+			// One that cannot be looked at counts too: somebody may expect it to be used.
 			if exists, err := other.Exists(); exists || err != nil {
 				found.Others = append(found.Others, other)
 			}

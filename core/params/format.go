@@ -22,10 +22,10 @@ import (
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
-// errNeither says that a document is in none of the formats.
+// errNeither says that a document has none of the formats.
 var errNeither = errors.New("it is neither text (YAML or JSON, in UTF-8) nor a protobuf message reeve.node.v1.Parameters")
 
-// Parse reads and checks a parameters document: YAML, JSON or binary protobuf, which its content tells. Name is used in messages only.
+// Parse parses and checks a document in YAML, JSON or binary protobuf, which it tells by the content. name is only for messages.
 func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 	if len(document) > maxSize {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxSize)
@@ -44,26 +44,26 @@ func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 	return parameters, nil
 }
 
-// recoveryKey is what an age identity looks like.
+// recoveryKey matches an age identity.
 var recoveryKey = regexp.MustCompile(`(?i)age-secret-key-[0-9a-z-]*`)
 
-// withoutKeys is an error that shows no recovery key. It does not belong into parameters, and where it stands by mistake its line would be shown.
+// withoutKeys removes a recovery key from an error. It does not belong in parameters, but a parser would quote its line.
 func withoutKeys(err error) error {
 	text := err.Error()
 	if shown := recoveryKey.ReplaceAllString(text, "AGE-SECRET-KEY-(not shown)"); shown != text {
-		return errors.New(shown + "\nThere is a recovery key in it, which is to be kept offline: take it for lost and make another one (`reeve recovery-key new`)")
+		return errors.New(shown + "\nIt contains a recovery key, which must be kept offline: treat it as leaked and make another one (`reeve recovery-key new`)")
 	}
 	return err
 }
 
 var (
-	// ticketText is what a ticket looks like, and what is said to be one.
+	// ticketText matches a ticket, and a field that should hold one.
 	ticketText = regexp.MustCompile(`(?i)reeve1\.\S*|(\bticket["']?\s*:).*`)
-	// longWord is what a ticket looks like that was broken into lines, or has lost its beginning.
+	// longWord matches a ticket that was broken into lines or has lost its beginning.
 	longWord = regexp.MustCompile(`[0-9A-Za-z_-]{24,}`)
 )
 
-// withoutTickets is an error that shows no ticket, of whose line there may be something wrong.
+// withoutTickets removes a ticket from an error, which may quote its line.
 func withoutTickets(document []byte, err error) error {
 	if !bytes.Contains(document, []byte("ticket")) && !bytes.Contains(document, []byte(ticket.Prefix)) {
 		return err
@@ -75,8 +75,8 @@ func withoutTickets(document []byte, err error) error {
 	return err
 }
 
-// isText tells YAML and JSON from protobuf. Neither of the two may have a control character other than tab and line ends in it, and a protobuf
-// message of parameters always has one: the tag of the field `directories`, without which there are none, is the byte 0x12.
+// isText tells YAML and JSON from protobuf. Text has no control characters other than tab and line ends. A protobuf message of parameters always has
+// one: the tag of the required field `directories` is the byte 0x12.
 func isText(document []byte) bool {
 	if !utf8.Valid(document) {
 		return false
@@ -86,7 +86,7 @@ func isText(document []byte) bool {
 	})
 }
 
-// parseText reads YAML, of which JSON is nearly a part.
+// parseText parses YAML and JSON, which is nearly a subset of YAML.
 func parseText(name string, document []byte) (*nodev1.Parameters, error) {
 	if json.Valid(document) {
 		document = yamlOfJSON(document)
@@ -94,9 +94,9 @@ func parseText(name string, document []byte) (*nodev1.Parameters, error) {
 	documents := yaml.NewDecoder(bytes.NewReader(document))
 	var first, second yaml.Node
 	if err := documents.Decode(&first); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty: there is nothing in it but comments")
+		return nil, errors.New("it is empty except for comments")
 	} else if err == nil && !errors.Is(documents.Decode(&second), io.EOF) {
-		return nil, errors.New("there is more than one YAML document in it: it holds the parameters of one node, in one document")
+		return nil, errors.New("it contains more than one YAML document: write the parameters of one node as one document")
 	}
 	parameters := &nodev1.Parameters{}
 	if err := (protoyaml.UnmarshalOptions{Path: filepath.Base(name), Validator: rules{}}).Unmarshal(document, parameters); err != nil {
@@ -105,8 +105,8 @@ func parseText(name string, document []byte) (*nodev1.Parameters, error) {
 	return parameters, nil
 }
 
-// yamlOfJSON writes a JSON document as YAML that means the same, with each line and nearly each column where it was. JSON has things that YAML has not: tabs
-// between the parts, the escape \/, characters beyond U+FFFF as two escapes, and some line separators in strings that YAML would fold.
+// yamlOfJSON rewrites JSON as YAML with the same meaning, and keeps each line and nearly each column. JSON has things that YAML lacks: tabs between
+// tokens, the escape \/, surrogate pairs, and line separators in strings that YAML would fold.
 func yamlOfJSON(document []byte) []byte {
 	var out bytes.Buffer
 	for i := 0; i < len(document); i++ {
@@ -129,7 +129,7 @@ func yamlOfJSON(document []byte) []byte {
 	return out.Bytes()
 }
 
-// yamlOfString writes a JSON string, quotes included, as a double-quoted YAML string.
+// yamlOfString rewrites a JSON string, with its quotes, as a double-quoted YAML string.
 func yamlOfString(literal []byte) []byte {
 	plain := !bytes.ContainsFunc(literal, func(r rune) bool { return r == '\\' || r >= utf8.RuneSelf })
 	var text string
@@ -153,10 +153,10 @@ func yamlOfString(literal []byte) []byte {
 	return []byte(out.String())
 }
 
-// parseBinary reads protobuf.
+// parseBinary parses protobuf.
 func parseBinary(document []byte) (*nodev1.Parameters, error) {
 	parameters := &nodev1.Parameters{}
-	// Almost anything can be taken for fields that are not known; a version cannot.
+	// Almost any input parses as unknown fields, but without a version.
 	if err := proto.Unmarshal(document, parameters); err != nil || parameters.GetVersion() == "" {
 		return nil, errNeither
 	}
@@ -180,12 +180,12 @@ func parseBinary(document []byte) (*nodev1.Parameters, error) {
 	return parameters, nil
 }
 
-// unknownFields returns the places of fields that do not exist, in the order of the message: something that was asked for must not be left out without a word.
+// unknownFields returns the paths of unknown fields in the order of the message. A setting must not be ignored silently.
 func unknownFields(at string, message protoreflect.Message) []string {
 	var places []string
 	for rest := message.GetUnknown(); len(rest) > 0; {
 		number, _, size := protowire.ConsumeField(rest)
-		if size <= 0 { // which a message that was read has not
+		if size <= 0 { // impossible in a parsed message
 			break
 		}
 		places = append(places, fmt.Sprintf("%sfield %d", at, number))

@@ -77,7 +77,7 @@ bootstrap: {owner_public_key: AAEC, roles: [{role: Consensus}, {role: Consensus,
 			"version: reeve.node.v1\ndirectories: {system: /a, data: /b, run: /c}\nvolume: {plain: {}}\n", []string{"cluster:"},
 		},
 		"no volume kind": {strings.Replace(good, "{plain: {}}", "{}", 1), []string{"volume.kind:"}},
-		"only comments":  {"# nothing\n", []string{"nothing in it but comments"}},
+		"only comments":  {"# nothing\n", []string{"empty except for comments"}},
 		"two documents":  {good + "---\n" + good, []string{"more than one YAML document"}},
 		"directories within each other": {
 			strings.Replace(good, "data: /d/data", "data: /d/system/data", 1), []string{"directories.data: lies within directories.system"},

@@ -11,27 +11,27 @@ import (
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
-// Ticket reads the ticket that the parameters of a node name that registers, or have in them. Its errors quote nothing of it.
+// Ticket returns the ticket of parameters that register, from the file that they name or from themselves. Its errors quote nothing of the ticket.
 func Ticket(register *nodev1.Register) (*clusterv1.TicketText, error) {
 	path := register.GetTicketFile()
 	if path == "" {
 		text, err := ticket.Parse(register.GetTicket())
 		if err != nil {
-			return nil, fmt.Errorf("params: register.ticket of the parameters: %w", err)
+			return nil, fmt.Errorf("params: register.ticket in the parameters: %w", err)
 		}
 		return text, nil
 	}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("params: there is no ticket %s (register.ticket_file of the parameters): make one with `reeve ticket create`, and put its text there: %w", path, fs.ErrNotExist)
+		return nil, fmt.Errorf("params: there is no ticket file %s (register.ticket_file in the parameters): make a ticket with `reeve ticket create`, and put its text there: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("params: the ticket cannot be read (register.ticket_file of the parameters): %w", err)
+		return nil, fmt.Errorf("params: cannot read the ticket (register.ticket_file in the parameters): %w", err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	text, err := ticket.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("params: %s (register.ticket_file of the parameters) cannot be used: %w", path, err)
+		return nil, fmt.Errorf("params: cannot use the ticket in %s (register.ticket_file in the parameters): %w", path, err)
 	}
 	return text, nil
 }
