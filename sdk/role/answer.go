@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// answered is the application protocol (ALPN) of two instances that were both written with this package: after the handshake the listener tells by one byte
-// whether the peer is let in. In TLS 1.3 a client would else not know before it reads. Clients that do not ask for it are not answered.
+// answered is the application protocol (ALPN) between two instances that use this package: after the handshake the listener sends one byte that says
+// whether the peer is admitted. In TLS 1.3 a client would otherwise learn that only when it reads. Other clients get no such byte.
 const answered = "reeve.role.v1"
 
-// answer is what a listener says to a peer that has proved itself.
+// answer is a listener's answer to an authenticated peer.
 type answer byte
 
 const (
@@ -22,19 +22,19 @@ const (
 	notAssigned answer = 4
 )
 
-// refusal is what an answer means to the peer; nil: it is let in.
+// refusal returns the error for the peer; nil if it is admitted.
 func (a answer) refusal() error {
 	switch a {
 	case admitted:
 		return nil
 	case otherRole:
-		return fmt.Errorf("%w: the listener does not allow this role: its author names it in AllowRoles", ErrNotAuthorised)
+		return fmt.Errorf("%w: the listener does not allow this role: its author must name it in AllowRoles", ErrNotAuthorised)
 	case notMember:
-		return fmt.Errorf("%w: the cluster's directory, as the listener's node knows it, does not have this node", ErrNotAuthorised)
+		return fmt.Errorf("%w: this node is not in the cluster's directory as the listener's node knows it", ErrNotAuthorised)
 	case notAssigned:
-		return fmt.Errorf("%w: the cluster's directory, as the listener's node knows it, does not have this role on this node", ErrNotAuthorised)
+		return fmt.Errorf("%w: this role is not assigned to this node in the cluster's directory as the listener's node knows it", ErrNotAuthorised)
 	}
-	return fmt.Errorf("%w: the listener refuses it with %d, which this version does not know", ErrNotAuthorised, a)
+	return fmt.Errorf("%w: the listener refused it with the unknown code %d", ErrNotAuthorised, a)
 }
 
 func (a answer) write(ctx context.Context, conn *peerConn) error {
@@ -44,7 +44,7 @@ func (a answer) write(ctx context.Context, conn *peerConn) error {
 	})
 }
 
-// readAnswer returns what the listener says; nil: the connection is let in.
+// readAnswer reads the listener's answer; nil: the connection is admitted.
 func readAnswer(ctx context.Context, conn *tls.Conn) error {
 	var said [1]byte
 	if err := within(ctx, conn, func() error {
@@ -56,12 +56,12 @@ func readAnswer(ctx context.Context, conn *tls.Conn) error {
 	return answer(said[0]).refusal()
 }
 
-// within runs what reads or writes on a connection, and ends it with ctx. The connection has no deadline afterwards.
+// within runs an I/O function that ends with ctx. The connection has no deadline afterwards.
 func within(ctx context.Context, conn *tls.Conn, function func() error) error {
 	unhook := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err := function()
 	if !unhook() {
-		return context.Cause(ctx) // the deadline was set, or is about to be
+		return context.Cause(ctx) // the deadline is or will be set
 	}
 	return err
 }

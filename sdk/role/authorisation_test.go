@@ -242,7 +242,7 @@ func TestRoleThatIsWithdrawn(t *testing.T) {
 	mustEnd(t, from)
 	mustEnd(t, to)
 	mustEcho(t, unconcerned)
-	mustNotDial(t, leaves, "lighthouse", cluster.Host(0).NodeID(), "", role.ErrNotAuthorised, "this role on this node")
+	mustNotDial(t, leaves, "lighthouse", cluster.Host(0).NodeID(), "", role.ErrNotAuthorised, "this role is not assigned to this node")
 }
 
 // Removed: open connections of the node end at once, at either end, and there are no new ones.
@@ -299,7 +299,7 @@ func TestWhatTheDirectoryDoesNotHave(t *testing.T) {
 	server.SetEndpoint("odd", "unix:///somewhere")
 	awaitEndpoint(t, client, node, "lighthouse", "odd")
 	mustNotDial(t, client, "lighthouse", node, "", role.ErrNoInstance, "several", "away, odd")
-	mustNotDial(t, client, "lighthouse", node, "light", role.ErrNoInstance, "no such endpoint", "away, odd")
+	mustNotDial(t, client, "lighthouse", node, "light", role.ErrNoInstance, "does not serve that endpoint", "away, odd")
 	mustNotDial(t, client, "lighthouse", node, "odd", role.ErrNoInstance, "unix:///somewhere")
 	mustNotDial(t, client, "lighthouse", node, "away", role.ErrNotReachable, closed, "refused")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -331,7 +331,7 @@ func TestServerThatIsSilent(t *testing.T) {
 	}())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	spoken := make(chan error, 1)
+	verifiedBy := make(chan error, 1)
 	go func() {
 		defer cancel()
 		conn, err := silent.Accept()
@@ -339,14 +339,14 @@ func TestServerThatIsSilent(t *testing.T) {
 			_, err = conn.Read(make([]byte, 1))
 			context.AfterFunc(t.Context(), func() { _ = conn.Close() })
 		}
-		spoken <- err
+		verifiedBy <- err
 	}()
 	_, err = host.Dial(ctx, "lighthouse", "", "wire")
 	if !errors.Is(err, role.ErrNotReachable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got: %v", err)
 	}
 	_ = silent.Close()
-	if err := <-spoken; err != nil {
+	if err := <-verifiedBy; err != nil {
 		t.Errorf("the caller did not speak first: %v", err)
 	}
 }

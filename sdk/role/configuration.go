@@ -12,14 +12,14 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// ConfigurationError is all that is wrong with a configuration. The zero value is ready for Add.
+// ConfigurationError lists everything that is wrong with a configuration. The zero value is ready for Add.
 type ConfigurationError struct {
 	Problems []ConfigurationProblem
 }
 
 // ConfigurationProblem is one thing that is wrong with a configuration.
 type ConfigurationProblem struct {
-	// Path is where in the document, as a JSON Pointer (RFC 6901); empty: the whole document.
+	// Path is a JSON Pointer (RFC 6901); empty for the whole document.
 	Path string
 	// Message says what is wrong and what would be right.
 	Message string
@@ -38,7 +38,7 @@ func (e *ConfigurationError) Err() error {
 	return e
 }
 
-// Error lists the problems, one a line if there are several.
+// Error lists the problems, one per line if there are several.
 func (e *ConfigurationError) Error() string {
 	lines := make([]string, len(e.Problems))
 	for n, problem := range e.Problems {
@@ -53,7 +53,7 @@ func (e *ConfigurationError) Error() string {
 	return "configuration:\n\t" + strings.Join(lines, "\n\t")
 }
 
-// refused is the gRPC status with which Start refuses a configuration.
+// refused returns the gRPC status with which Start refuses a configuration.
 func refused(err error) error {
 	var problems *ConfigurationError
 	if !errors.As(err, &problems) || len(problems.Problems) == 0 {

@@ -10,15 +10,15 @@ import (
 	"sync"
 )
 
-// Configuration is what a Role needs of a configuration that is a struct of its author's: a *Configured.
+// Configuration is a role's configuration as a struct of its author: a *Configured.
 type Configuration interface {
-	// Schema is the JSON Schema of the configuration.
+	// Schema returns the JSON Schema of the configuration.
 	Schema() (string, error)
-	// Check refuses a document, with all that is wrong with it.
+	// Check refuses an invalid document with all its problems.
 	Check(document []byte) error
 }
 
-// Configured is a configuration that is read into a struct of its author's.
+// Configured is a configuration that is decoded into a struct of the role's author.
 type Configured[T any] struct {
 	fresh  func() *T
 	also   func(*T, *ConfigurationError)
@@ -27,18 +27,19 @@ type Configured[T any] struct {
 
 var _ Configuration = (*Configured[struct{}])(nil)
 
-// Configure makes the configuration of a role from the struct T: its JSON Schema, and the check of a document before the role starts. defaults returns a new T with what holds where
-// nothing is set; nil: its zero value. check adds what the tags cannot say is wrong; nil: nothing. It is called when all else is right.
+// Configure makes a role's configuration from the struct T: its JSON Schema, and the check of a document before the role starts. defaults returns a
+// new T with the default values; nil means the zero value. check adds problems that tags cannot express; it may be nil, and is called if everything
+// else is right.
 //
-// The fields have the names and types that encoding/json gives them, and more tags may say of a field
+// Fields have the names and types of encoding/json. More tags describe a field:
 //
 //	doc:"for people"            what it is for
 //	check:"required"            it must be set
-//	check:"min=1,max=9"         the bounds of a number, or how many characters, elements or entries there may be
-//	pattern:"^[a-z]+$"          what a text must match (a regular expression of Go's)
-//	enum:"red,green"            which texts there are
+//	check:"min=1,max=9"         the range of a number, or of the count of characters, elements or entries
+//	pattern:"^[a-z]+$"          the regular expression (of package regexp) that a text must match
+//	enum:"red,green"            the allowed texts
 //
-// A type that decodes itself from JSON checks itself. Nothing may be null.
+// A type that decodes itself from JSON checks itself. null is never allowed.
 func Configure[T any](defaults func() *T, check func(*T, *ConfigurationError)) *Configured[T] {
 	if defaults == nil {
 		defaults = func() *T { return new(T) }
@@ -64,10 +65,10 @@ func (c *Configured[T]) Check(document []byte) error {
 	return err
 }
 
-// Of is the configuration of a running role.
+// Of returns the configuration of a running role.
 func (c *Configured[T]) Of(host *Host) (*T, error) { return c.Decode(host.Configuration()) }
 
-// Decode reads a document. The error is a *ConfigurationError with all that is wrong with it.
+// Decode decodes a document. The error is a *ConfigurationError with all problems.
 func (c *Configured[T]) Decode(document []byte) (*T, error) {
 	schema, err := c.schema()
 	if err != nil {
@@ -84,7 +85,7 @@ func (c *Configured[T]) Decode(document []byte) (*T, error) {
 		typed, tagged := slices.Clip(problems.Problems), &ConfigurationError{}
 		schema.check(tagged, "", document)
 		for _, problem := range tagged.Problems {
-			// Of a value that is not of its type there is one thing to say.
+			// A value of the wrong type is one problem, not several.
 			if !slices.ContainsFunc(typed, func(other ConfigurationProblem) bool { return other.Path == problem.Path }) {
 				problems.Problems = append(problems.Problems, problem)
 			}

@@ -72,8 +72,8 @@ func TestConfigure(t *testing.T) {
 		`{"listen": ":1"}`: "",
 		`{"listen": ":1", "name": "ääää", "height": 0.5, "lamps": [{"watts": 200}], "labels": {"a": {"colour": "green"}}, "since": "2026-01-02T03:04:05Z",
 			"address": "192.0.2.1", "secret": "AAAA", "any": [1], "exact": 1.5, "on": true, "offset": -32768}`: "",
-		``:                                      "/listen: it is needed",
-		`{}`:                                    "/listen: it is needed",
+		``:                                      "/listen: it is required",
+		`{}`:                                    "/listen: it is required",
 		`null`:                                  ": want a value, not null",
 		`[]`:                                    ": want an object, not an array",
 		`{"listen": ":1", "name": null}`:        "/name: want a value, not null",
@@ -84,9 +84,9 @@ func TestConfigure(t *testing.T) {
 		`{"listen": ":1", "lamps": [{},{},{}]}`: "/lamps: want at most 2 elements",
 		`{"listen": ":1", "labels": {}}`:        "/labels: want at least 1 entry",
 		`{"main": {"watts": 0, "colour": "hunter2"}, "labels": {"a/b": {"watts": 201}}, "lamps": [{"x": 1}]}`: "/lamps/0/x: no such field; the fields are colour, watts; " +
-			"/listen: it is needed; /main/watts: want at least 1; /main/colour: want one of red, green; /labels/a~1b/watts: want at most 200",
+			"/listen: it is required; /main/watts: want at least 1; /main/colour: want one of red, green; /labels/a~1b/watts: want at most 200",
 		`{"listen": ":1", "height": 41}`:      "/main/watts: want at least 100 for a high tower",
-		`{"listen": 1, "address": "hunter2"}`: "/listen: want a string, not a number; /address: it is no net.IP",
+		`{"listen": 1, "address": "hunter2"}`: "/listen: want a string, not a number; /address: it is not a net.IP",
 	} {
 		got := ""
 		if err := lampConfiguration.Check([]byte(document)); err != nil {
@@ -152,10 +152,10 @@ type node struct{ Next *node }
 // What a schema cannot say of a struct, and a tag that is wrong, is a mistake of the author's, which the manifest names.
 func TestSchemaIsRefused(t *testing.T) {
 	for want, configuration := range map[string]role.Configuration{
-		"/Next: the type role_test.node has itself": role.Configure[node](nil, nil),
-		"want a struct":               role.Configure[[]string](nil, nil),
-		"/C: the type chan int":       role.Configure[struct{ C chan int }](nil, nil),
-		"/M: the type map[int]string": role.Configure[struct{ M map[int]string }](nil, nil),
+		"/Next: the type role_test.node contains itself": role.Configure[node](nil, nil),
+		"want a struct":                           role.Configure[[]string](nil, nil),
+		"/C: JSON has no type for chan int":       role.Configure[struct{ C chan int }](nil, nil),
+		"/M: JSON has no type for map[int]string": role.Configure[struct{ M map[int]string }](nil, nil),
 		"/N: json:": role.Configure[struct {
 			N int `json:",string"`
 		}](nil, nil),
@@ -181,7 +181,7 @@ func TestSchemaIsRefused(t *testing.T) {
 	_, err := role.Plugin{Name: "x", Version: "1.0.0", Roles: []role.Role{{
 		Name: "x", Configuration: lampConfiguration, ConfigurationSchema: "{}", Run: wait,
 	}}}.Manifest()
-	if err == nil || !strings.Contains(err.Error(), "ConfigurationSchema too") {
+	if err == nil || !strings.Contains(err.Error(), "and a ConfigurationSchema") {
 		t.Errorf("two schemas: %v", err)
 	}
 }

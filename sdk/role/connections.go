@@ -16,21 +16,21 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// peerConn is a connection whose peer is known.
+// peerConn is a connection with an authenticated peer.
 type peerConn struct {
 	*tls.Conn
 	peer  Peer
 	chain []*x509.Certificate // the peer's
-	usage x509.ExtKeyUsage    // what the peer proved itself for
-	ends  time.Time           // when the first of the two SVIDs expires
-	// spoken is by what the peer's chain was last verified.
-	spoken atomic.Pointer[trust]
-	held   *connections
-	// operator is who has proved itself in place of an instance; nil: an instance has.
+	usage x509.ExtKeyUsage    // the usage that the peer's certificate was verified for
+	ends  time.Time           // when the first of the two certificates expires
+	// verifiedBy is the trust that the peer's chain was last verified with.
+	verifiedBy atomic.Pointer[trust]
+	held       *connections
+	// operator is set if the peer is an operator instead of an instance.
 	operator *operatorProof
 }
 
-// name is who the peer is, for people.
+// name names the peer, for people.
 func (c *peerConn) name() string {
 	if c.operator != nil {
 		return c.operator.String()
@@ -44,22 +44,22 @@ func (c *peerConn) Close() error {
 	return c.Conn.Close()
 }
 
-// cut ends the connection without a word to the peer, for whose sake nobody is to wait.
+// cut closes the connection without a TLS alert, which would wait for the peer.
 func (c *peerConn) cut() {
-	// Closing says nothing that anybody could act on: the connection is to end.
+	// The connection ends either way.
 	_ = c.Conn.NetConn().Close()
 }
 
-// connections are those of a host that are open. One whose peer's node has left the cluster or has its role no more, or one of whose SVIDs has expired, is cut; so is one whose
-// operator the cluster has no more.
+// connections are a host's open connections. It cuts one when an SVID has expired, when the peer's node has left the cluster or lost the role, or
+// when the peer's operator was removed.
 type connections struct {
 	host *Host
 	once sync.Once
-	wake chan struct{} // has room for one
+	wake chan struct{} // buffered, one element
 
 	mu   sync.Mutex
 	open map[*peerConn]struct{}
-	next time.Time // when they are looked at again, whatever happens
+	next time.Time // when run looks at them next at the latest
 	over bool
 }
 
@@ -76,11 +76,11 @@ func (c *connections) begin(host *Host) {
 
 var (
 	errHostClosed = errors.New("the role has ended")
-	errNoNode     = errors.New("the cluster's directory does not have that node")
-	errNoRole     = errors.New("the cluster's directory does not have that role on that node")
+	errNoNode     = errors.New("that node is not in the cluster's directory")
+	errNoRole     = errors.New("that role is not assigned to that node in the cluster's directory")
 )
 
-// hold takes a connection in, if it may be open now. From then on it is watched.
+// hold adds a connection if it is permitted now. From then on run watches it.
 func (c *connections) hold(conn *peerConn) error {
 	conn.held = c
 	c.mu.Lock()
@@ -97,7 +97,7 @@ func (c *connections) hold(conn *peerConn) error {
 		default:
 		}
 	}
-	// After it was taken in: what changes from now on, run sees.
+	// After adding it, so that run sees every later change.
 	directory, _ := c.host.directory.Get()
 	trust, _ := c.host.prover.trust.Get()
 	operators, _ := c.host.operators.Get()
@@ -114,14 +114,14 @@ func (c *connections) remove(conn *peerConn) {
 	delete(c.open, conn)
 }
 
-// all returns the connections that are open.
+// all returns the open connections.
 func (c *connections) all() []*peerConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.open))
 }
 
-// permitted says why a connection may not be open; nil if it may.
+// permitted returns why a connection must be closed; nil if it may stay open.
 func (c *peerConn) permitted(directory *hostv1.Directory, operators *hostv1.Operators, trust *trust, now time.Time) error {
 	err := known(directory, c.peer)
 	if c.operator != nil {
@@ -131,9 +131,9 @@ func (c *peerConn) permitted(directory *hostv1.Directory, operators *hostv1.Oper
 		return err
 	}
 	if !now.Before(c.ends) {
-		return fmt.Errorf("an SVID by which the connection was made expired at %s", c.ends.UTC().Format(time.RFC3339))
+		return fmt.Errorf("an SVID of the connection expired at %s", c.ends.UTC().Format(time.RFC3339))
 	}
-	if c.spoken.Load() == trust {
+	if c.verifiedBy.Load() == trust {
 		return nil
 	}
 	if c.operator != nil {
@@ -144,15 +144,15 @@ func (c *peerConn) permitted(directory *hostv1.Directory, operators *hostv1.Oper
 	if err != nil {
 		return err
 	}
-	c.spoken.Store(trust)
+	c.verifiedBy.Store(trust)
 	return nil
 }
 
-// run cuts connections that may not be open any more, and all of them at the end.
+// run cuts connections that are no longer permitted, and all of them at the end.
 func (c *connections) run() {
 	directories, trusts, operators := c.host.directory.Watch(), c.host.prover.trust.Watch(), c.host.operators.Watch()
 	for c.host.ctx.Err() == nil {
-		// Before the connections are looked at: what changes meanwhile is seen in the next round.
+		// Read these before looking at the connections, so that the next round sees changes made meanwhile.
 		directory, _ := directories.Latest()
 		trust, _ := trusts.Latest()
 		known, _ := operators.Latest()
@@ -176,13 +176,13 @@ func (c *connections) run() {
 	}
 }
 
-// look cuts the connections that may not be open, and says when to look again.
+// look cuts connections that are not permitted, and returns when to look again.
 func (c *connections) look(directory *hostv1.Directory, operators *hostv1.Operators, trust *trust) time.Time {
 	now := time.Now()
 	next := now.Add(lookAgain)
 	for _, conn := range c.all() {
 		if err := conn.permitted(directory, operators, trust, now); err != nil {
-			c.host.log.Info("a connection was closed", "peer", conn.name(), "reason", err)
+			c.host.log.Info("closed a connection", "peer", conn.name(), "reason", err)
 			c.remove(conn)
 			conn.cut()
 		}
@@ -198,7 +198,7 @@ func (c *connections) look(directory *hostv1.Directory, operators *hostv1.Operat
 	return next
 }
 
-// known says why the directory does not have an instance; nil: it does. The role counts that is assigned, whether the node has told of it yet or not.
+// known returns why an instance is not in the directory; nil if it is. Assigned roles count, whether or not the node has reported them.
 func known(directory *hostv1.Directory, peer Peer) error {
 	node := nodeOf(directory, peer.NodeID)
 	switch {
@@ -210,7 +210,7 @@ func known(directory *hostv1.Directory, peer Peer) error {
 	return nil
 }
 
-// nodeOf finds a node in the directory; nil: there is none of that ID.
+// nodeOf returns a node of the directory; nil if there is none with that ID.
 func nodeOf(directory *hostv1.Directory, id string) *hostv1.DirectoryNode {
 	for _, node := range directory.GetNodes() {
 		if node.GetNodeId() == id {

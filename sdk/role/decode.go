@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// Decode decodes a configuration into a pointer to a struct, with encoding/json's field tags but strictly: a field that the struct does
-// not have (names are compared exactly), one that is there twice and a value that does not fit are problems. All of them are in the
-// *ConfigurationError that it returns, each with its path; into is then unchanged. An empty document leaves into as it is, so that it may hold
-// the defaults.
+// Decode decodes a configuration into a pointer to a struct. It uses encoding/json's field tags but is strict: unknown fields (names are compared
+// exactly), duplicate fields and values that do not fit are problems. The *ConfigurationError has all of them with their paths, and into is then
+// unchanged. An empty document leaves into unchanged, so that it may hold the defaults.
 //
-// No problem quotes a value, which may be a secret: the problems are shown in the node's status, its events and its log. A type that decodes itself, and is
-// not of the standard library, is shown with the error that it returns, and has to keep to that itself.
+// No problem quotes a value, which may be a secret: problems appear in the node's status, events and log. The error of a type that decodes itself and
+// is not in the standard library is shown, so it must not quote values either.
 func Decode(document []byte, into any) error {
 	if len(bytes.TrimSpace(document)) == 0 {
 		return nil
@@ -40,7 +39,7 @@ func Decode(document []byte, into any) error {
 	return problems.Err()
 }
 
-// validJSON says where a document stops being JSON.
+// validJSON returns where a document stops being JSON.
 func validJSON(document []byte) error {
 	var whole json.RawMessage
 	err := json.Unmarshal(document, &whole)
@@ -59,14 +58,14 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// check compares a valid JSON value with the type that it is to become.
+// check compares a valid JSON value with its target type.
 func check(problems *ConfigurationError, path string, value json.RawMessage, want reflect.Type) {
 	value = bytes.TrimSpace(value)
 	for want.Kind() == reflect.Pointer && !decodesItself(want) {
 		want = want.Elem()
 	}
 	if string(value) == "null" {
-		return // as in encoding/json: leaves what is there
+		return // as in encoding/json, it changes nothing
 	}
 	if !decodesItself(want) {
 		switch kind := want.Kind(); {
@@ -92,7 +91,7 @@ func check(problems *ConfigurationError, path string, value json.RawMessage, wan
 	if err := json.Unmarshal(value, reflect.New(want).Interface()); err != nil {
 		switch {
 		case decodesItself(want) && ofStandardLibrary(want):
-			problems.Add(path, "it is no %s", want) // those quote what they do not understand
+			problems.Add(path, "it is not a %s", want) // the error of such a type quotes the value
 		case decodesItself(want):
 			problems.Add(path, "%s", err)
 		default:
@@ -113,7 +112,7 @@ func checkStruct(problems *ConfigurationError, path string, value json.RawMessag
 	}
 }
 
-// fieldsOf returns the fields of a struct by their names in JSON, and the names in the fields' order.
+// fieldsOf returns the fields of a struct by JSON name, and the names in order.
 func fieldsOf(of reflect.Type) (names []string, fields map[string]reflect.StructField) {
 	fields = make(map[string]reflect.StructField)
 	for _, field := range reflect.VisibleFields(of) {
@@ -137,7 +136,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// membersOf returns the members of a JSON object in their order; one that is there twice is a problem.
+// membersOf returns the members of a JSON object in order. A duplicate is a problem.
 func membersOf(problems *ConfigurationError, path string, object json.RawMessage) []member {
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	if _, err := decoder.Token(); err != nil { // '{'
@@ -158,7 +157,7 @@ func membersOf(problems *ConfigurationError, path string, object json.RawMessage
 			return members
 		}
 		if seen[name] {
-			problems.Add(join(path, name), "the field is there twice")
+			problems.Add(join(path, name), "duplicate field")
 			continue
 		}
 		seen[name] = true
@@ -172,7 +171,7 @@ func decodesItself(t reflect.Type) bool {
 	return pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler)
 }
 
-// join appends a reference token to a JSON Pointer.
+// join appends a token to a JSON Pointer.
 func join(path, token string) string {
 	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 }
@@ -197,8 +196,8 @@ func nameOfType(t reflect.Type) string {
 	return t.String()
 }
 
-// ofStandardLibrary goes by the rule of the go command that no other import path begins with an element without a dot. A program's own main package is
-// none of it.
+// ofStandardLibrary uses the go command's rule that other import paths begin with an element with a dot. A program's main package is not in the
+// standard library.
 func ofStandardLibrary(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -15,22 +15,22 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// Why Dial did not connect, by errors.Is. ErrNoIdentity is another reason.
+// The reasons why Dial failed, by errors.Is. ErrNoIdentity is another one.
 var (
-	// ErrNoInstance says that the cluster's directory has no such instance, or none that serves such an endpoint. Host.Directory tells when that changes.
+	// ErrNoInstance says that the cluster's directory has no such instance, or none with such an endpoint. Watch Host.Directory for changes.
 	ErrNoInstance = errors.New("no such instance in the cluster's directory")
-	// ErrNotReachable says that nobody answers where the directory says that the instance serves. It may be about to start, or to end.
+	// ErrNotReachable says that nobody answers at the address in the directory. The instance may be starting or ending.
 	ErrNotReachable = errors.New("the instance cannot be reached")
-	// ErrNotAuthorised says that one side did not accept the other: this instance is of a role or a node that the listener does not let in, or the one that
-	// answers there is not the one that was asked for.
+	// ErrNotAuthorised says that one side refused the other: the listener does not admit this instance's role or node, or another instance than the
+	// requested one answers.
 	ErrNotAuthorised = errors.New("not authorised")
 )
 
-// Dial connects to the endpoint of an instance of a role that listens by Host.Listen, with TLS 1.3 by which both sides prove themselves by their SVIDs: what it
-// returns is connected to that role on that node, and to nobody else. The connection ends as Listen says. PeerOf tells the peer.
+// Dial connects to an endpoint of an instance that listens with Host.Listen. Both sides authenticate by their SVIDs in TLS 1.3, so the connection is
+// to that role on that node and to nobody else. It ends as Listen says. PeerOf returns the peer.
 //
-// An empty nodeID is any healthy instance of the role, this node's too, and an empty endpoint is the only one that the instance has. Dial waits, as long as
-// ctx lets it, until the instance has an SVID and the node knows the cluster's directory; what the directory does not have is ErrNoInstance at once. Other
+// An empty nodeID means any healthy instance of the role, also on this node. An empty endpoint means the instance's only one. Dial waits until ctx
+// ends for this instance's SVID and for the cluster's directory. If the directory has no such instance, it fails at once with ErrNoInstance. Other
 // errors are ErrNotReachable, ErrNotAuthorised and ErrNoIdentity, by errors.Is.
 func (h *Host) Dial(ctx context.Context, role, nodeID, endpoint string) (net.Conn, error) {
 	conn, err := h.dial(ctx, role, nodeID, endpoint)
@@ -40,7 +40,7 @@ func (h *Host) Dial(ctx context.Context, role, nodeID, endpoint string) (net.Con
 	return conn, nil
 }
 
-// target is what was asked for, for people.
+// target describes what Dial was asked for.
 func target(role, nodeID, endpoint string) string {
 	text := role
 	if nodeID != "" {
@@ -80,14 +80,13 @@ func (h *Host) dial(ctx context.Context, role, nodeID, endpoint string) (*peerCo
 	return nil, errors.Join(failures...)
 }
 
-// place is where an instance serves.
+// place is an address of an instance.
 type place struct {
 	peer    Peer
 	address string // host:port
 }
 
-// find returns where the directory says that what is asked for is served: at one place if a node is named, otherwise at all places, in random order, those
-// that are healthy first.
+// find returns the places of an endpoint in the directory: one if a node is named, otherwise all, healthy ones first, in random order.
 func find(directory *hostv1.Directory, role, nodeID, endpoint string) ([]place, error) {
 	var well, ill []place
 	var why []error
@@ -132,7 +131,7 @@ func shuffle(places []place) {
 	rand.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
 }
 
-// addressOf returns the host:port of an endpoint; of the only one if none is named.
+// addressOf returns the host:port of the named endpoint, or of the only one.
 func addressOf(role *hostv1.DirectoryRole, endpoint string) (string, error) {
 	endpoints := role.GetEndpoints()
 	var names []string
@@ -146,9 +145,9 @@ func addressOf(role *hostv1.DirectoryRole, endpoint string) (string, error) {
 	case len(names) == 0:
 		return "", errors.New("serves nothing yet")
 	case endpoint == "":
-		return "", fmt.Errorf("serves several endpoints, of which one has to be named: %s", strings.Join(names, ", "))
+		return "", fmt.Errorf("serves several endpoints; name one of %s", strings.Join(names, ", "))
 	}
-	return "", fmt.Errorf("serves no such endpoint, but %s", strings.Join(names, ", "))
+	return "", fmt.Errorf("does not serve that endpoint, only %s", strings.Join(names, ", "))
 }
 
 // hostPort returns the host:port of an endpoint's address, which may be a URL.
@@ -157,7 +156,7 @@ func hostPort(address string) (string, error) {
 	if strings.Contains(address, "://") {
 		parsed, err := url.Parse(address)
 		if err != nil {
-			return "", fmt.Errorf("has an address that cannot be read: %w", err)
+			return "", fmt.Errorf("has an invalid address: %w", err)
 		}
 		found = parsed.Host
 	}
@@ -182,11 +181,11 @@ func (h *Host) connect(ctx context.Context, to place, certificate *tls.Certifica
 	refused := error(nil)
 	conn.Conn = tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, NextProtos: []string{answered},
-		// SVIDs name no hosts: VerifyConnection verifies the chain, and that the SVID is of the role and the node that were asked for.
+		// SVIDs name no hosts, so VerifyConnection verifies the chain and compares the SVID with the requested role and node.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if refused = verify(state); refused == nil && conn.peer != to.peer {
-				refused = fmt.Errorf("it is %s that answers there", conn.peer)
+				refused = fmt.Errorf("%s answers there", conn.peer)
 			}
 			return refused
 		},
@@ -201,7 +200,7 @@ func (h *Host) connect(ctx context.Context, to place, certificate *tls.Certifica
 		}
 		refused = err
 	}
-	_ = raw.Close() // err is what matters
+	_ = raw.Close() // err matters more
 	var remote *net.OpError
 	switch {
 	case errors.Is(err, ErrNotAuthorised):
@@ -209,7 +208,7 @@ func (h *Host) connect(ctx context.Context, to place, certificate *tls.Certifica
 	case refused != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotAuthorised, refused)
 	case errors.As(err, &remote) && remote.Op == "remote error":
-		return nil, fmt.Errorf("%w: the listener does not accept the SVID of this instance: %w", ErrNotAuthorised, err)
+		return nil, fmt.Errorf("%w: the listener refused the SVID of this instance: %w", ErrNotAuthorised, err)
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNotReachable, err)
 }

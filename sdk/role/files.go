@@ -12,12 +12,11 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// ErrFileChanged says that a file was not replaced because it is not what the caller read: read it again.
+// ErrFileChanged says that a file was not replaced because it changed since the caller read it. Read it again.
 var ErrFileChanged = errors.New("the file has changed since it was read")
 
-// ReadFile reads a file that the role is granted to replace ("replace-file"). The digest is what ReplaceFile takes to replace exactly this
-// content. An error is fs.ErrNotExist if there is no such file and fs.ErrPermission if it is not granted, by errors.Is; and it has a gRPC
-// status.
+// ReadFile reads a file that the role is granted to replace ("replace-file"). Pass the digest to ReplaceFile to replace exactly this content. By
+// errors.Is an error is fs.ErrNotExist if the file does not exist, or fs.ErrPermission if it is not granted. Errors have a gRPC status.
 func (h *Host) ReadFile(ctx context.Context, path string) (content []byte, digest string, err error) {
 	response, err := h.client.ReadFile(ctx, &hostv1.ReadFileRequest{Path: path})
 	if err != nil {
@@ -26,10 +25,10 @@ func (h *Host) ReadFile(ctx context.Context, path string) (content []byte, diges
 	return response.GetContent(), response.GetDigest(), nil
 }
 
-// ReplaceFile replaces the content of a file that the role is granted to replace, and keeps its owner and mode. The expected digest is of the content
-// that is to be replaced; empty: the file must not exist. It returns the digest of the new content. Readers see the old content or the new one, never
-// a part, unless something is mounted on the file, as in most containers: then it was written in place, and inPlace says so. An error is
-// ErrFileChanged if the file holds something else and fs.ErrPermission if it is not granted, by errors.Is; and it has a gRPC status.
+// ReplaceFile replaces the content of a file that the role is granted to replace, and keeps its owner and mode. It expects the content with the given
+// digest; empty: the file must not exist. It returns the new digest. Readers see the old or the new content, never a part of it, unless the file is a
+// mount point, as in most containers: then it is written in place, and inPlace is true. By errors.Is an error is ErrFileChanged if the file has
+// another content, or fs.ErrPermission if it is not granted. Errors have a gRPC status.
 func (h *Host) ReplaceFile(ctx context.Context, path, expectedDigest string, content []byte) (digest string, inPlace bool, err error) {
 	response, err := h.client.ReplaceFile(ctx, &hostv1.ReplaceFileRequest{Path: path, ExpectedDigest: expectedDigest, Content: content})
 	if err != nil {
@@ -38,7 +37,7 @@ func (h *Host) ReplaceFile(ctx context.Context, path, expectedDigest string, con
 	return response.GetDigest(), response.GetInPlace(), nil
 }
 
-// hostError says which power of the host was not to be had.
+// hostError wraps an error of a host call.
 func hostError(doing string, err error) error {
 	kind := error(nil)
 	switch status.Code(err) {

@@ -12,8 +12,7 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// Membership is the node's membership of its cluster. It is followed from the first call of Membership on, and holds the last known
-// one while the core is away.
+// Membership is the node's membership of its cluster. The first call starts to follow it. It keeps the last known value while the core is away.
 func (h *Host) Membership() *event.Value[*hostv1.Membership] {
 	h.once.membership.Do(func() {
 		follow(h, "membership", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchMembershipResponse], error) {
@@ -23,8 +22,8 @@ func (h *Host) Membership() *event.Value[*hostv1.Membership] {
 	return &h.membership
 }
 
-// Directory is the cluster's directory: its nodes, their addresses, roles, endpoints and published values. It is followed from the first
-// call of Directory on, and holds the last known one while the core is away.
+// Directory is the cluster's directory: its nodes, their addresses, roles, endpoints and published values. The first call starts to follow it. It
+// keeps the last known value while the core is away.
 func (h *Host) Directory() *event.Value[*hostv1.Directory] {
 	h.once.directory.Do(func() {
 		follow(h, "directory", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchDirectoryResponse], error) {
@@ -34,8 +33,8 @@ func (h *Host) Directory() *event.Value[*hostv1.Directory] {
 	return &h.directory
 }
 
-// Network is the addresses of this node, the preferred one first. It is followed from the first call of Network on, and holds the last
-// known ones while the core is away.
+// Network is the addresses of this node, the preferred one first. The first call starts to follow it. It keeps the last known value while the core is
+// away.
 func (h *Host) Network() *event.Value[[]string] {
 	h.once.network.Do(func() {
 		follow(h, "network", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchNetworkResponse], error) {
@@ -45,8 +44,8 @@ func (h *Host) Network() *event.Value[[]string] {
 	return &h.network
 }
 
-// Operators is who operates the cluster, for a role that is granted "watch-operators"; a listener with AllowOperators looks at it by itself. It is followed from the first call
-// of Operators on, and holds the last known while the core is away.
+// Operators is who operates the cluster, for a role with the grant "watch-operators". A listener with AllowOperators uses it by itself. The first
+// call starts to follow it. It keeps the last known value while the core is away.
 func (h *Host) Operators() *event.Value[*hostv1.Operators] {
 	h.once.operators.Do(func() {
 		follow(h, "operators", func(ctx context.Context) (grpc.ServerStreamingClient[hostv1.WatchOperatorsResponse], error) {
@@ -56,8 +55,8 @@ func (h *Host) Operators() *event.Value[*hostv1.Operators] {
 	return &h.operators
 }
 
-// follow gives every message of a stream to set, and opens the stream again when it ends, for as long as the host is there. A message equal to the
-// one before it, such as the first of a restarted core often is, is not given again.
+// follow passes every message of a stream to set, and reopens the stream when it ends, until the host is closed. It skips a message that equals the
+// one before, as a restarted core often sends first.
 func follow[R any, M interface {
 	*R
 	proto.Message
@@ -81,7 +80,7 @@ func follow[R any, M interface {
 			if h.ctx.Err() != nil {
 				return
 			}
-			h.log.Debug("the stream from the core ended and is opened again", "stream", name, "error", err)
+			h.log.Debug("a stream from the core ended; opening it again", "stream", name, "error", err)
 			select {
 			case <-h.ctx.Done():
 			case <-time.After(wait):
@@ -91,6 +90,6 @@ func follow[R any, M interface {
 	})
 }
 
-// firstReopen is the wait before a stream that ended is opened again for the first time. It only keeps a core that ends streams at once
-// from being called in a tight loop: a core that is away is waited for by the connection itself.
+// firstReopen is the pause before a stream is first reopened. It only keeps a core that ends streams at once from being called in a tight loop; the
+// connection itself waits for a core that is away.
 const firstReopen = 50 * time.Millisecond

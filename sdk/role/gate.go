@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gate stands before the services that roles add to the plugin connection. All services of all roles must be registered before the server
-// serves, but only those of the role that runs may answer, and several roles of a plugin may offer the same service. So what is registered
-// is a stand-in for each service, which passes a call on to the running role's.
+// gate stands in for the services that roles add to the plugin connection. All services of all roles must be registered before the server serves, but
+// only those of the running role may answer, and several roles may offer the same service. So a stand-in is registered for each service, which
+// forwards calls to the running role's.
 type gate struct {
 	// running returns the instance whose services answer, or a gRPC status.
 	running func() (*instance, error)
-	// services is what each role registered: role to full service name to service.
+	// services maps each role to its services by full name.
 	services map[string]map[string]service
 }
 
@@ -26,7 +26,7 @@ type service struct {
 	implementation any
 }
 
-// newGate calls the Register function of every role.
+// newGate calls every role's Register.
 func newGate(roles []Role, running func() (*instance, error)) (*gate, error) {
 	g := &gate{running: running, services: make(map[string]map[string]service)}
 	for _, role := range roles {
@@ -42,7 +42,7 @@ func newGate(roles []Role, running func() (*instance, error)) (*gate, error) {
 	return g, nil
 }
 
-// registrar takes the services of one role.
+// registrar collects the services of one role.
 type registrar struct {
 	services map[string]service
 	err      error
@@ -56,7 +56,7 @@ func (r *registrar) RegisterService(descriptor *grpc.ServiceDesc, implementation
 	case twice:
 		r.err = fmt.Errorf("service %s is registered twice", name)
 	case reserved(name):
-		r.err = fmt.Errorf("service %s is the SDK's own", name)
+		r.err = fmt.Errorf("service %s is reserved for the SDK", name)
 	case implementation == nil || !reflect.TypeOf(implementation).Implements(reflect.TypeOf(descriptor.HandlerType).Elem()):
 		r.err = fmt.Errorf("service %s: %T does not implement it", name, implementation)
 	default:
@@ -64,7 +64,7 @@ func (r *registrar) RegisterService(descriptor *grpc.ServiceDesc, implementation
 	}
 }
 
-// reserved reports whether a service is served on every plugin connection anyway, by the SDK or by go-plugin.
+// reserved reports whether the SDK or go-plugin already serves a service on every plugin connection.
 func reserved(name string) bool {
 	for _, prefix := range []string{"reeve.role.v1.", "plugin.", "grpc."} {
 		if strings.HasPrefix(name, prefix) {
@@ -74,7 +74,7 @@ func reserved(name string) bool {
 	return false
 }
 
-// register puts the stand-ins on the server.
+// register registers the stand-ins.
 func (g *gate) register(server grpc.ServiceRegistrar) {
 	standIns := make(map[string]*grpc.ServiceDesc)
 	for _, services := range g.services {

@@ -23,12 +23,11 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// maxReconnect is the longest wait between two attempts to find the core again. A core that was started again serves the socket within some 100 ms, and
-// looking for a Unix socket costs next to nothing.
+// maxReconnect is the longest pause between attempts to reconnect to the core. A restarted core serves the socket within about 100 ms, and dialing a
+// Unix socket costs almost nothing.
 const maxReconnect = 200 * time.Millisecond
 
-// Host is what the node offers to a running role, and through which the role tells how it is. It can be used by any number of goroutines, until
-// Run has returned.
+// Host is what the node offers to a running role, and how the role reports its status. It is safe for concurrent use until Run has returned.
 type Host struct {
 	request *rolev1.StartRequest
 	log     hclog.Logger
@@ -36,7 +35,7 @@ type Host struct {
 	conn    *grpc.ClientConn
 	client  hostv1.HostServiceClient
 
-	// ctx lives as long as the instance, which is longer than Run's context: what Run does when it is asked to stop still reaches the host.
+	// ctx lives as long as the instance, longer than Run's context: a Run that is stopping can still call the host.
 	ctx       context.Context
 	cancel    context.CancelFunc
 	mu        sync.Mutex
@@ -65,7 +64,7 @@ func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger
 		grpc.WithAuthority("localhost"),
 		grpc.WithTransportCredentials(peercred.Credentials(func(peer peercred.Peer) error {
 			if peer.UID != core {
-				return fmt.Errorf("host socket %s: listened to by user %d, not by the core's user %d", socket, peer.UID, core)
+				return fmt.Errorf("host socket %s: user %d listens there, not the core's user %d", socket, peer.UID, core)
 			}
 			return nil
 		})),
@@ -90,8 +89,8 @@ func newHost(request *rolev1.StartRequest, status *statusValue, log hclog.Logger
 	return host, nil
 }
 
-// patience lets a call wait for a core that is away, but not while the role stops: a core that comes back does not serve an instance that is
-// about to end, and the time that the role has is short.
+// patience lets a call wait for a core that is away, except while the role stops: a core that comes back does not serve an ending instance, and the
+// grace period is short.
 func patience(stopping <-chan struct{}, options []grpc.CallOption) []grpc.CallOption {
 	select {
 	case <-stopping:
@@ -101,7 +100,7 @@ func patience(stopping <-chan struct{}, options []grpc.CallOption) []grpc.CallOp
 	}
 }
 
-// close ends what the host does for the role and waits for it.
+// close ends the host's background work and waits for it.
 func (h *Host) close() {
 	h.mu.Lock()
 	h.closed = true
@@ -113,7 +112,7 @@ func (h *Host) close() {
 	}
 }
 
-// background runs a function beside the role, which is to end with h.ctx. It reports whether the host is still there to do so.
+// background runs a function that must end with h.ctx. It returns false if the host is closed.
 func (h *Host) background(function func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,27 +123,27 @@ func (h *Host) background(function func()) bool {
 	return true
 }
 
-// InstanceID is "<node ID>/<role>/<counter>". It is another one after every start.
+// InstanceID is "<node ID>/<role>/<counter>". It differs after every start.
 func (h *Host) InstanceID() string { return h.request.GetInstanceId() }
 
-// NodeID is the ID of the node on which the role runs.
+// NodeID is the ID of the role's node.
 func (h *Host) NodeID() string { return h.request.GetNodeId() }
 
-// Role is the name of the role that runs.
+// Role is the name of the running role.
 func (h *Host) Role() string { return h.request.GetRole() }
 
-// DataDirectory is a directory that only this role of this node can enter, kept over restarts.
+// DataDirectory is a persistent directory that only this role of this node can enter.
 func (h *Host) DataDirectory() string { return h.request.GetDataDirectory() }
 
-// RuntimeDirectory is a directory that only this instance can enter, in memory and gone with it: the place for sockets.
+// RuntimeDirectory is a directory in memory that only this instance can enter and that is removed with it: the place for sockets.
 func (h *Host) RuntimeDirectory() string { return h.request.GetRuntimeDirectory() }
 
-// Configuration is the role's configuration as a JSON document, or nothing if none was set. It does not change while the instance lives.
-// Decode decodes it.
+// Configuration is the role's configuration as a JSON document; empty if none was set. It does not change while the instance lives. Decode decodes
+// it.
 func (h *Host) Configuration() []byte { return []byte(h.request.GetConfiguration()) }
 
-// Grants is the powers of the host that the role is granted, for the role to know; the core checks every call against them. They do not change
-// while the instance lives.
+// Grants are the powers of the host that the role is granted, for its information; the core checks every call. They do not change while the instance
+// lives.
 func (h *Host) Grants() []Grant { return grantsOf(h.request) }
 
 func grantsOf(request *rolev1.StartRequest) []Grant {
@@ -155,20 +154,20 @@ func grantsOf(request *rolev1.StartRequest) []Grant {
 	return grants
 }
 
-// Logger writes JSON lines to standard error, which the core keeps and shows with role and instance as fields.
+// Logger writes JSON lines to standard error. The core keeps them and shows them with role and instance as fields.
 func (h *Host) Logger() hclog.Logger { return h.log }
 
-// Ready says that the role does its work. It may be called again, after Degraded or Blocked.
+// Ready says that the role does its work. It may be called again after Degraded or Blocked.
 func (h *Host) Ready() { h.status.enter(rolev1.RoleState_ROLE_STATE_READY, "") }
 
-// Degraded says that the role runs but cannot do its work as it should, and why.
+// Degraded says that the role runs but cannot do its work properly, and why.
 func (h *Host) Degraded(reason string) {
 	h.status.enter(rolev1.RoleState_ROLE_STATE_DEGRADED, reason)
 }
 
-// Blocked says that the role can do nothing until something outside it changes: the machine lacks a program, a device or a kernel module. The reason names everything that is
-// missing. The process is not restarted: the role itself checks again every few seconds and then calls Ready, Degraded or Blocked. Return an error from Run if a new process
-// would help, and call Degraded if part of the work is done. An older core shows Starting.
+// Blocked says that the role can do nothing until something outside it changes: the machine lacks a program, a device or a kernel module. The reason
+// names everything that is missing. The process is not restarted: the role itself checks again every few seconds and calls Ready, Degraded or
+// Blocked. Return an error from Run if a new process would help, and call Degraded if part of the work is done. An older core shows Starting.
 func (h *Host) Blocked(reason string) {
 	state := rolev1.RoleState_ROLE_STATE_BLOCKED
 	if !slices.Contains(h.request.GetLaterStates(), state) {
@@ -177,46 +176,45 @@ func (h *Host) Blocked(reason string) {
 	h.status.enter(state, reason)
 }
 
-// SetEndpoint shows to the cluster that the instance serves something, named by a capability or a name of the role's own such as "http", at
-// an address (a URL or host:port). An empty address withdraws it. There is room for 32 endpoints; a name is one line of at most 64 bytes, an address
-// one of at most 512, and endpoints and values have 32 KiB together. What does not fit is left out, and the log says so;
-// an address that was set before stays.
+// SetEndpoint publishes that the instance serves something at an address (a URL or host:port). The name is a capability or a name of the role, such
+// as "http". An empty address withdraws it. There are at most 32 endpoints. A name is one line of at most 64 bytes, an address one of at most 512,
+// and endpoints and values together have at most 32 KiB. What does not fit is ignored and logged; an address that was set before stays.
 func (h *Host) SetEndpoint(name, address string) {
 	switch {
 	case !limits.NameOK(name):
-		h.log.Error("an endpoint's name is not one line of UTF-8 of the right length; it was left out",
+		h.log.Error("ignored an endpoint: its name is not one line of UTF-8 of the right length",
 			"endpoint", limits.Cut(name, limits.Name), "bytes", len(name), "allowed", limits.Name)
 	case len(address) > limits.Address || !limits.Line(address):
-		h.log.Error("an endpoint's address is not one line of UTF-8, or too long; it was left out",
+		h.log.Error("ignored an endpoint: its address is not one line of UTF-8 or is too long",
 			"endpoint", name, "bytes", len(address), "allowed", limits.Address)
 	case !h.status.setEndpoint(name, address):
-		h.log.Error("there are too many endpoints, or endpoints and values have too many bytes together; one was left out",
+		h.log.Error("ignored an endpoint: there are too many, or endpoints and values together are too large",
 			"endpoint", name, "allowed", limits.Endpoints, "allowed_bytes", limits.Published)
 	}
 }
 
-// SetValue shows a small value to the cluster. An empty one withdraws it. There is room for 32 values of at most 4096 bytes of UTF-8, whose names are
-// one line of at most 64 bytes, 32 KiB together with the endpoints. What does not fit is left out, and the log says so; a value that was set before stays. Others see the newest value within
-// some seconds, not each of them.
+// SetValue publishes a small value to the cluster. An empty value withdraws it. There are at most 32 values of at most 4096 bytes of UTF-8. A name is
+// one line of at most 64 bytes, and endpoints and values together have at most 32 KiB. What does not fit is ignored and logged; a value that was set
+// before stays. Others see the newest value within some seconds, but not every value in between.
 func (h *Host) SetValue(name, value string) {
 	switch {
 	case !limits.NameOK(name):
-		h.log.Error("a published value's name is not one line of UTF-8 of the right length; it was left out",
+		h.log.Error("ignored a value: its name is not one line of UTF-8 of the right length",
 			"value", limits.Cut(name, limits.Name), "bytes", len(name), "allowed", limits.Name)
 	case !utf8.ValidString(value):
-		h.log.Error("a published value is not UTF-8 and was left out", "value", name)
+		h.log.Error("ignored a value: it is not UTF-8", "value", name)
 	case len(value) > limits.Value:
-		h.log.Error("a published value is too long and was left out", "value", name, "bytes", len(value), "allowed", limits.Value)
+		h.log.Error("ignored a value: it is too long", "value", name, "bytes", len(value), "allowed", limits.Value)
 	case !h.status.setValue(name, value):
-		h.log.Error("there are too many published values, or endpoints and values have too many bytes together; one was left out",
+		h.log.Error("ignored a value: there are too many, or endpoints and values together are too large",
 			"value", name, "allowed", limits.Values, "allowed_bytes", limits.Published)
 	}
 }
 
-// WorkloadAPI is the address of the SPIFFE Workload API, "unix:///…", for libraries that know it, which find it by SPIFFE_ENDPOINT_SOCKET in the environment too: it gives them an X.509-SVID of the
-// instance, with a key that the core makes, and the cluster's CA. JWT-SVIDs are not to be had. Listen and Dial do not need it.
+// WorkloadAPI is the address of the SPIFFE Workload API, "unix:///…". Libraries that support it also find it in SPIFFE_ENDPOINT_SOCKET. It provides
+// an X.509-SVID of the instance, with a key that the core makes, and the cluster's CA, but no JWT-SVIDs. Listen and Dial do not need it.
 func (h *Host) WorkloadAPI() string { return "unix://" + h.request.GetHostSocket() }
 
-// Client is the raw protocol of the host, on a connection that finds a restarted core again. Calls wait for a core that is away as long as
-// their context lets them; while the role stops they fail at once.
+// Client is the raw host protocol, on a connection that finds a restarted core again. Calls wait for a core that is away until their context ends;
+// while the role stops they fail at once.
 func (h *Host) Client() hostv1.HostServiceClient { return h.client }

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// issueTime is how long one attempt to be given an SVID may take.
+	// issueTime is the timeout of one request for an SVID.
 	issueTime = 20 * time.Second
-	// firstRetry is the wait after the first attempt that failed; every further one is twice as long, up to maxRetry. While there is no SVID that is good
-	// somebody may be waiting for it, and the wait ends at maxRetryWithout.
+	// firstRetry is the pause after the first failed request. It doubles up to maxRetry, or up to maxRetryWithout while there is no valid SVID and
+	// somebody may be waiting for one.
 	firstRetry      = 200 * time.Millisecond
 	maxRetryWithout = 5 * time.Second
 	maxRetry        = 30 * time.Second
-	// lookAgain bounds how long nobody looks at the clock: a machine may have slept, or its clock been set.
+	// lookAgain is the longest time between two looks at the clock: the machine may have slept, or its clock been set.
 	lookAgain = time.Minute
-	// resignWithin is the time over which the instances of a cluster ask for SVIDs of a new CA.
+	// resignWithin is the time over which a cluster's instances request SVIDs of a new CA.
 	resignWithin = 10 * time.Second
 )
 
-// ErrNoIdentity says that the instance has no SVID that is good, and that the wait for one ended: the node is no member yet, or no curator can be reached and
-// the last SVID has expired. It is asked for on.
+// ErrNoIdentity says that the instance has no valid SVID and that the wait for one ended: the node is not a member yet, or no curator is reachable
+// and the last SVID has expired. The SDK keeps requesting one.
 var ErrNoIdentity = errors.New("the instance has no SVID")
 
-// prover keeps what the instance proves itself with, its key and SVID, and by what it knows others. Nothing of it begins before it is first used.
+// prover keeps the instance's key and SVID, and the trust for verifying others. It does nothing before its first use.
 type prover struct {
 	host  *Host
 	once  sync.Once
@@ -48,13 +48,13 @@ type prover struct {
 	svid  event.Value[*svid]
 
 	mu      sync.Mutex
-	problem error // why the last attempt to get an SVID failed; nil: it did not, or there was none
+	problem error // why the last request for an SVID failed; nil if it did not
 }
 
-// svid is a key and the certificate for it.
+// svid is a certificate with its key.
 type svid struct {
 	certificate *tls.Certificate
-	// renew is when another one is asked for, by the wall clock. Only run looks at it.
+	// renew is when to request another one, by the wall clock. Only run uses it.
 	renew time.Time
 }
 
@@ -62,7 +62,7 @@ func (s *svid) good(now time.Time) bool {
 	return s != nil && !now.Before(s.certificate.Leaf.NotBefore) && now.Before(s.certificate.Leaf.NotAfter)
 }
 
-// begin has the trust followed and the SVID kept new, for as long as the host is there.
+// begin starts to follow the trust and to renew the SVID, until the host is closed.
 func (p *prover) begin(host *Host) {
 	p.once.Do(func() {
 		p.host = host
@@ -71,7 +71,7 @@ func (p *prover) begin(host *Host) {
 		}, func(response *hostv1.WatchTrustResponse) {
 			trust, err := trustOf(response)
 			if err != nil {
-				host.log.Error("the core told certificates of the cluster CA that cannot be used; the former ones stay", "error", err)
+				host.log.Error("the core sent invalid certificates of the cluster CA; keeping the former ones", "error", err)
 				return
 			}
 			p.trust.Set(trust)
@@ -80,15 +80,15 @@ func (p *prover) begin(host *Host) {
 	})
 }
 
-// present returns an SVID that is good, and by whom others are known. It waits for them as long as ctx lets it.
+// present returns a valid SVID and the trust for verifying others. It waits for them until ctx ends.
 func (p *prover) present(ctx context.Context) (*tls.Certificate, *trust, error) {
-	// Both waits end with the host too: nothing comes after it.
+	// Both waits also end with the host.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.host.ctx, cancel)()
 	trust, err := p.trust.Wait(ctx, func(*trust) bool { return true })
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the node has not told the certificates of the cluster CA, which it has when it is a member: %w", ErrNoIdentity, err)
+		return nil, nil, fmt.Errorf("%w: the node has no certificates of the cluster CA yet, because it is not a member: %w", ErrNoIdentity, err)
 	}
 	svid, err := p.svid.Wait(ctx, func(now *svid) bool { return now.good(time.Now()) })
 	if err != nil {
@@ -97,12 +97,12 @@ func (p *prover) present(ctx context.Context) (*tls.Certificate, *trust, error) 
 		if p.problem != nil {
 			return nil, nil, fmt.Errorf("%w: %w (%w)", ErrNoIdentity, p.problem, err)
 		}
-		return nil, nil, fmt.Errorf("%w: it was asked for, and is not there yet: %w", ErrNoIdentity, err)
+		return nil, nil, fmt.Errorf("%w: it was requested but not issued yet: %w", ErrNoIdentity, err)
 	}
 	return svid.certificate, trust, nil
 }
 
-// run gets a new SVID whenever it is time.
+// run requests a new SVID when it is time.
 func (p *prover) run() {
 	ctx := p.host.ctx
 	trusts := p.trust.Watch()
@@ -112,7 +112,7 @@ func (p *prover) run() {
 	retry := firstRetry
 	for ctx.Err() == nil {
 		now := time.Now()
-		// The newest: an SVID may have come from a CA that became known while it was issued.
+		// Latest: the SVID's CA may have become known while it was issued.
 		trust, _ := trusts.Latest()
 		current, ok := p.svid.Get()
 		if ok {
@@ -122,7 +122,7 @@ func (p *prover) run() {
 		if until := untilRenewal(current, trust, now); until > 0 {
 			wait = min(wait, until)
 		} else if err := p.renew(ctx, trust); err == nil {
-			// One whose CA is not known here yet is as good as none until it is: another one is not asked for again and again meanwhile.
+			// An SVID whose CA is not known here yet counts as none. Do not request another one in a loop meanwhile.
 			made, _ := p.svid.Get()
 			if trust, _ = trusts.Latest(); untilRenewal(made, trust, time.Now()) > 0 {
 				retry = firstRetry
@@ -149,7 +149,7 @@ func (p *prover) run() {
 	}
 }
 
-// untilRenewal is how long an SVID is still good enough. One that the cluster's CA certificates do not speak for any more is not.
+// untilRenewal returns how long an SVID stays good enough: 0 if the cluster's CA certificates do not verify it any more.
 func untilRenewal(current *svid, trust *trust, now time.Time) time.Duration {
 	if !current.good(now) {
 		return 0
@@ -160,8 +160,8 @@ func untilRenewal(current *svid, trust *trust, now time.Time) time.Duration {
 	return current.renew.Sub(now)
 }
 
-// resign has an SVID replaced soon that another CA has signed than the one that signs now: the former one is retired when nobody has a certificate of it any more. Not
-// all instances of a cluster ask in the same moment.
+// resign brings the renewal forward if another CA than the signing one issued the SVID: the old CA is retired when no certificate of it is in use. A
+// random delay spreads the cluster's instances.
 func (s *svid) resign(trust *trust, now time.Time) {
 	if s.certificate.Leaf.CheckSignatureFrom(trust.signs) == nil {
 		return
@@ -171,23 +171,23 @@ func (s *svid) resign(trust *trust, now time.Time) {
 	}
 }
 
-// failed notes and tells why there is no new SVID.
+// failed records and logs why there is no new SVID.
 func (p *prover) failed(err error, current *svid, retry time.Duration) {
 	p.mu.Lock()
 	known := p.problem != nil && p.problem.Error() == err.Error()
 	p.problem = err
 	p.mu.Unlock()
 	if known {
-		return // it was told
+		return // it was logged
 	}
 	if current.good(time.Now()) {
-		p.host.log.Warn("no new SVID for the role yet; the present one is used on", "error", err, "good until", current.certificate.Leaf.NotAfter, "again in", retry)
+		p.host.log.Warn("cannot renew the role's SVID; keeping the present one", "error", err, "good until", current.certificate.Leaf.NotAfter, "again in", retry)
 		return
 	}
-	p.host.log.Warn("no SVID for the role yet: other roles cannot be reached by it, nor reach it", "error", err, "again in", retry)
+	p.host.log.Warn("the role has no SVID yet and cannot connect with other roles", "error", err, "again in", retry)
 }
 
-// renew makes a key, has it certified and uses it from now on. Connections that were made by the former SVID stay.
+// renew makes a key, requests an SVID for it and uses it from now on. Existing connections stay.
 func (p *prover) renew(ctx context.Context, trust *trust) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -201,12 +201,12 @@ func (p *prover) renew(ctx context.Context, trust *trust) error {
 	defer cancel()
 	response, err := p.host.client.IssueSVID(call, &hostv1.IssueSVIDRequest{CertificateRequest: request})
 	if err != nil {
-		return fmt.Errorf("the core issued none: %s: %s", status.Code(err), status.Convert(err).Message())
+		return fmt.Errorf("the core did not issue one: %s: %s", status.Code(err), status.Convert(err).Message())
 	}
 	now := time.Now()
 	made, err := checkSVID(response.GetSvid(), key, identity.RoleURI(trust.domain, p.host.NodeID(), p.host.Role()).String(), now)
 	if err != nil {
-		return fmt.Errorf("the one that was issued cannot be used: %w", err)
+		return fmt.Errorf("the issued one is invalid: %w", err)
 	}
 	p.mu.Lock()
 	p.problem = nil
@@ -216,7 +216,7 @@ func (p *prover) renew(ctx context.Context, trust *trust) error {
 	return nil
 }
 
-// checkSVID makes an SVID of what was issued for a key, and refuses what nobody would take it for.
+// checkSVID checks what was issued for a key, and returns the SVID.
 func checkSVID(chain [][]byte, key *ecdsa.PrivateKey, id string, now time.Time) (*svid, error) {
 	if len(chain) == 0 {
 		return nil, errors.New("it is empty")
@@ -232,11 +232,11 @@ func checkSVID(chain [][]byte, key *ecdsa.PrivateKey, id string, now time.Time) 
 		return nil, fmt.Errorf("it is for %v, not for %s", leaf.URIs, id)
 	}
 	if now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter) {
-		return nil, fmt.Errorf("it is good from %s to %s, and this node's clock says %s: compare the clocks",
+		return nil, fmt.Errorf("it is valid from %s to %s, but this node's clock says %s: compare the clocks",
 			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
-	// What is left counts, not what it says: certificates begin in the past, since clocks differ. A random moment between half and two thirds
-	// keeps the instances of a cluster that was started at once from asking at once for ever.
+	// The rest of the lifetime counts, because certificates begin in the past to allow for clock differences. A random moment between one half and
+	// two thirds keeps instances that started together from renewing together.
 	left := leaf.NotAfter.Sub(now)
 	renew := now.Round(0).Add(left/2 + mathrand.N(left/6+1))
 	return &svid{certificate: &tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: leaf}, renew: renew}, nil

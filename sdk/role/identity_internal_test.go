@@ -224,7 +224,7 @@ func TestRenewalIsInTime(t *testing.T) {
 
 // Every answer but one is a refusal, also one of a later version.
 func TestAnswers(t *testing.T) {
-	for said, want := range map[answer]string{otherRole: "AllowRoles", notMember: "directory", 0: "refuses it with 0", 77: "refuses it with 77"} {
+	for said, want := range map[answer]string{otherRole: "AllowRoles", notMember: "directory", 0: "unknown code 0", 77: "unknown code 77"} {
 		if err := said.refusal(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", said, err)
 		}

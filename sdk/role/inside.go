@@ -11,7 +11,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Only package roletest uses it.
+// init gives package roletest access to newHost.
 func init() {
 	inside.NewHost = func(request *rolev1.StartRequest, log hclog.Logger) (any, *event.Value[*rolev1.WatchResponse], func(), error) {
 		status, stopping := newStatus(request), make(chan struct{})

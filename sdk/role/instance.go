@@ -12,10 +12,10 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// errUnasked is why a role has failed whose Run returned nil too early.
+// errUnasked is the failure of a role whose Run returned nil too early.
 var errUnasked = errors.New("the role ended without being asked to")
 
-// instance is a role that was started.
+// instance is a started role.
 type instance struct {
 	id     string
 	role   Role
@@ -24,18 +24,18 @@ type instance struct {
 	status *statusValue
 	// core is nil unless the role ends with its core.
 	core *lifeline
-	// health and metrics are what the role answers to CheckHealth and GetMetrics.
+	// health and metrics are the answers to CheckHealth and GetMetrics.
 	health  shared[struct{}]
 	metrics shared[[]byte]
-	// done is closed when Run has returned and all that the SDK did for it has ended.
+	// done is closed when Run has returned and the SDK's work for it has ended.
 	done chan struct{}
 
-	// running is Run's context; serving is that of the calls to the role's services, which ends when Run has returned.
+	// running is Run's context. serving is the context of calls to the role's services, and ends when Run has returned.
 	running, serving       context.Context
 	stopRunning, endCalled context.CancelFunc
 
 	mu      sync.Mutex
-	stopped bool // Stop was asked for before Run returned
+	stopped bool // Stop was called before Run returned
 	ended   bool // Run has returned
 }
 
@@ -85,14 +85,14 @@ func (i *instance) run() {
 	}
 }
 
-// call calls Run, and turns a panic and the end of its goroutine into an error.
+// call calls Run. It turns a panic and a runtime.Goexit into an error.
 func (i *instance) call() error {
 	result := make(chan error, 1)
 	guard(i.log, "the role", func() error { return i.role.Run(i.running, i.host) }, func(err error) { result <- err })
 	return <-result
 }
 
-// stop asks Run to return and waits until it has, at most for the grace period. It reports whether Run has returned.
+// stop asks Run to return and waits for it for the grace period. It reports whether Run has returned.
 func (i *instance) stop(grace time.Duration, reason StopReason) bool {
 	i.mu.Lock()
 	if !i.ended && !i.stopped {

@@ -11,12 +11,12 @@ import (
 	"github.com/reeveproject/reeve/sdk/peercred"
 )
 
-// lifeline is a hold on the process of the core that started a role that ends with its core.
+// lifeline holds the process of the core that started a role that ends with its core.
 type lifeline struct {
 	file *os.File
 }
 
-// newLifeline takes hold of the process that makes the call of ctx. It waits for the answer, so the process ID is still its own.
+// newLifeline opens the process that makes the call of ctx. It waits for the answer, so its process ID is not reused.
 func newLifeline(ctx context.Context) (*lifeline, error) {
 	caller, _ := peer.FromContext(ctx)
 	if caller == nil {
@@ -33,7 +33,7 @@ func newLifeline(ctx context.Context) (*lifeline, error) {
 	return &lifeline{file: os.NewFile(uintptr(descriptor), "core")}, nil
 }
 
-// wait waits until the process has ended, and reports false if the lifeline was closed before.
+// wait waits until the process has ended. It returns false if the lifeline was closed before.
 func (l *lifeline) wait() bool {
 	connection, err := l.file.SyscallConn()
 	if err != nil {
@@ -47,5 +47,5 @@ func (l *lifeline) wait() bool {
 	return err == nil
 }
 
-// close lets go and ends wait.
+// close ends wait.
 func (l *lifeline) close() { _ = l.file.Close() }

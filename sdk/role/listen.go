@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// handshakeTime is how long a peer may take to prove itself, and how long it is let wait for an SVID of this instance.
+	// handshakeTime is the timeout of a handshake, including the wait for this instance's SVID.
 	handshakeTime = 10 * time.Second
-	// maxHandshakes is how many connections may be in the handshake at once. When it is reached, the oldest connection of the host that has the most is closed for the
-	// new one.
+	// maxHandshakes is how many connections may be in the handshake at once. Beyond that, the oldest connection of the host with the most connections
+	// is closed.
 	maxHandshakes = 256
-	// maxWaiting is how many that have proved themselves may wait for Accept. What comes beyond that is closed, without a word.
+	// maxWaiting is how many authenticated connections may wait for Accept. More are closed without an answer.
 	maxWaiting = 256
-	// warnInterval is how often it is said at most that connections were closed for that.
+	// warnInterval is the shortest time between two warnings about that.
 	warnInterval = 10 * time.Second
-	// lagTime is how long a peer that the directory does not have is let wait for that: its own node may have heard of its role a moment earlier.
+	// lagTime is how long to wait for a peer that is not in the directory yet: its own node may have heard of its role a moment earlier.
 	lagTime = time.Second
-	// retryListen is the wait before a listener tries again what failed.
+	// retryListen is the pause before a listener retries.
 	retryListen = time.Second
 )
 
-// ListenOption changes what Listen does.
+// ListenOption is an option of Listen.
 type ListenOption func(*listening)
 
 type listening struct {
@@ -43,24 +43,24 @@ type listening struct {
 	operators bool
 }
 
-// AllowRoles says of which roles the peers may be, in place of the listener's own.
+// AllowRoles admits peers of these roles instead of the listener's own.
 func AllowRoles(roles ...string) ListenOption {
 	return func(l *listening) { l.roles = roles }
 }
 
-// AllowOperators lets operators of the cluster in too, who prove themselves by the certificates of their sessions (reeve login), as whom OperatorOf tells. The role needs the grant
-// "watch-operators". A connection is closed at once when the cluster has that operator no more, or in another role than before.
+// AllowOperators also admits operators of the cluster, who authenticate with the certificates of their sessions (reeve login). OperatorOf returns the
+// operator. The role needs the grant "watch-operators". A connection is closed at once when the operator is removed or gets another role.
 func AllowOperators() ListenOption {
 	return func(l *listening) { l.operators = true }
 }
 
-// ListenOn says on which host:port to listen, in place of the node's first address and a free port.
+// ListenOn listens on this host:port instead of the node's first address and a free port.
 func ListenOn(address string) ListenOption {
 	return func(l *listening) { l.address = address }
 }
 
-// Protocols are the application protocols (ALPN), such as "h2", that are offered to clients that were not written with this package and ask for
-// one. What is accepted speaks the first of them that the client asked for.
+// Protocols are the application protocols (ALPN), such as "h2", for clients that do not use this package. A connection uses the first of them that
+// the client asked for.
 func Protocols(names ...string) ListenOption {
 	return func(l *listening) { l.protocols = names }
 }
@@ -73,7 +73,7 @@ type Listener struct {
 	accepted chan *peerConn
 	waiting  chan struct{}
 	unproven unproven
-	// ctx ends when the listener is closed, or the instance ends.
+	// ctx ends with the listener or the instance.
 	ctx  context.Context
 	stop context.CancelFunc
 	once sync.Once
@@ -81,22 +81,22 @@ type Listener struct {
 	mu        sync.Mutex
 	listener  net.Listener
 	announced bool
-	warned    time.Time // when it was last said that too many wait
+	warned    time.Time // the time of the last warning
 }
 
-// errFull says that a role does not accept what it is sent: it is not sent more and more.
+// errFull says that the role does not accept its connections fast enough.
 var errFull = errors.New("too many wait to be accepted")
 
-// Listen listens for connections of other instances of the cluster, by TCP on the node's first address and a free port, and shows the address to the
-// cluster as the endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. When the node's first address changes, it listens there.
+// Listen listens for connections of other instances of the cluster, with TCP on the node's first address and a free port. It publishes the address as
+// the endpoint of that name (see Host.SetEndpoint) as soon as the instance has an SVID. If the node's first address changes, it moves there.
 //
-// A connection is TLS 1.3, by which both sides prove themselves by their SVIDs. It is accepted only from a role that is allowed (by default, this role of other
-// nodes), on a node that the cluster's directory has; PeerOf says from whom it is. It is closed at once when that node leaves the
-// directory or has that role no more, and at the latest when one of the two SVIDs expires with which it was made, which is within the hour: what takes longer has to connect
-// again. Other connections do not reach Accept.
+// A connection uses TLS 1.3, and both sides authenticate by their SVIDs. The peer must have an allowed role (by default, this role on other nodes)
+// that is assigned to its node in the cluster's directory. PeerOf returns the peer. The connection is closed at once when that node leaves the
+// directory or loses the role, and at the latest when one of the two SVIDs expires, which is within the hour; the peer then has to connect again.
+// Other connections do not reach Accept.
 //
-// Listen waits, as long as ctx lets it, until the node knows its addresses. It does not wait for the SVID: whoever connects before there is one waits a
-// little. The listener ends with the instance, or by Close.
+// Listen waits until ctx ends for the node's addresses, but not for the SVID: peers that connect before there is one wait a little. The listener ends
+// with the instance, or by Close.
 func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption) (*Listener, error) {
 	if !limits.NameOK(name) {
 		return nil, fmt.Errorf("role: listen: the endpoint's name %q is not one line of 1 to %d bytes", limits.Cut(name, limits.Name), limits.Name)
@@ -109,7 +109,7 @@ func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption)
 	if address == "" {
 		addresses, err := h.Network().Wait(ctx, func(now []string) bool { return len(now) > 0 })
 		if err != nil {
-			return nil, fmt.Errorf("role: listen for %s: the node knows no address of its own yet: %w", name, err)
+			return nil, fmt.Errorf("role: listen for %s: the node has no address yet: %w", name, err)
 		}
 		address = net.JoinHostPort(addresses[0], "0")
 	}
@@ -134,7 +134,7 @@ func (h *Host) Listen(ctx context.Context, name string, options ...ListenOption)
 	return l, nil
 }
 
-// Accept implements net.Listener. The peer of what it returns has proved itself.
+// Accept implements net.Listener. The peer is authenticated.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-l.accepted:
@@ -144,14 +144,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Addr is where the listener listens now.
+// Addr is the present address of the listener.
 func (l *Listener) Addr() net.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.listener.Addr()
 }
 
-// Close ends the listener and withdraws its endpoint. Connections that were accepted stay.
+// Close ends the listener and withdraws its endpoint. Accepted connections stay open.
 func (l *Listener) Close() error {
 	var err error
 	l.once.Do(func() {
@@ -166,7 +166,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// sleep waits, and reports whether the listener is still open then.
+// sleep waits, and reports whether the listener is still open.
 func (l *Listener) sleep(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -178,7 +178,7 @@ func (l *Listener) sleep(wait time.Duration) bool {
 	}
 }
 
-// announce shows the endpoint to the cluster when there is an SVID to serve it with.
+// announce publishes the endpoint once there is an SVID to serve it with.
 func (l *Listener) announce() {
 	if _, _, err := l.host.prover.present(l.ctx); err != nil {
 		return // the listener was closed
@@ -201,7 +201,7 @@ func (l *Listener) move() {
 			if err := l.listenAt(addresses[0]); err == nil || l.ctx.Err() != nil {
 				break
 			} else {
-				l.host.log.Error("the node's first address has changed, and nobody can listen there yet; the former one stays",
+				l.host.log.Error("cannot listen on the node's new first address; keeping the former one",
 					"endpoint", l.name, "error", err, "again in", retryListen)
 			}
 			if !l.sleep(retryListen) {
@@ -217,7 +217,7 @@ func (l *Listener) move() {
 	}
 }
 
-// listenAt listens on a host in place of the present one.
+// listenAt replaces the listener by one on another host.
 func (l *Listener) listenAt(host string) error {
 	if now, _, err := net.SplitHostPort(l.Addr().String()); err == nil && now == host {
 		return nil
@@ -239,7 +239,7 @@ func (l *Listener) listenAt(host string) error {
 	return former.Close()
 }
 
-// accept lets peers prove themselves, each beside the others.
+// accept starts a handshake for each connection, in its own goroutine.
 func (l *Listener) accept(listener net.Listener) {
 	for {
 		raw, err := listener.Accept()
@@ -247,8 +247,8 @@ func (l *Listener) accept(listener net.Listener) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			// No file descriptor is left, say: it passes.
-			l.host.log.Error("a connection could not be accepted", "endpoint", l.name, "error", err, "again in", retryListen)
+			// For example, there is no free file descriptor. That passes.
+			l.host.log.Error("cannot accept a connection", "endpoint", l.name, "error", err, "again in", retryListen)
 			if !l.sleep(retryListen) {
 				return
 			}
@@ -256,7 +256,7 @@ func (l *Listener) accept(listener net.Listener) {
 		}
 		peer, former := l.unproven.enter(l.ctx, raw)
 		if former != nil {
-			l.host.log.Debug("a connection was closed, whose peer had not proved itself, for a new one", "endpoint", l.name, "from", former.conn.RemoteAddr())
+			l.host.log.Debug("closed an unauthenticated connection for a new one", "endpoint", l.name, "from", former.conn.RemoteAddr())
 			former.end()
 		}
 		if !l.host.background(func() { l.admit(peer) }) {
@@ -266,7 +266,7 @@ func (l *Listener) accept(listener net.Listener) {
 	}
 }
 
-// admit has a peer prove itself, and hands it to Accept.
+// admit authenticates a peer and hands the connection to Accept.
 func (l *Listener) admit(peer *unprovenPeer) {
 	conn, err := l.prove(peer.ctx, peer.conn)
 	if inside := l.unproven.leave(peer); !inside && err == nil {
@@ -275,13 +275,13 @@ func (l *Listener) admit(peer *unprovenPeer) {
 		err = errors.New("it was closed for a newer connection")
 	}
 	if err != nil {
-		peer.end() // err is what matters
+		peer.end() // err matters more
 		switch {
 		case l.ctx.Err() != nil:
 		case errors.Is(err, errFull) && l.mayWarn():
-			l.host.log.Warn("a connection was closed; others that are soon are not told of", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err, "waiting", maxWaiting)
+			l.host.log.Warn("closed a connection; the next ones are not logged for a while", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err, "waiting", maxWaiting)
 		default:
-			l.host.log.Debug("a connection was refused", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err)
+			l.host.log.Debug("refused a connection", "endpoint", l.name, "from", peer.conn.RemoteAddr(), "reason", err)
 		}
 		return
 	}
@@ -293,7 +293,7 @@ func (l *Listener) admit(peer *unprovenPeer) {
 	}
 }
 
-// mayWarn reports whether it is time to say again that too many wait.
+// mayWarn reports whether it is time for another warning.
 func (l *Listener) mayWarn() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,7 +304,8 @@ func (l *Listener) mayWarn() bool {
 	return true
 }
 
-// prove has both sides prove themselves, and tells the peer whether it is let in. One that is has its place among those that wait for Accept, which the caller gives back.
+// prove authenticates both sides and tells the peer whether it is admitted. An admitted connection has taken a place in waiting, which the caller
+// frees.
 func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
@@ -312,14 +313,14 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A node that has not heard of the directory yet would refuse everybody.
+	// Without the directory, every peer would be refused.
 	if _, err := l.host.directory.Wait(ctx, func(*hostv1.Directory) bool { return true }); err != nil {
 		return nil, fmt.Errorf("the node does not know the cluster's directory yet: %w", err)
 	}
 	conn := &peerConn{usage: x509.ExtKeyUsageClientAuth}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, ClientAuth: tls.RequireAnyClientCert,
-		// A ticket would outlive the SVID that it was given for.
+		// A session ticket would outlive the SVID.
 		SessionTicketsDisabled: true,
 		VerifyConnection:       conn.verify(trust, certificate.Leaf),
 	}
@@ -340,18 +341,18 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 	}
 	said := admitted
 	if conn.operator == nil && !slices.Contains(l.settings.roles, conn.peer.Role) {
-		said, err = otherRole, fmt.Errorf("%s is not let in: only %s may connect", conn.peer, strings.Join(l.settings.roles, ", "))
+		said, err = otherRole, fmt.Errorf("refused %s: only %s may connect", conn.peer, strings.Join(l.settings.roles, ", "))
 	} else if err = l.hold(ctx, conn); err != nil {
 		if said = notMember; errors.Is(err, errNoRole) {
 			said = notAssigned
 		}
-		err = fmt.Errorf("%s is not let in: %w", conn.name(), err)
+		err = fmt.Errorf("refused %s: %w", conn.name(), err)
 	} else {
-		select { // before the peer is told that it is let in
+		select { // before the peer is told that it is admitted
 		case l.waiting <- struct{}{}:
 		default:
-			_ = conn.Close() // nothing was said
-			return nil, fmt.Errorf("%s is not let in: %w", conn.name(), errFull)
+			_ = conn.Close() // no answer was sent
+			return nil, fmt.Errorf("refused %s: %w", conn.name(), errFull)
 		}
 	}
 	if conn.ConnectionState().NegotiatedProtocol == answered {
@@ -362,17 +363,17 @@ func (l *Listener) prove(ctx context.Context, raw net.Conn) (*peerConn, error) {
 		}
 	}
 	if err != nil {
-		_ = conn.Conn.Close() // err is what matters; this sends what was written
+		_ = conn.Conn.Close() // err matters more; this flushes the answer
 		return nil, err
 	}
 	return conn, nil
 }
 
-// hold takes a connection in. A peer of which the directory does not know yet is waited for a little.
+// hold adds a connection. It first waits a little for a peer that is not in the directory yet.
 func (l *Listener) hold(ctx context.Context, conn *peerConn) error {
 	ctx, cancel := context.WithTimeout(ctx, lagTime)
 	defer cancel()
-	// What comes of the wait, hold says.
+	// If the wait fails, hold returns the reason.
 	if conn.operator != nil {
 		who := conn.operator
 		_, _ = l.host.operators.Wait(ctx, func(now *hostv1.Operators) bool {
@@ -390,7 +391,7 @@ func (l *Listener) hold(ctx context.Context, conn *peerConn) error {
 	return l.host.connections.hold(conn)
 }
 
-// verify is what TLS asks about the peer of a connection that is being made with this side's SVID.
+// verify returns TLS' VerifyConnection for a connection that uses this side's SVID.
 func (c *peerConn) verify(trust *trust, own *x509.Certificate) func(tls.ConnectionState) error {
 	return func(state tls.ConnectionState) error {
 		peer, err := trust.verify(state.PeerCertificates, c.usage, time.Now())
@@ -401,7 +402,7 @@ func (c *peerConn) verify(trust *trust, own *x509.Certificate) func(tls.Connecti
 		if end := c.chain[0].NotAfter; end.Before(c.ends) {
 			c.ends = end
 		}
-		c.spoken.Store(trust)
+		c.verifiedBy.Store(trust)
 		return nil
 	}
 }

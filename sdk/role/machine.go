@@ -12,13 +12,12 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// ErrOtherMachineID says that the machine has an ID already, and another one than the role would give it.
+// ErrOtherMachineID says that the machine already has another ID.
 var ErrOtherMachineID = errors.New("the machine has another ID already")
 
-// SetHostname sets the machine's host name (RFC 1123, at most 64 bytes), which takes the grant "set-hostname". If the grant has a parameter "path", the
-// name is also written to that file, where it outlives a reboot; without it only the kernel is told. It reports whether the machine had
-// another name before, and whether the file was written in place since something is mounted on it. An error is fs.ErrPermission if it is not granted, by
-// errors.Is; and it has a gRPC status.
+// SetHostname sets the machine's host name (RFC 1123, at most 64 bytes). It needs the grant "set-hostname". If the grant has a parameter "path", the
+// name is also written to that file, where it survives a reboot. changed reports whether the machine had another name, inPlace whether the file was
+// written in place because it is a mount point. By errors.Is an error is fs.ErrPermission if it is not granted. Errors have a gRPC status.
 func (h *Host) SetHostname(ctx context.Context, name string) (changed, inPlace bool, err error) {
 	response, err := h.client.SetHostname(ctx, &hostv1.SetHostnameRequest{Name: name})
 	if err != nil {
@@ -27,10 +26,10 @@ func (h *Host) SetHostname(ctx context.Context, name string) (changed, inPlace b
 	return response.GetChanged(), response.GetInPlace(), nil
 }
 
-// SetMachineID gives the machine an ID (machine-id(5): 32 lower-case hexadecimal digits, not all of them zero) if it has none, in the file that the
-// parameter "path" of the grant "set-machine-id" names. It reports whether the machine had no ID before, and whether the file was written in
-// place since something is mounted on it. An error is ErrOtherMachineID if the machine has another ID, which stays, and
-// fs.ErrPermission if it is not granted, by errors.Is; and it has a gRPC status.
+// SetMachineID gives the machine an ID (machine-id(5): 32 lower-case hexadecimal digits, not all zero) if it has none, in the file that the parameter
+// "path" of the grant "set-machine-id" names. changed reports whether the machine had no ID, inPlace whether the file was written in place because it
+// is a mount point. By errors.Is an error is ErrOtherMachineID if the machine has another ID, which stays, or fs.ErrPermission if it is not granted.
+// Errors have a gRPC status.
 func (h *Host) SetMachineID(ctx context.Context, id string) (changed, inPlace bool, err error) {
 	response, err := h.client.SetMachineID(ctx, &hostv1.SetMachineIDRequest{MachineId: id})
 	switch doing := "set the machine ID " + strconv.Quote(id); {
@@ -42,7 +41,7 @@ func (h *Host) SetMachineID(ctx context.Context, id string) (changed, inPlace bo
 	return response.GetChanged(), response.GetInPlace(), nil
 }
 
-// hasReason reports whether the details of a gRPC status name a reason.
+// hasReason reports whether the details of a gRPC status have a reason.
 func hasReason(err error, reason string) bool {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == hostv1.ReasonDomain && info.GetReason() == reason {

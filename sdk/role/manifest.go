@@ -19,18 +19,18 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// capabilityPattern is the form of a capability: a protocol package's name, at least two words joined by dots.
+// capabilityPattern matches a capability: a protocol package's name, at least two words joined by dots.
 var capabilityPattern = regexp.MustCompile(`^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+$`)
 
-// grantPattern is the form of the names of grants, of their parameters and of ports.
+// grantPattern matches the names of grants, of their parameters and of ports.
 var grantPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-// protocols are the protocol packages that this SDK speaks.
+// protocols are the protocol packages that this SDK supports.
 func protocols() []string { return []string{"reeve.role.v1", "reeve.host.v1"} }
 
 const nameRule = "want 1 to 32 of a-z, 0-9 and '-', a letter first and no '-' last"
 
-// Manifest is what the plugin says of itself, or all that is wrong with it.
+// Manifest returns the plugin's manifest, or everything that is wrong with it.
 func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 	var problems []error
 	problem := func(format string, arguments ...any) {
@@ -54,7 +54,7 @@ func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 	users := make(map[string]string)
 	for _, role := range p.Roles {
 		if names[role.Name] {
-			problem("role %q is there twice", role.Name)
+			problem("duplicate role %q", role.Name)
 		}
 		names[role.Name] = true
 		if other, taken := users[role.ConsensusUser]; taken && role.ConsensusUser != "" {
@@ -63,11 +63,11 @@ func (p Plugin) Manifest() (*rolev1.Manifest, error) {
 		users[role.ConsensusUser] = role.Name
 		if role.Configuration != nil {
 			if role.ConfigurationSchema != "" {
-				problem("role %q: it has a Configuration, from which the schema is made, and a ConfigurationSchema too", role.Name)
+				problem("role %q: it has both a Configuration, which makes the schema, and a ConfigurationSchema", role.Name)
 			}
 			var err error
 			if role.ConfigurationSchema, err = role.Configuration.Schema(); err != nil {
-				problem("role %q: the schema of the configuration cannot be made: %w", role.Name, err)
+				problem("role %q: cannot make the schema of the configuration: %w", role.Name, err)
 			}
 		}
 		for _, err := range role.problems() {

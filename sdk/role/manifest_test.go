@@ -23,7 +23,7 @@ func TestManifestProblems(t *testing.T) {
 		`version "1.0"`:             func(p *role.Plugin) { p.Version = "1.0" },
 		`version "v1.0.0"`:          func(p *role.Plugin) { p.Version = "v1.0.0" },
 		`no roles`:                  func(p *role.Plugin) { p.Roles = nil },
-		`role "r" is there twice`:   func(p *role.Plugin) { p.Roles = append(p.Roles, p.Roles[0]) },
+		`duplicate role "r"`:        func(p *role.Plugin) { p.Roles = append(p.Roles, p.Roles[0]) },
 		`role "a/b": name`:          func(p *role.Plugin) { p.Roles[0].Name = "a/b" },
 		`role "r": no Run function`: func(p *role.Plugin) { p.Roles[0].Run = nil },
 		`summary: want one line`:    func(p *role.Plugin) { p.Roles[0].Summary = "a\nb" },

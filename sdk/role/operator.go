@@ -16,15 +16,15 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// Operator is the operator of the cluster at the other end of a connection, as the certificate of its session proved.
+// Operator is the operator at the other end of a connection, as its session's certificate proved.
 type Operator struct {
-	// Name of the operator; empty: the holder of the owner key.
+	// Name of the operator; empty for the holder of the owner key.
 	Name string
-	// ID of the operator's record, or of the owner key: it tells whom a name means.
+	// ID of the operator's record, or of the owner key. It tells apart operators of the same name.
 	ID string
-	// Role is what the operator may do to the cluster; of the holder of the owner key, OPERATOR_ROLE_OWNER.
+	// Role is what the operator may do in the cluster; OPERATOR_ROLE_OWNER for the holder of the owner key.
 	Role hostv1.OperatorRole
-	// Expires is when the certificate expires by which the connection was made.
+	// Expires is when the connection's certificate expires.
 	Expires time.Time
 }
 
@@ -36,7 +36,7 @@ func (o Operator) String() string {
 	return "operator " + o.Name
 }
 
-// OperatorOf says which operator's connection one is that a Listener with AllowOperators accepted; false: it is not one of an operator.
+// OperatorOf returns the operator of a connection that a Listener with AllowOperators accepted; false if it is not an operator's.
 func OperatorOf(conn net.Conn) (Operator, bool) {
 	known, ok := conn.(*peerConn)
 	if !ok || known.operator == nil {
@@ -45,8 +45,8 @@ func OperatorOf(conn net.Conn) (Operator, bool) {
 	return known.operator.Operator, true
 }
 
-// OperatorFromContext says which operator's call one is that a server on a Listener with AllowOperators handles, of gRPC or of net/http, as PeerFromContext does
-// for instances.
+// OperatorFromContext returns the operator of a call that a gRPC or net/http server on a Listener with AllowOperators handles, as PeerFromContext
+// does for instances.
 func OperatorFromContext(ctx context.Context) (Operator, bool) {
 	if known, ok := ctx.Value(operatorKey{}).(Operator); ok {
 		return known, true
@@ -61,30 +61,30 @@ func OperatorFromContext(ctx context.Context) (Operator, bool) {
 
 type operatorKey struct{}
 
-// operatorProof is an operator that has proved itself. Its Role is set before it is let in, and stays.
+// operatorProof is an authenticated operator. Its Role is set before it is admitted, and stays.
 type operatorProof struct {
 	Operator
 }
 
 var errNoOperator = errors.New("the cluster has no such operator")
 
-// present says why the cluster does not have the operator as it was let in; nil: it has.
+// present fails unless the cluster has the operator in the role in which it was admitted.
 func (p *operatorProof) present(now *hostv1.Operators) error {
 	role, err := roleOf(now, p.Name, p.ID)
 	if err != nil {
 		return err
 	}
 	if p.Role != role {
-		return fmt.Errorf("%w in the role in which it connected: %s", errNoOperator, p)
+		return fmt.Errorf("%w in its role at the time of the connection: %s", errNoOperator, p)
 	}
 	return nil
 }
 
-// roleOf is what the operator of a session may do now.
+// roleOf returns the present role of a session's operator.
 func roleOf(now *hostv1.Operators, name, id string) (hostv1.OperatorRole, error) {
 	if name == "" {
 		if now.GetOwnerKeyId() == "" || now.GetOwnerKeyId() != id {
-			return 0, fmt.Errorf("%w: the session is that of another owner key", errNoOperator)
+			return 0, fmt.Errorf("%w: the session belongs to another owner key", errNoOperator)
 		}
 		return hostv1.OperatorRole_OPERATOR_ROLE_OWNER, nil
 	}
@@ -96,7 +96,7 @@ func roleOf(now *hostv1.Operators, name, id string) (hostv1.OperatorRole, error)
 	return 0, fmt.Errorf("%w: operator %s of that session", errNoOperator, name)
 }
 
-// verifyAny is verify for a listener that lets operators in too.
+// verifyAny is verify for a listener that also admits operators.
 func (c *peerConn) verifyAny(trust *trust, own *x509.Certificate) func(tls.ConnectionState) error {
 	instance := c.verify(trust, own)
 	return func(state tls.ConnectionState) error {
@@ -112,7 +112,7 @@ func (c *peerConn) verifyAny(trust *trust, own *x509.Certificate) func(tls.Conne
 			c.ends = end
 		}
 		c.operator = &operatorProof{Operator{Name: session.Operator, ID: session.ID, Expires: c.chain[0].NotAfter}}
-		c.spoken.Store(trust)
+		c.verifiedBy.Store(trust)
 		return nil
 	}
 }

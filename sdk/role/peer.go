@@ -18,7 +18,7 @@ type Peer struct {
 // String is "<role> on <node ID>".
 func (p Peer) String() string { return p.Role + " on " + p.NodeID }
 
-// PeerOf says whose connection one is that a Listener accepted or Dial made; false: it is of neither.
+// PeerOf returns the instance at the other end of a connection that a Listener accepted or Dial made; false for others.
 func PeerOf(conn net.Conn) (Peer, bool) {
 	known, ok := conn.(*peerConn)
 	if !ok || known.operator != nil {
@@ -27,8 +27,8 @@ func PeerOf(conn net.Conn) (Peer, bool) {
 	return known.peer, true
 }
 
-// PeerFromContext says whose call one is that a server on a Listener handles: of gRPC if the server was made with Credentials, of net/http if the server's
-// ConnContext is the one of this package.
+// PeerFromContext returns the instance that makes a call to a server on a Listener: a gRPC server with Credentials, or a net/http server with this
+// package's ConnContext.
 func PeerFromContext(ctx context.Context) (Peer, bool) {
 	if known, ok := ctx.Value(peerKey{}).(Peer); ok {
 		return known, true
@@ -43,7 +43,7 @@ func PeerFromContext(ctx context.Context) (Peer, bool) {
 
 type peerKey struct{}
 
-// ConnContext is for the field of the same name of an http.Server on a Listener: handlers find the peer by PeerFromContext then.
+// ConnContext is for the ConnContext field of an http.Server on a Listener, so that handlers find the peer with PeerFromContext.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if known, ok := PeerOf(conn); ok {
 		return context.WithValue(ctx, peerKey{}, known)
@@ -54,19 +54,19 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// AuthInfo is what gRPC knows of a connection that was made with Credentials.
+// AuthInfo is the AuthInfo of gRPC connections with Credentials.
 type AuthInfo struct {
 	credentials.CommonAuthInfo
 	Peer Peer
-	// Operator is who is at the other end in place of an instance, where the listener lets operators in; nil: an instance is.
+	// Operator is set if the peer is an operator instead of an instance.
 	Operator *Operator
 }
 
 // AuthType implements credentials.AuthInfo.
 func (AuthInfo) AuthType() string { return "reeve-role" }
 
-// Credentials are gRPC transport credentials for a server on a Listener, and for a client whose dialer calls Dial. They do nothing but tell gRPC who the peer
-// is, and refuse connections that are of neither: the listener and Dial have verified the peer already.
+// Credentials are gRPC transport credentials for a server on a Listener, and for a client whose dialer calls Dial. They only tell gRPC the peer,
+// which the Listener or Dial has verified, and refuse other connections.
 func Credentials() credentials.TransportCredentials { return transport{} }
 
 type transport struct{}

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// schema is the part of JSON Schema (draft 2020-12) that a struct's fields and their tags can say. What is a field, and of what type, Decode decides; the
-// schema follows it, and checks what Decode does not: the tags.
+// schema is the part of JSON Schema (draft 2020-12) that a struct's fields and tags can express. Decode decides about fields and types; the schema
+// follows it, and checks the tags.
 type schema struct {
 	Dialect     string             `json:"$schema,omitempty"`
 	Description string             `json:"description,omitempty"`
@@ -23,7 +23,7 @@ type schema struct {
 	Format      string             `json:"format,omitempty"`
 	Default     json.RawMessage    `json:"default,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`
-	// Others is what properties may be that have no name of their own: false, or a *schema.
+	// Others is the schema of unnamed properties: false, or a *schema.
 	Others   any      `json:"additionalProperties,omitempty"`
 	Required []string `json:"required,omitempty"`
 	Items    *schema  `json:"items,omitempty"`
@@ -42,13 +42,13 @@ type schema struct {
 	matches *regexp.Regexp
 }
 
-// schemas makes the schema of a type, and collects what is wrong with the type.
+// schemas makes the schema of a type and collects problems of the type.
 type schemas struct {
 	problems ConfigurationError
 	within   []reflect.Type
 }
 
-// schemaOf returns the schema of a struct type, with defaults of its fields.
+// schemaOf returns the schema of a struct type, with its fields' defaults.
 func schemaOf(defaults reflect.Value) (*schema, error) {
 	var s schemas
 	if defaults.Kind() != reflect.Struct || decodesItself(defaults.Type()) {
@@ -56,7 +56,7 @@ func schemaOf(defaults reflect.Value) (*schema, error) {
 	}
 	made := s.of("", defaults.Type(), defaults)
 	if len(s.problems.Problems) == 0 {
-		// A default that the schema refuses is one that nobody could set.
+		// Nobody could set a default that the schema refuses.
 		if document, err := json.Marshal(defaults.Interface()); err == nil {
 			made.checkDefaults(&s.problems, "", document)
 		}
@@ -65,7 +65,7 @@ func schemaOf(defaults reflect.Value) (*schema, error) {
 	return made, s.problems.Err()
 }
 
-// of makes the schema of a type. Of defaults, only those of a struct's fields are looked at; it may be the zero Value.
+// of makes the schema of a type. Only struct fields of defaults are used; it may be the zero Value.
 func (s *schemas) of(path string, t reflect.Type, defaults reflect.Value) *schema {
 	for t.Kind() == reflect.Pointer && !decodesItself(t) {
 		t = t.Elem()
@@ -79,7 +79,7 @@ func (s *schemas) of(path string, t reflect.Type, defaults reflect.Value) *schem
 	case t == reflect.TypeFor[json.Number]():
 		return &schema{Type: "number"}
 	case reflect.PointerTo(t).Implements(jsonUnmarshaler):
-		return &schema{} // it says itself what is right
+		return &schema{} // it checks itself
 	case decodesItself(t):
 		return &schema{Type: "string"}
 	}
@@ -92,7 +92,7 @@ func (s *schemas) of(path string, t reflect.Type, defaults reflect.Value) *schem
 		return &schema{Type: "number"}
 	case kind >= reflect.Int && kind <= reflect.Int64:
 		made := &schema{Type: "integer"}
-		// 64 bits are more than a number of JSON Schema's is sure to keep.
+		// A JSON number may not keep all of 64 bits.
 		if bits := t.Bits(); bits < 64 {
 			made.Minimum, made.Maximum = number(-math.Exp2(float64(bits-1))), number(math.Exp2(float64(bits-1))-1)
 		}
@@ -114,9 +114,9 @@ func (s *schemas) of(path string, t reflect.Type, defaults reflect.Value) *schem
 	case kind == reflect.Interface && t.NumMethod() == 0:
 		return &schema{}
 	case kind == reflect.Struct:
-		s.problems.Add(path, "the type %s has itself among its fields, which a schema cannot say here", t)
+		s.problems.Add(path, "the type %s contains itself, which this schema cannot express", t)
 	default:
-		s.problems.Add(path, "the type %s is none that JSON has", t)
+		s.problems.Add(path, "JSON has no type for %s", t)
 	}
 	return &schema{}
 }
@@ -137,7 +137,7 @@ func (s *schemas) ofStruct(path string, t reflect.Type, defaults reflect.Value) 
 			made.Required = append(made.Required, name)
 		} else if value.IsValid() && !value.IsZero() && property.Properties == nil {
 			if encoded, err := json.Marshal(value.Interface()); err != nil {
-				s.problems.Add(at, "the default cannot be written as JSON: %s", err)
+				s.problems.Add(at, "cannot encode the default as JSON: %s", err)
 			} else {
 				property.Default = encoded
 			}
@@ -147,11 +147,11 @@ func (s *schemas) ofStruct(path string, t reflect.Type, defaults reflect.Value) 
 	return made
 }
 
-// tags reads what the tags of a field say, and reports whether the field must be there.
+// tags reads a field's tags, and reports whether the field is required.
 func (s *schemas) tags(path string, of *schema, tag reflect.StructTag) (required bool) {
 	of.Description = tag.Get("doc")
 	if _, options, _ := strings.Cut(tag.Get("json"), ","); slices.Contains(strings.Split(options, ","), "string") {
-		s.problems.Add(path, "json:\",string\" is not for a configuration: a number is a number there")
+		s.problems.Add(path, "json:\",string\" is not supported: a number must be a JSON number")
 	}
 	for _, rule := range strings.Split(tag.Get("check"), ",") {
 		name, text, _ := strings.Cut(rule, "=")
@@ -165,7 +165,7 @@ func (s *schemas) tags(path string, of *schema, tag reflect.StructTag) (required
 		case rule == "required":
 			required = true
 		case bound == nil || err != nil:
-			s.problems.Add(path, "check:%q is not understood: want required, or min=N or max=N for what has a size", rule)
+			s.problems.Add(path, "check:%q: want required, or min=N or max=N for a number, text, array or object", rule)
 		default:
 			*bound = &value
 		}
@@ -173,13 +173,13 @@ func (s *schemas) tags(path string, of *schema, tag reflect.StructTag) (required
 	if pattern, given := tag.Lookup("pattern"); given {
 		var err error
 		if of.matches, err = regexp.Compile(pattern); err != nil || of.Type != "string" {
-			s.problems.Add(path, "pattern:%q: want a regular expression, for a text: %v", pattern, err)
+			s.problems.Add(path, "pattern:%q: want a regular expression, for a string: %v", pattern, err)
 		}
 		of.Pattern = pattern
 	}
 	if values, given := tag.Lookup("enum"); given {
 		if of.Enum = strings.Split(values, ","); of.Type != "string" {
-			s.problems.Add(path, "enum:%q: want texts with commas between them, for a text", values)
+			s.problems.Add(path, "enum:%q: want comma-separated texts, for a string", values)
 		}
 	}
 	return required
@@ -187,7 +187,7 @@ func (s *schemas) tags(path string, of *schema, tag reflect.StructTag) (required
 
 func number(of float64) *float64 { return &of }
 
-// checkDefaults checks the defaults that the schema shows.
+// checkDefaults checks the defaults in the schema.
 func (s *schema) checkDefaults(problems *ConfigurationError, path string, document json.RawMessage) {
 	var members map[string]json.RawMessage
 	if s.Properties == nil || json.Unmarshal(document, &members) != nil {
@@ -201,7 +201,7 @@ func (s *schema) checkDefaults(problems *ConfigurationError, path string, docume
 	}
 }
 
-// check checks what tags say of a value, whose type Decode checks. No problem quotes the value, which may be a secret.
+// check checks what tags demand of a value; Decode checks its type. No problem quotes the value, which may be a secret.
 func (s *schema) check(problems *ConfigurationError, path string, value json.RawMessage) {
 	value = bytes.TrimSpace(value)
 	switch {
@@ -250,11 +250,11 @@ func (s *schema) checkObject(problems *ConfigurationError, path string, value js
 	bounds(problems, path, len(members), s.MinProperties, s.MaxProperties, "entry", "entries")
 	for _, name := range s.Required {
 		if _, there := members[name]; !there {
-			problems.Add(join(path, name), "it is needed")
+			problems.Add(join(path, name), "it is required")
 		}
 	}
 	others, _ := s.Others.(*schema)
-	for _, member := range membersOf(&ConfigurationError{}, path, value) { // in their order
+	for _, member := range membersOf(&ConfigurationError{}, path, value) { // in document order
 		if of := s.Properties[member.name]; of != nil {
 			of.check(problems, join(path, member.name), member.value)
 		} else if others != nil {

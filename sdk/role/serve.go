@@ -23,17 +23,16 @@ import (
 )
 
 const (
-	// startTime is how long the process waits to be started: a core that launched it starts it within seconds, and one that died in between must
-	// not leave it behind.
+	// startTime is how long the process waits for Start. A core starts it within seconds, and one that died must not leave it behind.
 	startTime = 2 * time.Minute
-	// flushTime is how long the process waits, at its end, for the calls that it answers.
+	// flushTime is how long the process waits for its last answers before it ends.
 	flushTime = 2 * time.Second
 )
 
-// Serve offers the plugin's roles to the core that launched the process, runs the one that the core starts, and ends the process. It does not
-// return. It is to be called from main, with nothing done before: what a role does belongs into Run. Started by hand with the argument -debug, under a debugger say, the
-// process waits for a node that has it take the place of its own instance (`reeve node role debug`). The garbage collector is told to keep the process below
-// nine tenths of the memory that the instance may use, unless the environment has GOMEMLIMIT.
+// Serve offers the plugin's roles to the core that started the process, runs the role that the core starts, and ends the process. It does not return.
+// Call it first in main: a role's work belongs in Run. If started by hand with the argument -debug, for instance in a debugger, the process waits for
+// a node to use it in place of its own instance (`reeve node role debug`). Serve sets Go's memory limit to nine tenths of the instance's memory,
+// unless the environment has GOMEMLIMIT.
 func Serve(p Plugin) {
 	os.Exit(serve(p))
 }
@@ -42,7 +41,7 @@ func serve(p Plugin) int {
 	stdio := &stdio{stdout: os.Stdout, stderr: os.Stderr}
 	debug := debugged(os.Args)
 	newLog := func(name string) hclog.Logger {
-		// Debug: what is not written here cannot be found out afterwards; the core shows as much of it as it is told to.
+		// Debug level, because what is not written here is lost. The core shows the level that it is told to.
 		return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Debug, Output: stdio.stderr, JSONFormat: !debug})
 	}
 	s, err := newServer(p, newLog)
@@ -58,7 +57,7 @@ func serve(p Plugin) int {
 	case debug:
 		socket, err := listenToDebug()
 		if err != nil {
-			fmt.Fprintf(stdio.stderr, "no node can come to the process: %s\n", err)
+			fmt.Fprintf(stdio.stderr, "cannot listen for a node: %s\n", err)
 			return 1
 		}
 		defer socket.remove()
@@ -69,8 +68,8 @@ func serve(p Plugin) int {
 		explain(stdio.stderr, p)
 		return 1
 	default:
-		// SIGINT reaches a role when somebody ends the core with Ctrl-C: stopping roles is then the core's part. SIGPIPE is what a role
-		// would die of on its next line of output after the reader of its output has died; nobody needs to receive from this channel.
+		// SIGINT reaches a role when somebody stops the core with Ctrl-C; stopping roles is the core's part. SIGPIPE would kill a role at its next
+		// line of output after the reader has died. Nobody needs to receive from this channel.
 		signal.Ignore(syscall.SIGINT)
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	}
@@ -87,7 +86,7 @@ func serve(p Plugin) int {
 	return code
 }
 
-// await waits for a reason to end the process and returns its exit status. patience is how long it may take until a role is started; 0: for ever.
+// await waits for a reason to end the process and returns the exit status. patience is how long to wait for Start; 0 means for ever.
 func await(s *server, patience time.Duration, terminate <-chan os.Signal, served <-chan struct{}, stderr io.Writer) int {
 	notStarted := time.NewTimer(patience)
 	defer notStarted.Stop()
@@ -104,10 +103,10 @@ func await(s *server, patience time.Duration, terminate <-chan os.Signal, served
 			notStarted.Stop()
 			started = nil
 		case <-notStarted.C:
-			fmt.Fprintf(stderr, "no role was started within %s; the core that launched the process has gone\n", patience)
+			fmt.Fprintf(stderr, "no role was started within %s; the core that started the process is gone\n", patience)
 			return 1
 		case <-terminate:
-			// Its end is what s.end tells of.
+			// s.end reports its end.
 			terminating.Do(func() { go s.stop(s.grace(), StopUnknown) })
 		case <-served:
 			// The listener failed, or somebody used go-plugin's own way to end a plugin.
@@ -134,10 +133,10 @@ func explain(out io.Writer, p Plugin) {
 		}
 	}
 	fmt.Fprintf(out, "This is the plugin %s %s of a Reeve cluster, with the role %s.\n"+
-		"It is run by the nodes of a cluster and does nothing when it is started by hand. To add it to a cluster:\n\n"+
+		"The nodes of a cluster run it; started by hand it does nothing. To add it to a cluster:\n\n"+
 		"\treeve plugin add %s\n"+
 		"\treeve node role add NODE %s\n\n"+
-		"With -debug it waits until a node runs it in place of its own instance of the role: for a debugger.\n",
+		"With -debug, for a debugger, it waits until a node uses it in place of its own instance of the role.\n",
 		p.Name, p.Version, strings.Join(names, ", "), executable, p.Roles[0].Name)
 }
 
@@ -163,7 +162,7 @@ func (t *pluginTransport) serve() {
 			int(Handshake.ProtocolVersion): {PluginName: t},
 		},
 		GRPCServer: t.newServer,
-		// go-plugin tells at lower levels of every step that it takes.
+		// At lower levels go-plugin logs every step.
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "go-plugin", Level: hclog.Error, Output: t.stdio.stderr, JSONFormat: true}),
 	})
 }
@@ -183,7 +182,7 @@ func (t *pluginTransport) newServer(options []grpc.ServerOption) *grpc.Server {
 	return t.made
 }
 
-// end answers the calls that are under way, at most for flushTime, and ends the server.
+// end waits for running calls, at most for flushTime, and ends the server.
 func (t *pluginTransport) end() {
 	t.mu.Lock()
 	t.ended = true
@@ -197,14 +196,14 @@ func (t *pluginTransport) end() {
 	made.GracefulStop()
 }
 
-// admit is asked for every connection, before the first call on it is handled.
+// admit is called for every connection, before its first call.
 func (t *pluginTransport) admit(peer peercred.Peer) error {
 	t.stdio.restore(t.log)
 	i := t.server.instance.Load()
 	if i == nil && (peer.UID == 0 || peer.UID == uint32(os.Getuid())) || i != nil && peer.UID == i.host.request.GetCoreUid() {
 		return nil
 	}
-	t.log.Error("a connection was refused: it does not come from the core", "uid", peer.UID, "pid", peer.PID)
+	t.log.Error("refused a connection that does not come from the core", "uid", peer.UID, "pid", peer.PID)
 	return fmt.Errorf("user %d is not the core", peer.UID)
 }
 

@@ -418,7 +418,7 @@ func TestStopWithoutHost(t *testing.T) {
 func TestStartedByHand(t *testing.T) {
 	for plugin, want := range map[string][]string{
 		"probe":  {"reeve plugin add /", "probe 1.2.3", "does what it is told"},
-		"broken": {`plugin name "Broken"`, `version "v1"`, `role "x" is there twice`, `role "x": no Run function`},
+		"broken": {`plugin name "Broken"`, `version "v1"`, `duplicate role "x"`, `role "x": no Run function`},
 	} {
 		executable, err := os.Executable()
 		if err != nil {

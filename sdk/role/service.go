@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// deliverTime is how long a failed role's process waits for the core to hear of it. A core that follows hears within milliseconds, and within seconds on a
-	// machine that has too much to do; one that is away will find the process gone.
+	// deliverTime is how long a failed role's process waits for the core to read the status. A core that follows needs milliseconds, or seconds on a
+	// busy machine. A core that is away will find the process gone.
 	deliverTime = 10 * time.Second
 )
 
-// server is reeve.role.v1's RoleService for one process.
+// server is reeve.role.v1's RoleService of one process.
 type server struct {
 	rolev1.UnimplementedRoleServiceServer
 	plugin   Plugin
@@ -34,17 +34,17 @@ type server struct {
 	newLog   func(name string) hclog.Logger
 	gate     *gate
 
-	// mu makes Start one step, and Stop one with regard to it.
+	// mu makes Start atomic, also with regard to Stop.
 	mu       sync.Mutex
 	stopping bool
 	instance atomic.Pointer[instance]
 
-	// started is closed by the first Start that is accepted; end receives the process's exit status, once.
+	// started is closed by the first accepted Start. end receives the process's exit status once.
 	started chan struct{}
 	end     chan int
-	// ending makes sure that the first reason to end the process wins.
+	// ending lets the first reason to end the process win.
 	ending sync.Once
-	// delivered is closed when somebody who watches was sent the final status.
+	// delivered is closed when a watcher was sent the final status.
 	delivered     chan struct{}
 	deliveredOnce sync.Once
 }
@@ -81,7 +81,7 @@ func errNotStarted() error {
 	return status.Error(codes.FailedPrecondition, "no role was started yet: call RoleService.Start first")
 }
 
-// finish ends the process with an exit status, when the calls that are being answered have been.
+// finish ends the process with an exit status, after the calls that are being answered.
 func (s *server) finish(code int) {
 	s.ending.Do(func() { s.end <- code })
 }
@@ -102,7 +102,7 @@ func (s *server) Start(ctx context.Context, request *rolev1.StartRequest) (*role
 		if i.id == request.GetInstanceId() {
 			return &rolev1.StartResponse{}, nil
 		}
-		return nil, status.Errorf(codes.FailedPrecondition, "this process is the instance %s already, and cannot be %s", i.id, request.GetInstanceId())
+		return nil, status.Errorf(codes.FailedPrecondition, "this process is already the instance %s and cannot be %s", i.id, request.GetInstanceId())
 	}
 	if s.stopping {
 		return nil, status.Error(codes.FailedPrecondition, "the process is stopping")
@@ -121,7 +121,7 @@ func (s *server) Start(ctx context.Context, request *rolev1.StartRequest) (*role
 	if role.EndsWithCore {
 		if i.core, err = newLifeline(ctx); err != nil {
 			i.host.close()
-			return nil, status.Errorf(codes.Internal, "role %s is to end with its core: %s", role.Name, err)
+			return nil, status.Errorf(codes.Internal, "role %s must end with its core, but cannot watch it: %s", role.Name, err)
 		}
 		go func() {
 			if i.core.wait() {
@@ -151,7 +151,7 @@ func (s *server) role(name string) (Role, error) {
 	return Role{}, status.Errorf(codes.NotFound, "plugin %s has no role %q; it has %s", s.plugin.Name, name, strings.Join(names, ", "))
 }
 
-// checkConfiguration lets the role look at its configuration, and at its grants in the light of it.
+// checkConfiguration lets the role check its configuration and its grants.
 func checkConfiguration(role Role, document []byte, grants []Grant) (err error) {
 	if len(document) > 0 && !json.Valid(document) {
 		return validJSON(document)
@@ -186,11 +186,11 @@ func emptyConfiguration(document []byte) bool {
 	return len(document) == 0 || json.Unmarshal(document, &members) == nil && len(members) == 0
 }
 
-// afterRun ends the process of a role that failed, when the core was told of it or could not be.
+// afterRun ends the process of a failed role, after the core was told or deliverTime is over.
 func (s *server) afterRun(i *instance) {
 	now, _ := i.status.value.Get()
 	if now.GetState() == rolev1.RoleState_ROLE_STATE_STOPPED {
-		return // whoever stopped it ends the process
+		return // stop ends the process
 	}
 	timer := time.NewTimer(deliverTime)
 	defer timer.Stop()
@@ -238,7 +238,7 @@ func (s *server) Stop(_ context.Context, request *rolev1.StopRequest) (*rolev1.S
 	return &rolev1.StopResponse{}, nil
 }
 
-// grace is how long the role may take to stop if nobody says: on SIGTERM, when its core has ended, and for a Stop without a grace period.
+// grace is the default grace period: on SIGTERM, when the core has ended, and for a Stop without one.
 func (s *server) grace() time.Duration {
 	if i := s.instance.Load(); i != nil && i.role.StopGrace > 0 {
 		return i.role.StopGrace
@@ -266,7 +266,7 @@ func (s *server) stop(grace time.Duration, reason StopReason) bool {
 	return stopped
 }
 
-// recoverUnary and recoverStream keep a panic in a service of a role from ending the process: the call fails, the stack is in the log.
+// recoverUnary and recoverStream keep a panic in a role's service from ending the process. The call fails, and the stack is logged.
 func recoverUnary(log hclog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
 		defer recoverCall(log, info.FullMethod, &err)

@@ -11,28 +11,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// shared runs a function of the role's for whoever asks for its result, and never twice at once: who asks while it runs waits for the same
-// result. The zero value is ready for use.
+// shared runs a function of the role for whoever asks, never twice at once: callers that ask while it runs wait for the same result. The zero value
+// is ready for use.
 type shared[T any] struct {
 	mu      sync.Mutex
-	current *turn[T] // nil: the function does not run
+	current *turn[T] // nil while the function does not run
 }
 
 // turn is one run of the function.
 type turn[T any] struct {
 	cancel  context.CancelFunc
 	waiting int
-	// abandoned says that nobody waits for the result any more, and that the function was told so. Its result says nothing about the role: who asks
-	// now waits until the function has returned, and lets it run again.
+	// abandoned says that nobody waits for the result any more and that ctx was cancelled. The result then says nothing about the role: new callers
+	// wait for the end of this run, and start another.
 	abandoned bool
-	// ended is closed when result and err are there.
+	// ended is closed when result and err are set.
 	ended  chan struct{}
 	result T
 	err    error
 }
 
-// ask returns the result and the error of the function, or the gRPC status of ctx when that ends before. The function's own context ends with the
-// instance's services, and when nobody waits for the result any more. A function that does not return is not called again, and costs one goroutine.
+// ask returns the function's result, or ctx's gRPC status if ctx ends first. The function's context ends with the instance's services, and when
+// nobody waits any more. A function that does not return is not called again, and costs one goroutine.
 func (s *shared[T]) ask(ctx context.Context, i *instance, what string, function func(context.Context) (T, error)) (T, error) {
 	ctx, done := i.whileServing(ctx)
 	defer done()
@@ -53,7 +53,7 @@ func (s *shared[T]) ask(ctx context.Context, i *instance, what string, function 
 	}
 }
 
-// join returns the turn that runs, after it has begun one if none does, and whether the caller may have its result.
+// join returns the running turn, or begins one, and reports whether the caller may use its result.
 func (s *shared[T]) join(i *instance, what string, function func(context.Context) (T, error)) (_ *turn[T], mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +94,7 @@ func (s *shared[T]) leave(turn *turn[T]) {
 	}
 }
 
-// guard runs a function of the role's in a goroutine of its own and hands its error to ended: also that of one that panics, with the stack in the
-// log, and of one that ends its goroutine (runtime.Goexit), which has then ended and not vanished.
+// guard runs a function of the role in a goroutine and passes its error to ended. A panic, whose stack is logged, and a runtime.Goexit become errors.
 func guard(log hclog.Logger, what string, function func() error, ended func(error)) {
 	go func() {
 		err := errors.New(what + "'s goroutine was ended by runtime.Goexit")

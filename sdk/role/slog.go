@@ -8,16 +8,15 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// Slog is Logger for those who write by log/slog: the same lines go to the same place, with the same levels (what is below slog.LevelDebug is hclog's trace, which is not
-// written). The attributes of a group have its name and a dot before theirs. What must not be in a log, such as a secret that the role was given, a type keeps out by
-// its LogValue method.
+// Slog is Logger for log/slog: the same lines with the same levels (below slog.LevelDebug is hclog's trace, which is not written). Attributes of a
+// group are prefixed with its name and a dot. Types keep secrets out of the log by their LogValue method.
 func (h *Host) Slog() *slog.Logger { return slog.New(&slogHandler{log: h.log}) }
 
-// slogHandler writes records to a logger of hclog's.
+// slogHandler writes records to an hclog.Logger.
 type slogHandler struct {
 	log    hclog.Logger
-	prefix string // the names of the open groups, each with a dot
-	fields []any  // keys and values in turn
+	prefix string // the names of the open groups, each followed by a dot
+	fields []any  // alternating keys and values
 }
 
 var _ slog.Handler = (*slogHandler)(nil)

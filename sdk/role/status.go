@@ -12,7 +12,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// statusValue is the status of an instance. Its messages are never changed after they were set.
+// statusValue is the status of an instance. Its messages are never changed after Set.
 type statusValue struct {
 	value event.Value[*rolev1.WatchResponse]
 }
@@ -41,7 +41,7 @@ func (s *statusValue) enter(state rolev1.RoleState, reason string) {
 	})
 }
 
-// setEndpoint sets or, with an empty address, withdraws an endpoint. It reports whether there was room for it.
+// setEndpoint sets an endpoint or, with an empty address, withdraws it. It returns false if it does not fit.
 func (s *statusValue) setEndpoint(name, address string) bool {
 	room := true
 	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
@@ -74,7 +74,7 @@ func (s *statusValue) setEndpoint(name, address string) bool {
 	return room
 }
 
-// setValue sets or, with an empty value, withdraws a published value. It reports whether there was room for it.
+// setValue sets a published value or, with an empty value, withdraws it. It returns false if it does not fit.
 func (s *statusValue) setValue(name, value string) bool {
 	room := true
 	s.value.Update(func(now *rolev1.WatchResponse) *rolev1.WatchResponse {
@@ -101,7 +101,7 @@ func (s *statusValue) setValue(name, value string) bool {
 	return room
 }
 
-// published is how much of the directory an instance takes, in bytes.
+// published is the size of an instance's part of the directory in bytes.
 func published(status *rolev1.WatchResponse) int {
 	return proto.Size(&rolev1.WatchResponse{Endpoints: status.GetEndpoints(), Values: status.GetValues()})
 }

@@ -4,21 +4,21 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// StopReason is why a role was asked to stop: what it leaves on the machine may depend on it.
+// StopReason is why a role was asked to stop. What it leaves on the machine may depend on it.
 type StopReason int32
 
 const (
 	// StopUnknown says that nobody gave a reason: somebody sent a signal, or the role was not asked to stop.
 	StopUnknown StopReason = iota
-	// StopRemoved says that the role is not to run on this node any more: it should take away what it has put outside of its directories.
+	// StopRemoved says that the role was removed from this node. It should clean up outside its directories.
 	StopRemoved
-	// StopRestart says that the role is started again at once, with another configuration, remit or version or because somebody asked for it.
+	// StopRestart says that the role is started again at once, with another configuration, remit or version, or because somebody asked for it.
 	StopRestart
-	// StopNode says that the node stops or holds the role back: it will run again.
+	// StopNode says that the node stops or holds the role back. The role will run again.
 	StopNode
 )
 
-// String is the reason as people read it.
+// String is the reason for people.
 func (r StopReason) String() string {
 	switch r {
 	case StopRemoved:
@@ -43,5 +43,5 @@ func stopReasonOf(reason rolev1.StopReason) StopReason {
 	return StopUnknown
 }
 
-// StopReason is why the role is asked to stop. It is known as soon as Run's context is done, and StopUnknown before.
+// StopReason is why the role was asked to stop. It is known when Run's context is done, and StopUnknown before.
 func (h *Host) StopReason() StopReason { return StopReason(h.stopped.Load()) }

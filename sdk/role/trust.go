@@ -12,13 +12,13 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// trust is by what certificates of the cluster are known. It is never changed.
+// trust verifies certificates of the cluster. It is never changed.
 type trust struct {
 	domain string
 	roots  *x509.CertPool
-	// certificates are those of roots.
+	// certificates are those in roots.
 	certificates []*x509.Certificate
-	// signs is the certificate of the CA that signs now: the first one.
+	// signs is the certificate of the CA that signs now, the first one.
 	signs *x509.Certificate
 }
 
@@ -40,7 +40,7 @@ func trustOf(message *hostv1.WatchTrustResponse) (*trust, error) {
 	return t, nil
 }
 
-// verify says whose a chain of certificates is, leaf first, if the cluster's CA speaks for it now.
+// verify verifies a chain of certificates, leaf first, and returns the instance that it belongs to.
 func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (Peer, error) {
 	if len(chain) == 0 {
 		return Peer{}, errors.New("there is no certificate")
@@ -55,14 +55,14 @@ func (t *trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	return peerOf(chain[0], t.domain)
 }
 
-// peerOf reads of which instance an SVID is: exactly one URI, of a role on a node of this trust domain, written as the cluster writes it.
+// peerOf returns the instance of an SVID: exactly one URI, of a role on a node of this trust domain, in canonical form.
 func peerOf(leaf *x509.Certificate, domain string) (Peer, error) {
 	if leaf.IsCA || len(leaf.URIs) != 1 {
 		return Peer{}, fmt.Errorf("the certificate of %q is not an SVID: it has %d URIs", leaf.Subject, len(leaf.URIs))
 	}
 	id := leaf.URIs[0].String()
 	if host := leaf.URIs[0].Host; host != domain {
-		return Peer{}, fmt.Errorf("%q is of the trust domain %q, not of %s", id, host, domain)
+		return Peer{}, fmt.Errorf("%q is in the trust domain %q, not in %s", id, host, domain)
 	}
 	node, role, ok := strings.Cut(strings.TrimPrefix(leaf.URIs[0].Path, "/node/"), "/role/")
 	if !ok || node == "" || strings.Contains(node, "/") || !identity.ValidName(role) || id != identity.RoleURI(domain, node, role).String() {

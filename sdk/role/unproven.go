@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// unproven are the connections of a listener whose peers are about to prove themselves.
+// unproven are a listener's connections that are still in the handshake.
 type unproven struct {
 	mu    sync.Mutex
-	peers []*unprovenPeer // the oldest one first
+	peers []*unprovenPeer // oldest first
 }
 
 // unprovenPeer is one of them.
 type unprovenPeer struct {
 	conn net.Conn
-	host string // where it is from
-	// ctx ends when the peer has to go.
+	host string // the remote host
+	// ctx ends when the connection must close.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
@@ -25,10 +25,10 @@ type unprovenPeer struct {
 // end closes the connection.
 func (p *unprovenPeer) end() {
 	p.cancel()
-	_ = p.conn.Close() // nothing was promised on it
+	_ = p.conn.Close() // nothing was answered on it
 }
 
-// enter takes a connection in. If there is no room, another one has to go: the oldest one of the host that has most of them. The caller ends it.
+// enter adds a connection. If there is no room, it removes the oldest one of the host with the most connections, which the caller must end.
 func (u *unproven) enter(ctx context.Context, conn net.Conn) (entered, former *unprovenPeer) {
 	entered = &unprovenPeer{conn: conn, host: hostOf(conn.RemoteAddr())}
 	entered.ctx, entered.cancel = context.WithCancel(ctx)
@@ -56,7 +56,7 @@ func (u *unproven) leastWanted() *unprovenPeer {
 	return most
 }
 
-// leave takes a connection out, and reports whether it had not been taken out for a new one.
+// leave removes a connection, and reports whether it was still there and not removed for a newer one.
 func (u *unproven) leave(peer *unprovenPeer) (inside bool) {
 	u.mu.Lock()
 	inside = slices.Contains(u.peers, peer)
@@ -70,7 +70,7 @@ func (u *unproven) remove(peer *unprovenPeer) {
 	u.peers = slices.DeleteFunc(u.peers, func(other *unprovenPeer) bool { return other == peer })
 }
 
-// hostOf is the host of an address.
+// hostOf returns the host of an address.
 func hostOf(address net.Addr) string {
 	host, _, err := net.SplitHostPort(address.String())
 	if err != nil {

@@ -46,7 +46,7 @@ func (s *server) GetMetrics(ctx context.Context, _ *rolev1.GetMetricsRequest) (*
 		if err := i.role.Metrics(ctx, &written); err != nil {
 			return nil, err
 		}
-		// Also if the role did not look at the error: a part of the metrics would pass for all of them.
+		// A truncated text would pass for all metrics, so the error counts even if the role ignored it.
 		return written.text.Bytes(), written.err
 	})
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *server) GetMetrics(ctx context.Context, _ *rolev1.GetMetricsRequest) (*
 	return &rolev1.GetMetricsResponse{Text: text}, nil
 }
 
-// answerOf is what a call says whose function of the role's failed. A gRPC status that the role has from somewhere else does not become the answer's:
-// Unimplemented, say, would pass for a role that has no such function.
+// answerOf is the answer to a call whose function failed. A gRPC status inside the role's error is not passed on: Unimplemented, for instance, would
+// mean that the role has no such function.
 func answerOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
@@ -73,7 +73,7 @@ type bounded struct {
 // Write implements io.Writer.
 func (b *bounded) Write(text []byte) (int, error) {
 	if b.err == nil && b.text.Len()+len(text) > limits.Metrics {
-		b.err = fmt.Errorf("the role's metrics have more than %d bytes, which is all that it may have", limits.Metrics)
+		b.err = fmt.Errorf("the role's metrics exceed %d bytes", limits.Metrics)
 	}
 	if b.err != nil {
 		return 0, b.err
