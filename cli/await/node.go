@@ -36,7 +36,7 @@ func (m *Membership) See(known Seen) Verdict {
 		if membership.GetReason() != "" {
 			verdict.Text += ": " + output.Clean(membership.GetReason())
 		}
-		if closed := output.NewStorage(known.Status.GetStorage()).Closed(); closed != "" {
+		if closed := output.ExplainClosed(known.Status.GetStorage()); closed != "" {
 			// That is why, and says what to do.
 			verdict.Text = output.Clean(closed)
 		}

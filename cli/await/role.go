@@ -159,9 +159,7 @@ func (r *Role) text() string {
 	if reason == "" && i.GetState() == hostv1.InstanceState_INSTANCE_STATE_FAILED {
 		reason = i.GetLastFailure().GetCause()
 	}
-	if reason != "" {
-		text += ": " + output.Clean(reason)
-	}
+	text = output.WithReason(text, reason)
 	switch {
 	case r.State == Gone:
 	case r.Generation != 0 && i.GetConfigurationGeneration() != r.Generation:
@@ -184,12 +182,11 @@ func (r *Role) next() string {
 
 // failureDetails are a failure as far as it is not in the state's reason.
 func failureDetails(failure *clusterv1.Failure) []string {
-	document := output.NewFailure(failure)
-	details := []string{"Its last failure: " + document.Text() + "."}
-	if len(document.Lines) > 0 {
+	details := []string{"Its last failure: " + output.ExplainFailure(failure) + "."}
+	if len(failure.GetLines()) > 0 {
 		details = append(details, "It last wrote:")
 	}
-	for _, line := range document.Lines {
+	for _, line := range failure.GetLines() {
 		details = append(details, "  | "+output.Clean(line))
 	}
 	return details

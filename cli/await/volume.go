@@ -21,14 +21,15 @@ func (v *Volume) Unmet() string { return "the volume is not " + v.State }
 // See implements Condition.
 func (v *Volume) See(known Seen) Verdict {
 	verdict := Verdict{Outcome: Pending, Text: "the node has not said how its volume is"}
-	switch storage := output.NewStorage(known.Status.GetStorage()); {
+	storage := known.Status.GetStorage()
+	switch closed := output.ExplainClosed(storage); {
 	case storage == nil:
-	case storage.State == v.State:
+	case output.State(storage.GetState()) == v.State:
 		verdict.Outcome, verdict.Text = Done, v.Wanted()
-	case storage.Closed() != "":
-		verdict.Text = output.Clean(storage.Closed())
+	case closed != "":
+		verdict.Text = output.Clean(closed)
 	default:
-		verdict.Text = "the volume is " + storage.State
+		verdict.Text = "the volume is " + output.State(storage.GetState())
 	}
 	return news(&v.last, verdict)
 }

@@ -55,7 +55,7 @@ last, as in a log. Calls that were refused are in it too. To read the log is a c
 
 // readAudit reads the newest entries, page by page.
 func readAudit(ctx context.Context, cluster *target.Target, limit uint32, from time.Time) (output.Audit, error) {
-	document := output.Audit{Entries: []output.AuditEntry{}}
+	var document output.Audit
 	var before uint64
 	for {
 		page, err := auditPageBefore(ctx, cluster, limit, uint32(len(document.Entries)), before)
@@ -70,7 +70,7 @@ func readAudit(ctx context.Context, cluster *target.Target, limit uint32, from t
 				slices.Reverse(document.Entries)
 				return document, nil
 			}
-			document.Entries = append(document.Entries, output.NewAuditEntry(entry))
+			document.Entries = append(document.Entries, entry)
 			before = entry.GetSequence()
 		}
 		if !page.GetMore() || len(page.GetEntries()) == 0 || (limit > 0 && uint32(len(document.Entries)) >= limit) {

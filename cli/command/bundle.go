@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/cli/bundle"
 	"github.com/reeveproject/reeve/cli/dev"
@@ -125,7 +126,7 @@ func (c *collector) collect(ctx context.Context) {
 	}
 	c.document(ctx, "cluster/plugins.json", func(ctx context.Context) (output.Document, error) {
 		records, err := listPlugins(ctx, cluster)
-		plugins := output.Plugins{Plugins: []output.Plugin{}}
+		var plugins output.Plugins
 		for _, record := range records {
 			plugins.Plugins = append(plugins.Plugins, output.NewPlugin(record))
 		}
@@ -166,23 +167,21 @@ func (c *collector) reachable(ctx context.Context, cluster *target.Target, nodes
 }
 
 func bundleNodes(nodes []*clusterv1.Node) output.Nodes {
-	document := output.Nodes{Nodes: []output.Node{}}
+	var document output.Nodes
 	for _, node := range nodes {
-		one := withoutConfigurations(output.NewNode(node))
-		withoutValues(one.Roles)
-		document.Nodes = append(document.Nodes, one)
+		node = withoutConfigurations(node)
+		withoutValues(node.GetStatus().GetInstances())
+		document.Nodes = append(document.Nodes, output.NewNode(node))
 	}
 	return document
 }
 
 // withoutValues takes out of roles the values that they publish. The cluster shows them to every node; who gets the bundle is another matter.
-func withoutValues(roles []output.Role) {
-	for i := range roles {
-		values := make(map[string]string, len(roles[i].Values))
-		for name, value := range roles[i].Values {
-			values[name] = redact.Value(value)
+func withoutValues(roles []*clusterv1.InstanceStatus) {
+	for _, role := range roles {
+		for name, value := range role.GetValues() {
+			role.Values[name] = redact.Value(value)
 		}
-		roles[i].Values = values
 	}
 }
 
@@ -195,9 +194,9 @@ func (c *collector) node(ctx context.Context, cluster *target.Target, node targe
 		status, err = askStatus(ctx, api, node)
 	}
 	c.document(ctx, path.Join(directory, "status.json"), func(context.Context) (output.Document, error) {
-		document := output.NewStatus(status)
-		withoutValues(document.Roles)
-		return document, err
+		shown := proto.CloneOf(status)
+		withoutValues(shown.GetNode().GetInstances())
+		return output.NewStatus(shown), err
 	})
 	if err != nil {
 		// A node that does not answer is not asked again.

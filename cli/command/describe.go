@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -86,7 +86,7 @@ configuration it shows the structure; --show-configuration shows the values, too
 // known is what several questions have brought, and what they have not.
 type known struct {
 	status  *nodev1.Status
-	events  []output.Event
+	events  []*nodev1.Event
 	node    *clusterv1.Node
 	plugins []*clusterv1.PluginRecord
 	missing []output.Missing
@@ -116,7 +116,7 @@ func missing(what string, err error) output.Missing {
 
 // gather asks the node, and the cluster, for what a description needs. An error is only that of ctx.
 func (c *commands) gather(ctx context.Context, cluster *target.Target, node target.Node, tail uint32) (*known, error) {
-	k := &known{missing: []output.Missing{}, events: []output.Event{}}
+	k := &known{}
 	api, err := cluster.NodeAPI(ctx, node)
 	if err == nil {
 		k.status, err = askStatus(ctx, api, node)
@@ -144,24 +144,22 @@ func (c *commands) nodeDescription(ctx context.Context, cluster *target.Target, 
 	}
 	description := output.NodeDescription{ID: node.ID, Events: k.events, Missing: k.missing}
 	if k.status != nil {
-		self := output.NewStatus(k.status)
-		description.Self = &self
+		description.Self = new(output.NewStatus(k.status))
 	}
 	if k.node != nil {
-		seen := output.NewNode(k.node)
 		if !show {
-			seen = withoutConfigurations(seen)
+			k.node = withoutConfigurations(k.node)
 		}
-		description.Cluster = &seen
+		description.Cluster = new(output.NewNode(k.node))
 	}
 	return description, nil
 }
 
 // withoutConfigurations returns a node with the structure of its roles' configurations only.
-func withoutConfigurations(node output.Node) output.Node {
-	node.Assigned = slices.Clone(node.Assigned)
-	for i := range node.Assigned {
-		node.Assigned[i].Configuration = redact.Configuration(node.Assigned[i].Configuration)
+func withoutConfigurations(node *clusterv1.Node) *clusterv1.Node {
+	node = proto.CloneOf(node)
+	for _, assignment := range node.GetRecord().GetRoles() {
+		assignment.Configuration = redact.Configuration(assignment.GetConfiguration())
 	}
 	return node
 }
@@ -187,16 +185,15 @@ func (c *commands) roleDescription(ctx context.Context, cluster *target.Target, 
 	}
 	for _, instance := range instances {
 		if instance.GetRole() == role {
-			found := output.NewRole(instance)
-			description.Instance = &found
+			description.Instance = instance
 		}
 	}
-	for _, assignment := range output.NewNode(k.node).Assigned {
-		if assignment.Role == role {
-			if !show {
-				assignment.Configuration = redact.Configuration(assignment.Configuration)
-			}
-			description.Assignment = &assignment
+	if !show {
+		k.node = withoutConfigurations(k.node)
+	}
+	for _, assignment := range k.node.GetRecord().GetRoles() {
+		if assignment.GetRole() == role {
+			description.Assignment = assignment
 		}
 	}
 	for _, plugin := range k.plugins {
@@ -214,10 +211,10 @@ func (c *commands) roleDescription(ctx context.Context, cluster *target.Target, 
 }
 
 // lastOf returns the last events that are about a role.
-func lastOf(events []output.Event, role string) []output.Event {
-	about := []output.Event{}
+func lastOf(events []*nodev1.Event, role string) []*nodev1.Event {
+	var about []*nodev1.Event
 	for _, event := range events {
-		if event.Role == role {
+		if event.GetRole() == role {
 			about = append(about, event)
 		}
 	}

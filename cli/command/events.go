@@ -67,13 +67,13 @@ func (c *commands) listEvents(ctx context.Context, name string, options eventOpt
 }
 
 // readEvents returns the events that a node keeps.
-func (c *commands) readEvents(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, options eventOptions) ([]output.Event, error) {
+func (c *commands) readEvents(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, options eventOptions) ([]*nodev1.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	events := []output.Event{}
+	var events []*nodev1.Event
 	err := receiveEvents(ctx, api, node, &nodev1.WatchEventsRequest{Tail: options.tail}, func(event *nodev1.Event) error {
 		if c.recent(event, options.since) {
-			events = append(events, output.NewEvent(event))
+			events = append(events, event)
 		}
 		return nil
 	})
@@ -123,7 +123,7 @@ func (c *commands) watchEvents(ctx context.Context, name string, options eventOp
 				if !c.recent(event, options.since) {
 					return nil
 				}
-				return output.PrintNext(c.Stdout, c.format, output.NewEvent(event), c.Now())
+				return output.PrintNext(c.Stdout, c.format, output.Event{Event: event}, c.Now())
 			})
 		},
 	}))

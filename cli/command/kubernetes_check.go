@@ -48,7 +48,7 @@ func (c *commands) checkWorkers(ctx context.Context, cluster *target.Target, nam
 	var asked sync.WaitGroup
 	for i, w := range all {
 		node := &document.Nodes[i]
-		*node = output.KubernetesCheckNode{NodeID: w.nodeID, HasRole: w.assigned, State: output.State(w.instance.GetState()), Missing: []output.MissingOfNode{}}
+		*node = output.KubernetesCheckNode{NodeID: w.nodeID, HasRole: w.assigned, State: output.State(w.instance.GetState())}
 		if reason := w.silent(); reason != "" {
 			w.tell(node, reason)
 			continue
@@ -76,10 +76,7 @@ func (w worker) check(ctx context.Context, client kubernetesv1.WorkerServiceClie
 		w.tell(node, "the role does not answer: "+fault.Message(err))
 		return
 	}
-	node.Known = true
-	for _, one := range response.GetMissing() {
-		node.Missing = append(node.Missing, output.MissingOfNode{What: one.GetWhat(), Remedy: one.GetRemedy()})
-	}
+	node.Known, node.Missing = true, response.GetMissing()
 	if w.idle() != "" {
 		node.Reason = w.instance.GetReason()
 	}
@@ -89,7 +86,7 @@ func (w worker) check(ctx context.Context, client kubernetesv1.WorkerServiceClie
 func (w worker) tell(node *output.KubernetesCheckNode, unasked string) {
 	node.Reason = unasked
 	if reason := w.instance.GetReason(); w.assigned && w.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED && reason != "" {
-		node.Known, node.Missing = true, []output.MissingOfNode{{What: reason}}
+		node.Known, node.Missing = true, []*kubernetesv1.Missing{{What: reason}}
 	}
 }
 

@@ -28,7 +28,7 @@ next and who is not ready for it.`,
 				if err != nil {
 					return fault.FromRPC(err, pkiRole+" does not say what signs", "")
 				}
-				return c.print(output.NewKubernetesPKI(response))
+				return c.print(output.KubernetesPKI{GetRotationResponse: response})
 			})
 		},
 	}

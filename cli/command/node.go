@@ -30,10 +30,10 @@ func (c *commands) nodeList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				document := output.Nodes{Nodes: []output.Node{}}
+				var document output.Nodes
 				for _, node := range nodes {
 					// What is in configurations may be secret: `reeve describe` shows it to those who ask for it.
-					document.Nodes = append(document.Nodes, withoutConfigurations(output.NewNode(node)))
+					document.Nodes = append(document.Nodes, output.NewNode(withoutConfigurations(node)))
 				}
 				return c.print(document)
 			})

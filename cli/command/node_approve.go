@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,6 +111,15 @@ func (c *commands) approve(ctx context.Context, cluster *target.Target, name str
 	return nil
 }
 
+// labelled are labels with changes. A change to nothing takes the label away.
+func labelled(labels, changes map[string]string) map[string]string {
+	result := make(map[string]string)
+	maps.Copy(result, labels)
+	maps.Copy(result, changes)
+	maps.DeleteFunc(result, func(_, value string) bool { return value == "" })
+	return result
+}
+
 // confirmApproval shows a node that waits for approval, and asks where somebody can answer.
 func (c *commands) confirmApproval(ctx context.Context, node output.Node, options approveOptions, labels map[string]string) error {
 	for _, text := range node.Lines(c.Now()) {
@@ -130,13 +140,7 @@ func (c *commands) confirmApproval(ctx context.Context, node output.Node, option
 		names = []string{"none"}
 	}
 	c.say(output.Clean("It gets " + roles + strings.Join(names, ", ")))
-	for name, value := range labels {
-		if value == "" {
-			delete(node.Labels, name)
-		} else {
-			node.Labels[name] = value
-		}
-	}
+	node.Labels = labelled(node.Labels, labels)
 	c.say(output.Clean("It gets the labels: " + node.LabelText()))
 	if options.dryRun || options.yes {
 		return nil

@@ -70,7 +70,7 @@ KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name o
 					return fault.FromRPC(err, "operator "+name+" cannot be added",
 						"`reeve operator list` shows the operators; `reeve operator revoke "+name+"` removes one.")
 				}
-				if err := c.print(output.OperatorChange{Operator: output.NewOperator(response.GetOperator()), Change: "added", Tickets: []string{}, WaitingNodes: []string{}, DryRun: dryRun}); err != nil {
+				if err := c.print(output.OperatorChange{Operator: response.GetOperator(), Change: "added", DryRun: dryRun}); err != nil {
 					return err
 				}
 				if !dryRun {
@@ -100,7 +100,7 @@ func (c *commands) operatorList() *cobra.Command {
 				if err != nil {
 					return fault.FromRPC(err, "the operators cannot be listed", "")
 				}
-				return c.print(output.NewOperators(response))
+				return c.print(output.Operators{OwnerPublicKey: response.GetOwnerPublicKey(), Operators: response.GetOperators()})
 			})
 		},
 	}

@@ -31,7 +31,7 @@ func (c *commands) pluginList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				plugins := output.Plugins{Plugins: []output.Plugin{}}
+				var plugins output.Plugins
 				for _, plugin := range records {
 					plugins.Plugins = append(plugins.Plugins, output.NewPlugin(plugin))
 				}
@@ -112,7 +112,7 @@ asks for, and the nodes that have roles of it.`,
 
 // whereItRuns are the roles of a plugin on the nodes that have them.
 func whereItRuns(record *clusterv1.PluginRecord, nodes []*clusterv1.Node) []output.PluginNode {
-	found := []output.PluginNode{}
+	var found []output.PluginNode
 	for _, node := range nodes {
 		for _, role := range output.NewRoles(node).Roles {
 			if !offers(record.GetManifest(), role.Role) {
@@ -120,7 +120,7 @@ func whereItRuns(record *clusterv1.PluginRecord, nodes []*clusterv1.Node) []outp
 			}
 			one := output.PluginNode{NodeID: node.GetRecord().GetId(), Role: role.Role}
 			if role.Instance != nil {
-				one.State, one.Version, one.RolledBack = role.Instance.State, role.Instance.PluginVersion, role.Instance.RolledBack
+				one.State, one.Version, one.RolledBack = output.State(role.Instance.GetState()), role.Instance.GetPluginVersion(), role.Instance.GetRolledBack()
 			}
 			found = append(found, one)
 		}

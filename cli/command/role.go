@@ -156,7 +156,7 @@ func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, 
 }
 
 // awaitRole waits until a change of a node's role is so, and returns what the node then says of the role; nil: nothing.
-func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node target.Node, role string, generation uint64, w waiting) (*output.Role, error) {
+func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node target.Node, role string, generation uint64, w waiting) (*clusterv1.InstanceStatus, error) {
 	condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
 	conditions := []await.Condition{condition}
 	if w.state() != await.Started && providesStore(ctx, cluster, role) {
@@ -166,7 +166,7 @@ func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node t
 	if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, conditions...); err != nil {
 		return nil, err
 	}
-	return instanceOf(condition), nil
+	return condition.Instance(), nil
 }
 
 // providesStore says whether a role is one by which a node has a member of the consensus store.
@@ -185,15 +185,6 @@ func providesStore(ctx context.Context, cluster *target.Target, role string) boo
 
 // storeCapability is what a role provides that is a member of the consensus store.
 const storeCapability = "reeve.consensus.v1"
-
-// instanceOf is the role that was waited for; nil if it is gone.
-func instanceOf(condition *await.Role) *output.Role {
-	if condition.Instance() == nil {
-		return nil
-	}
-	role := output.NewRole(condition.Instance())
-	return &role
-}
 
 func (c *commands) roleRestart() *cobra.Command {
 	var w waiting
@@ -241,7 +232,7 @@ func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, no
 		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
 			return err
 		}
-		document.Instance = instanceOf(condition)
+		document.Instance = condition.Instance()
 	}
 	return c.print(document)
 }

@@ -69,7 +69,7 @@ func (c *commands) debug(ctx context.Context, api nodev1.NodeServiceClient, node
 		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
 			return err
 		}
-		if document.Instance = instanceOf(condition); document.Instance == nil || !document.Instance.Debug {
+		if document.Instance = condition.Instance(); !document.Instance.GetDebug() {
 			return fault.New(fault.Failed, fmt.Sprintf("node %s went on with an instance of its own of role %s", node.ID, role),
 				"Run `reeve events "+node.ID+"` to see why it did not take the process; what the process itself wrote may say more.")
 		}

@@ -30,12 +30,12 @@ work.
 				if err != nil {
 					return err
 				}
-				store := output.NewStore(status.GetStore())
+				store := status.GetStore()
 				if store == nil {
 					return fault.New(fault.NotFound, "no member of the consensus store runs on node "+status.GetNodeId(),
 						"Run `reeve node list` to see which nodes have a role that provides it.")
 				}
-				return c.print(output.NodeStore{NodeID: status.GetNodeId(), Store: *store})
+				return c.print(output.NodeStore{NodeID: status.GetNodeId(), Store: store})
 			})
 		},
 	}

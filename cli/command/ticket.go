@@ -103,14 +103,14 @@ func (c *commands) createTicket(ctx context.Context, options *ticketOptions) err
 		}
 		if options.file != "" {
 			if err := writeSecret(options.file, document.Text); err != nil {
-				return fault.New(fault.CodeOf(err), err.Error(), "Ticket "+document.Ticket.ID+" was made: `reeve ticket revoke "+document.Ticket.ID+"` takes it back.")
+				return fault.New(fault.CodeOf(err), err.Error(), "Ticket "+document.Ticket.GetId()+" was made: `reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
 			}
 			document.Text, document.File = "", options.file
 		}
 		if err := c.print(document); err != nil {
 			return err
 		}
-		c.say(output.Clean("Ticket " + document.Ticket.ID + ". " + how))
+		c.say(output.Clean("Ticket " + document.Ticket.GetId() + ". " + how))
 		return nil
 	})
 }
@@ -121,12 +121,12 @@ func makeTicket(ctx context.Context, management clusterv1.ManagementServiceClien
 	if err != nil {
 		return output.TicketMade{}, fault.FromRPC(err, "no ticket can be made", "`reeve plugin list` shows the roles that there are, `reeve ticket list` the tickets.")
 	}
-	document := output.TicketMade{Ticket: output.NewTicket(response.GetTicket()), DryRun: request.GetDryRun()}
+	document := output.TicketMade{Ticket: response.GetTicket(), DryRun: request.GetDryRun()}
 	if document.DryRun {
 		return document, nil
 	}
 	if document.Text, err = ticket.Encode(response.GetText()); err != nil {
-		return document, fault.Wrap(fault.Failed, err, "the cluster has made a ticket that is of no use", "`reeve ticket revoke "+document.Ticket.ID+"` takes it back.")
+		return document, fault.Wrap(fault.Failed, err, "the cluster has made a ticket that is of no use", "`reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
 	}
 	return document, nil
 }
@@ -189,11 +189,7 @@ func (c *commands) ticketList() *cobra.Command {
 				if err != nil {
 					return fault.FromRPC(err, "the tickets cannot be listed", "")
 				}
-				document := output.Tickets{Tickets: []output.Ticket{}}
-				for _, one := range response.GetTickets() {
-					document.Tickets = append(document.Tickets, output.NewTicket(one))
-				}
-				return c.print(document)
+				return c.print(output.Tickets{Tickets: response.GetTickets()})
 			})
 		},
 	}
@@ -216,7 +212,7 @@ characters that is no other's.`,
 				if err != nil {
 					return fault.FromRPC(err, "ticket "+given[0]+" cannot be revoked", "Run `reeve ticket list` to see the tickets.")
 				}
-				return c.print(output.TicketRevoked{Ticket: output.NewTicket(response.GetTicket()), DryRun: dryRun})
+				return c.print(output.TicketRevoked{Ticket: response.GetTicket(), DryRun: dryRun})
 			})
 		},
 	}

@@ -33,7 +33,7 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 			health.Missing = text
 		}
 	}
-	if closed := output.NewStorage(status.GetStorage()).Closed(); closed != "" {
+	if closed := output.ExplainClosed(status.GetStorage()); closed != "" {
 		missing(output.Clean(closed))
 	}
 	membership := status.GetMembership()
@@ -46,7 +46,7 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 	case hostv1.MembershipState_MEMBERSHIP_STATE_DISOWNING:
 		health.Broken = "the node was removed from its cluster"
 	default:
-		missing(withReason("the node is "+output.State(membership.GetState()), membership.GetReason()))
+		missing(output.WithReason("the node is "+output.State(membership.GetState()), membership.GetReason()))
 	}
 	for _, role := range defaults {
 		if record != nil && !slices.ContainsFunc(record.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role }) {
@@ -61,9 +61,9 @@ func Judge(status *nodev1.Status, defaults []string, record *clusterv1.NodeRecor
 		switch instance.GetState() {
 		case hostv1.InstanceState_INSTANCE_STATE_READY:
 		case hostv1.InstanceState_INSTANCE_STATE_FAILED:
-			health.Broken = withReason("role "+role+" is Failed", instance.GetReason())
+			health.Broken = output.WithReason("role "+role+" is Failed", instance.GetReason())
 		default:
-			text := withReason("role "+role+" is "+output.State(instance.GetState()), instance.GetReason())
+			text := output.WithReason("role "+role+" is "+output.State(instance.GetState()), instance.GetReason())
 			missing(text)
 			switch instance.GetState() {
 			case hostv1.InstanceState_INSTANCE_STATE_DEGRADED, hostv1.InstanceState_INSTANCE_STATE_BACKOFF:
@@ -84,7 +84,7 @@ func Changes(old, new *nodev1.Status) []string {
 	var lines []string
 	was, is := old.GetMembership(), new.GetMembership()
 	if was.GetState() != is.GetState() || was.GetReason() != is.GetReason() {
-		lines = append(lines, withReason("node: "+output.State(is.GetState()), is.GetReason()))
+		lines = append(lines, output.WithReason("node: "+output.State(is.GetState()), is.GetReason()))
 	}
 	if had, has := volume(old), volume(new); had != has && has != "" {
 		lines = append(lines, has)
@@ -97,7 +97,7 @@ func Changes(old, new *nodev1.Status) []string {
 		former := before[instance.GetRole()]
 		delete(before, instance.GetRole())
 		if former == nil || former.GetState() != instance.GetState() || former.GetReason() != instance.GetReason() {
-			lines = append(lines, withReason("role "+instance.GetRole()+": "+output.State(instance.GetState()), instance.GetReason()))
+			lines = append(lines, output.WithReason("role "+instance.GetRole()+": "+output.State(instance.GetState()), instance.GetReason()))
 		}
 	}
 	for _, instance := range old.GetNode().GetInstances() {
@@ -108,18 +108,11 @@ func Changes(old, new *nodev1.Status) []string {
 	return lines
 }
 
-func withReason(text, reason string) string {
-	if reason == "" {
-		return text
-	}
-	return text + ": " + output.Clean(reason)
-}
-
 // volume says in a line how the volume of a node is; empty: the node does not say.
 func volume(status *nodev1.Status) string {
-	storage := output.NewStorage(status.GetStorage())
-	if storage == nil || storage.State == "" {
+	storage := status.GetStorage()
+	if output.State(storage.GetState()) == "" {
 		return ""
 	}
-	return withReason("volume: "+storage.State, storage.Problem)
+	return output.WithReason("volume: "+output.State(storage.GetState()), storage.GetProblem())
 }

@@ -37,7 +37,7 @@ type Missing struct {
 func (b Bundle) table(w io.Writer, _ time.Time) {
 	row(w, "FILE", "SIZE")
 	for _, file := range b.Contents {
-		size := bytes(file.Size)
+		size := formatSize(file.Size)
 		if file.Truncated {
 			size += " (only the end)"
 		}

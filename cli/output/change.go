@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // RoleChange is the document of `reeve node role add`, `remove` and `restart`.
@@ -26,7 +28,7 @@ type RoleChange struct {
 	// Required are the roles that the node was given before it, since the role requires them.
 	Required []string `json:"required"`
 	// Instance is what the node reports of the role; null if it was not waited for or is gone.
-	Instance *Role `json:"instance"`
+	Instance *clusterv1.InstanceStatus `json:"instance"`
 }
 
 func (c RoleChange) table(w io.Writer, now time.Time) {
@@ -43,8 +45,8 @@ func (c RoleChange) table(w io.Writer, now time.Time) {
 	case c.Instance == nil:
 		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.%s\n", c.Role, c.NodeID, c.wiped(" What it kept there is removed."))
 	default:
-		row(w, "ROLE", "STATE", "PID", "RESTARTS", "SINCE", "TIER", "ENDPOINTS", "REASON")
-		roleRow(w, *c.Instance, now)
+		row(w, roleHead...)
+		roleRow(w, c.Instance, now)
 	}
 }
 

@@ -79,7 +79,7 @@ func NewSession(session *contexts.Session, now time.Time) *Session {
 func NewContext(context contexts.Context, current bool, session *contexts.Session, problem error, now time.Time) Context {
 	document := Context{
 		Name: context.Name, Current: current, Cluster: context.ClusterID(), Socket: context.Socket, Address: context.Address,
-		Curators: list(context.Curators), Nodes: map[string]string{}, KeyFile: context.KeyFile, Session: NewSession(session, now),
+		Curators: context.Curators, Nodes: map[string]string{}, KeyFile: context.KeyFile, Session: NewSession(session, now),
 	}
 	for _, node := range context.Nodes {
 		document.Nodes[node.ID] = node.Address

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // NodeDescription is the document of `reeve describe node`: what the node says of itself, and what the cluster knows of it.
@@ -17,7 +20,7 @@ type NodeDescription struct {
 	// Cluster is null if no curator answered. The values in its configurations are left out, unless they were asked for.
 	Cluster *Node `json:"cluster"`
 	// Events are the last ones of the node, the oldest first.
-	Events []Event `json:"events"`
+	Events []*nodev1.Event `json:"events"`
 	// Missing is what could not be had.
 	Missing []Missing `json:"missing"`
 }
@@ -27,14 +30,14 @@ type RoleDescription struct {
 	NodeID string `json:"node_id"`
 	Role   string `json:"role"`
 	// Instance is what the node reports; null: nothing.
-	Instance *Role `json:"instance"`
+	Instance *clusterv1.InstanceStatus `json:"instance"`
 	// Assignment is what the cluster wants; null: the role is not assigned, or no curator answered. The values in its configuration are left out,
 	// unless they were asked for.
-	Assignment *Assignment `json:"assignment"`
+	Assignment *clusterv1.RoleAssignment `json:"assignment"`
 	// Remit is what the role is and what it is granted, from the catalog; null: it is not there, or no curator answered.
 	Remit *PluginRole `json:"remit"`
 	// Events are the last ones that are about the role, the oldest first.
-	Events []Event `json:"events"`
+	Events []*nodev1.Event `json:"events"`
 	// Missing is what could not be had.
 	Missing []Missing `json:"missing"`
 }
@@ -49,7 +52,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 	} else {
 		row(w, "Node", d.ID)
 		if d.Cluster != nil {
-			d.Cluster.Storage.rows(w, d.Cluster.Volume)
+			storageRows(w, d.Cluster.Storage, d.Cluster.Volume)
 		}
 	}
 	if d.Cluster != nil {
@@ -63,7 +66,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 	missingParts(w, "\nNot enforced of sandboxes:", d.notEnforced())
 	if d.Self != nil && d.Self.Store != nil {
 		_, _ = fmt.Fprintln(w, "\nStore:")
-		d.Self.Store.rows(w)
+		storeRows(w, d.Self.Store)
 	}
 	roles := d.roles()
 	_, _ = fmt.Fprintln(w, "\nRoles:")
@@ -76,7 +79,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 }
 
 // notEnforced is what the node cannot enforce of sandboxes, as it says itself or as the cluster last heard.
-func (d NodeDescription) notEnforced() []MissingPart {
+func (d NodeDescription) notEnforced() []*clusterv1.Missing {
 	switch {
 	case d.Self != nil:
 		return d.Self.Node.Missing
@@ -87,7 +90,7 @@ func (d NodeDescription) notEnforced() []MissingPart {
 	}
 }
 
-func (d NodeDescription) roles() []Role {
+func (d NodeDescription) roles() []*clusterv1.InstanceStatus {
 	switch {
 	case d.Self != nil:
 		return d.Self.Roles
@@ -115,17 +118,17 @@ func (d RoleDescription) table(w io.Writer, now time.Time) {
 		}
 	}
 	if d.Assignment != nil {
-		row(w, "Assigned", fmt.Sprintf("yes, configuration generation %d", d.Assignment.Generation))
-		row(w, "Configuration", d.Assignment.Configuration)
+		row(w, "Assigned", fmt.Sprintf("yes, configuration generation %d", d.Assignment.GetGeneration()))
+		row(w, "Configuration", d.Assignment.GetConfiguration())
 	}
-	if d.Instance != nil && len(d.Instance.Values) > 0 {
+	if values := d.Instance.GetValues(); len(values) > 0 {
 		_, _ = fmt.Fprintln(w, "\nPublished values:")
-		for _, name := range slices.Sorted(maps.Keys(d.Instance.Values)) {
-			row(w, "  "+name, d.Instance.Values[name])
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			row(w, "  "+name, values[name])
 		}
 	}
-	if d.Instance != nil && d.Instance.LastFailure != nil {
-		d.Instance.LastFailure.section(w, now)
+	if failure := d.Instance.GetLastFailure(); failure != nil {
+		failureSection(w, failure, now)
 	}
 	tail(w, d.Events, d.Missing, now)
 }
@@ -136,47 +139,43 @@ func (d RoleDescription) instanceRows(w io.Writer, now time.Time) {
 		row(w, "State", "the node reports nothing of it")
 		return
 	}
-	state := i.State
-	if i.Since != nil {
-		state += ", for " + age(i.Since, now)
+	state := State(i.GetState())
+	if since := moment(i.GetSince()); since != nil {
+		state += ", for " + age(since, now)
 	}
 	row(w, "State", state)
-	row(w, "Reason", i.Reason)
-	if i.NextTry != nil {
-		row(w, "Next try", i.NextTry.Format(time.RFC3339))
+	row(w, "Reason", i.GetReason())
+	if next := moment(i.GetNextTry()); next != nil {
+		row(w, "Next try", next.Format(time.RFC3339))
 	}
-	row(w, "Instance", i.InstanceID)
-	pid := ""
-	if i.PID != 0 {
-		pid = number(i.PID)
+	row(w, "Instance", i.GetInstanceId())
+	row(w, "Process", processID(i))
+	row(w, "Started", ago(moment(i.GetStarted()), now))
+	row(w, "Restarts", number(i.GetRestarts()))
+	row(w, "Plugin", strings.TrimSpace(i.GetPlugin()+" "+i.GetPluginVersion()))
+	row(w, "Digest", i.GetDigest())
+	if back := i.GetRolledBack(); back != nil {
+		row(w, "Rolled back", ago(moment(back.GetTime()), now)+": "+rolledBackText(back))
 	}
-	row(w, "Process", pid)
-	row(w, "Started", ago(i.Started, now))
-	row(w, "Restarts", number(i.Restarts))
-	row(w, "Plugin", strings.TrimSpace(i.Plugin+" "+i.PluginVersion))
-	row(w, "Digest", i.Digest)
-	if i.RolledBack != nil {
-		row(w, "Rolled back", ago(i.RolledBack.Time, now)+": "+i.RolledBack.text())
-	}
-	row(w, "Tier", i.Tier)
-	row(w, "Endpoints", endpoints(i.Endpoints))
+	row(w, "Tier", Kind(i.GetTier()))
+	row(w, "Endpoints", endpoints(i.GetEndpoints()))
 }
 
-func (f *Failure) section(w io.Writer, now time.Time) {
+func failureSection(w io.Writer, f *clusterv1.Failure, now time.Time) {
 	_, _ = fmt.Fprintln(w, "\nLast failure:")
-	row(w, "  When", ago(f.Time, now))
-	row(w, "  Cause", f.Cause)
-	row(w, "  Ended with", f.How())
-	row(w, "  Crash budget", f.budget())
-	row(w, "  Instance", f.InstanceID)
-	if len(f.Lines) > 0 {
+	row(w, "  When", ago(moment(f.GetTime()), now))
+	row(w, "  Cause", f.GetCause())
+	row(w, "  Ended with", howEnded(f))
+	row(w, "  Crash budget", crashBudget(f))
+	row(w, "  Instance", f.GetInstanceId())
+	if len(f.GetLines()) > 0 {
 		_, _ = fmt.Fprintln(w, "  It last wrote:")
-		lines(w, "  | ", f.Lines)
+		lines(w, "  | ", f.GetLines())
 	}
 }
 
 // tail is how every description ends.
-func tail(w io.Writer, events []Event, missing []Missing, now time.Time) {
+func tail(w io.Writer, events []*nodev1.Event, missing []Missing, now time.Time) {
 	_, _ = fmt.Fprintln(w, "\nEvents:")
 	if len(events) == 0 {
 		_, _ = fmt.Fprintln(w, "none")

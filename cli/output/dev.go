@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -50,22 +51,26 @@ func (d DevStatus) table(w io.Writer, _ time.Time) {
 		}
 		id, membership, addresses, roles := "", "", node.Address, ""
 		if status := node.Status; status != nil {
-			id, membership, addresses = status.Node.ID, status.Membership.text(), strings.Join(status.Node.Addresses, ",")
+			id, membership, addresses = status.Node.ID, membershipText(status.Membership), strings.Join(status.Node.Addresses, ",")
 			roles = strings.Join(status.roleStates(), ",")
 		}
 		row(w, fmt.Sprint(node.Number), id, process, membership, addresses, node.Namespace, roles, node.Directory)
 	}
 }
 
-// roleStates are the roles of a node, each with how it is if that is not Ready.
+// roleStates are the roles of a node.
 func (s Status) roleStates() []string {
 	var texts []string
 	for _, role := range s.Roles {
-		text := role.Role
-		if role.State != "Ready" {
-			text += "(" + role.State + ")"
-		}
-		texts = append(texts, text)
+		texts = append(texts, roleState(role))
 	}
 	return texts
+}
+
+// roleState is a role, with its state if that is not Ready.
+func roleState(role *clusterv1.InstanceStatus) string {
+	if state := State(role.GetState()); state != "Ready" {
+		return role.GetRole() + "(" + state + ")"
+	}
+	return role.GetRole()
 }

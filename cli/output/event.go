@@ -9,60 +9,33 @@ import (
 )
 
 // Event is something that happened on a node: `reeve events --watch` prints one such document after another.
-type Event struct {
-	// Sequence grows with every event of the node.
-	Sequence uint64     `json:"sequence"`
-	Time     *time.Time `json:"time"`
-	// Severity is "info", "warning" or "error".
-	Severity string `json:"severity"`
-	// Type is what kind of thing happened, such as "RoleFailed".
-	Type    string `json:"type"`
-	Message string `json:"message"`
-	// Role and InstanceID are empty where it is not about one.
-	Role       string            `json:"role"`
-	InstanceID string            `json:"instance_id"`
-	Details    map[string]string `json:"details"`
-}
+type Event struct{ *nodev1.Event }
 
 // Events is the document of `reeve events`, the oldest first.
 type Events struct {
-	NodeID string  `json:"node_id"`
-	Events []Event `json:"events"`
-}
-
-// NewEvent makes the document of an event.
-func NewEvent(e *nodev1.Event) Event {
-	return Event{
-		Sequence:   e.GetSequence(),
-		Time:       moment(e.GetTime()),
-		Severity:   Kind(e.GetSeverity()),
-		Type:       e.GetType(),
-		Message:    e.GetMessage(),
-		Role:       e.GetRole(),
-		InstanceID: e.GetInstanceId(),
-		Details:    dictionary(e.GetDetails()),
-	}
+	NodeID string          `json:"node_id"`
+	Events []*nodev1.Event `json:"events"`
 }
 
 // The head of a table of events.
 var eventHead = []string{"AGE", "SEVERITY", "TYPE", "ROLE", "MESSAGE"}
 
-func (e Event) cells(now time.Time) []string {
-	return []string{age(e.Time, now), e.Severity, e.Type, e.Role, e.Message}
+func eventCells(e *nodev1.Event, now time.Time) []string {
+	return []string{age(moment(e.GetTime()), now), Kind(e.GetSeverity()), e.GetType(), e.GetRole(), e.GetMessage()}
 }
 
 func (e Events) table(w io.Writer, now time.Time) {
 	eventTable(w, e.Events, now)
 }
 
-func eventTable(w io.Writer, events []Event, now time.Time) {
+func eventTable(w io.Writer, events []*nodev1.Event, now time.Time) {
 	if len(events) == 0 {
 		_, _ = fmt.Fprintln(w, "No events.")
 		return
 	}
 	row(w, eventHead...)
 	for _, event := range events {
-		row(w, event.cells(now)...)
+		row(w, eventCells(event, now)...)
 	}
 }
 
@@ -73,7 +46,7 @@ var eventWidths = []int{6, 8, 18, 12}
 func EventHead(w io.Writer) { fixed(w, eventWidths, eventHead) }
 
 // table writes an event as a row of a table that goes on.
-func (e Event) table(w io.Writer, now time.Time) { fixed(w, eventWidths, e.cells(now)) }
+func (e Event) table(w io.Writer, now time.Time) { fixed(w, eventWidths, eventCells(e.Event, now)) }
 
 // LogLine is a line of a role's log: `reeve logs -o json` prints one such document after another.
 type LogLine struct {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reeveproject/reeve/cli/output"
@@ -127,6 +128,9 @@ func TestNoGoldenIsLeft(t *testing.T) {
 func TestFieldNames(t *testing.T) {
 	var check func(name string, kind reflect.Type, seen map[reflect.Type]bool)
 	check = func(name string, kind reflect.Type, seen map[reflect.Type]bool) {
+		if kind.Implements(reflect.TypeFor[proto.Message]()) {
+			return // the linter of the protocol sees to its names
+		}
 		switch kind.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
 			check(name, kind.Elem(), seen)
@@ -151,7 +155,7 @@ func TestFieldNames(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
-	events := []output.Document{sampleEvents()[0], sampleEvents()[1]}
+	events := []output.Document{output.Event{Event: sampleEvents()[0]}, output.Event{Event: sampleEvents()[1]}}
 	want := map[output.Format]string{
 		output.JSON: `{"sequence":1,`, output.YAML: "---\ndetails: {}\n", output.Table: "2m0s    info      CoreStarted         -             the core has started\n",
 	}

@@ -31,7 +31,7 @@ type RoleGrants struct {
 func NewGrants(from []*rolev1.Grant) []Grant {
 	grants := []Grant{}
 	for _, grant := range from {
-		grants = append(grants, Grant{Name: grant.GetName(), Parameters: dictionary(grant.GetParameters()), Meaning: Explain(grant)})
+		grants = append(grants, Grant{Name: grant.GetName(), Parameters: grant.GetParameters(), Meaning: Explain(grant)})
 	}
 	return grants
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
 )
 
 // ImageLoad is the document of `reeve kubernetes image load`.
@@ -42,7 +44,7 @@ func (d ImageLoad) table(w io.Writer, _ time.Time) {
 	for _, node := range d.Nodes {
 		size := "-"
 		if node.Result == ImagesLoaded {
-			size = bytes(node.Bytes)
+			size = formatSize(node.Bytes)
 		}
 		row(w, node.NodeID, node.Result, size, strings.Join(node.Images, ", "), node.Reason)
 	}
@@ -64,16 +66,9 @@ type KubernetesCheckNode struct {
 	// State is that of the role there, such as "Blocked"; empty: the node has not reported one.
 	State string `json:"state"`
 	// Known says whether it is known what is missing; otherwise Reason says why not.
-	Known   bool            `json:"known"`
-	Missing []MissingOfNode `json:"missing"`
-	Reason  string          `json:"reason"`
-}
-
-// MissingOfNode is one thing that a machine lacks.
-type MissingOfNode struct {
-	What string `json:"what"`
-	// Remedy is what to do about it; empty: What says it.
-	Remedy string `json:"remedy"`
+	Known   bool                    `json:"known"`
+	Missing []*kubernetesv1.Missing `json:"missing"`
+	Reason  string                  `json:"reason"`
 }
 
 func (d KubernetesCheck) table(w io.Writer, _ time.Time) {
@@ -94,9 +89,9 @@ func (d KubernetesCheck) table(w io.Writer, _ time.Time) {
 		}
 		_, _ = fmt.Fprintf(w, "\nNode %s lacks:\n", Clean(node.NodeID))
 		for _, missing := range node.Missing {
-			_, _ = fmt.Fprintf(w, "  %s\n", Clean(missing.What))
-			if missing.Remedy != "" {
-				_, _ = fmt.Fprintf(w, "      %s\n", Clean(missing.Remedy))
+			_, _ = fmt.Fprintf(w, "  %s\n", Clean(missing.GetWhat()))
+			if missing.GetRemedy() != "" {
+				_, _ = fmt.Fprintf(w, "      %s\n", Clean(missing.GetRemedy()))
 			}
 		}
 	}

@@ -13,58 +13,30 @@ var (
 	_ Document = KubernetesRotation{}
 )
 
-// KubernetesKey is a key that signs in Kubernetes, or is still known.
-type KubernetesKey struct {
-	// Kind is what it signs: "servers", "clients", "aggregators" or "service-accounts".
-	Kind string `json:"kind"`
-	// Fingerprint is hex of the SHA-256 of its public half.
-	Fingerprint string `json:"fingerprint"`
-	Signs       bool   `json:"signs"`
-}
-
-// KubernetesPKI is the document of `reeve kubernetes pki show`.
+// KubernetesPKI is the document of `reeve kubernetes pki show`: what signs in Kubernetes, and where the rotation stands.
 type KubernetesPKI struct {
-	// Phase is where the rotation stands: "steady", "prepared" or "active".
-	Phase string `json:"phase"`
-	// Since is when it began, if it is under way.
-	Since *time.Time `json:"since"`
-	// Next is the step that comes next: "prepare", "activate" or "retire".
-	Next string `json:"next"`
-	// Waiting is who is not ready for that, and why not.
-	Waiting []string        `json:"waiting"`
-	Keys    []KubernetesKey `json:"keys"`
-}
-
-// NewKubernetesPKI makes the document of what signs in Kubernetes.
-func NewKubernetesPKI(response *kubernetesv1.GetRotationResponse) KubernetesPKI {
-	document := KubernetesPKI{
-		Phase: Kind(response.GetPhase()), Since: moment(response.GetSince()), Next: Kind(response.GetNext()), Waiting: list(response.GetWaiting()), Keys: []KubernetesKey{},
-	}
-	for _, key := range response.GetKeys() {
-		document.Keys = append(document.Keys, KubernetesKey{Kind: Kind(key.GetKind()), Fingerprint: key.GetFingerprint(), Signs: key.GetSigns()})
-	}
-	return document
+	*kubernetesv1.GetRotationResponse
 }
 
 func (p KubernetesPKI) table(w io.Writer, now time.Time) {
 	row(w, "KIND", "USE", "FINGERPRINT")
-	for _, key := range p.Keys {
+	for _, key := range p.GetKeys() {
 		use := "trusted"
-		if key.Signs {
+		if key.GetSigns() {
 			use = "signs"
 		}
-		row(w, key.Kind, use, key.Fingerprint)
+		row(w, Kind(key.GetKind()), use, key.GetFingerprint())
 	}
-	if p.Phase == "steady" {
+	if p.GetPhase() == kubernetesv1.RotationPhase_ROTATION_PHASE_STEADY {
 		return
 	}
 	_, _ = fmt.Fprintln(w)
 	since := ""
-	if p.Since != nil {
-		since = ", since " + short(now.Sub(*p.Since))
+	if began := moment(p.GetSince()); began != nil {
+		since = ", since " + age(began, now)
 	}
-	line(w, kubernetesPhase(p.Phase), since, ".")
-	kubernetesNext(w, p.Next, p.Waiting)
+	line(w, kubernetesPhase(Kind(p.GetPhase())), since, ".")
+	kubernetesNext(w, Kind(p.GetNext()), p.GetWaiting())
 }
 
 // KubernetesRotation is the document of `reeve kubernetes pki rotate`.
@@ -81,7 +53,7 @@ type KubernetesRotation struct {
 
 // NewKubernetesRotation makes the document of a step of the rotation.
 func NewKubernetesRotation(step string, forced, dryRun bool, response *kubernetesv1.RotateResponse) KubernetesRotation {
-	return KubernetesRotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: list(response.GetWaiting())}
+	return KubernetesRotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting()}
 }
 
 func (r KubernetesRotation) table(w io.Writer, _ time.Time) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
 // Node is a node as the cluster sees it.
@@ -26,9 +27,9 @@ type Node struct {
 	// Problem is what somebody has to look at; empty: nothing is known.
 	Problem string `json:"problem"`
 	// Membership is that of its cluster as the node last reported it; null: it did not say.
-	Membership *Membership `json:"membership"`
+	Membership *hostv1.Membership `json:"membership"`
 	// Store is its place in the consensus store; null: it has none and is to have none.
-	Store *StoreMembership `json:"store"`
+	Store *clusterv1.StoreMembership `json:"store"`
 	// Registration is with what it registered; null for the node that made the cluster.
 	Registration *Registration     `json:"registration"`
 	Labels       map[string]string `json:"labels"`
@@ -36,28 +37,18 @@ type Node struct {
 	APIAddress   string            `json:"api_address"`
 	Isolation    string            `json:"isolation"`
 	// Missing is what the node cannot enforce of sandboxes.
-	Missing    []MissingPart `json:"missing"`
-	Volume     string        `json:"volume"`
-	Version    string        `json:"version"`
-	Generation uint64        `json:"generation"`
-	Created    *time.Time    `json:"created"`
-	Reported   *time.Time    `json:"reported"`
+	Missing    []*clusterv1.Missing `json:"missing"`
+	Volume     string               `json:"volume"`
+	Version    string               `json:"version"`
+	Generation uint64               `json:"generation"`
+	Created    *time.Time           `json:"created"`
+	Reported   *time.Time           `json:"reported"`
 	// Assigned are the roles that the node should run.
-	Assigned []Assignment `json:"assigned"`
+	Assigned []*clusterv1.RoleAssignment `json:"assigned"`
 	// Roles are those that the node last reported.
-	Roles []Role `json:"roles"`
+	Roles []*clusterv1.InstanceStatus `json:"roles"`
 	// Storage is its volume and what keeps its keys, as it last reported it; null: it did not say.
-	Storage *Storage `json:"storage"`
-}
-
-// Assignment is a role that a node should run.
-type Assignment struct {
-	Role string `json:"role"`
-	// Configuration is a JSON document as text; empty: none.
-	Configuration string `json:"configuration"`
-	Generation    uint64 `json:"generation"`
-	// Leaving says that the role runs on only until the consensus store has let the node's member go.
-	Leaving bool `json:"leaving"`
+	Storage *clusterv1.StorageStatus `json:"storage"`
 }
 
 // Nodes is the document of `reeve node list`.
@@ -80,7 +71,7 @@ type NodeRole struct {
 	// Generation is that of the assignment; 0: it is not assigned.
 	Generation uint64 `json:"generation"`
 	// Instance is what the node last reported; null: nothing.
-	Instance *Role `json:"instance"`
+	Instance *clusterv1.InstanceStatus `json:"instance"`
 }
 
 // NewNode makes the document of a node as the cluster sees it.
@@ -93,43 +84,35 @@ func NewNode(n *clusterv1.Node) Node {
 		Since:      moment(record.GetSince()),
 		Drained:    record.GetDrained(),
 		Problem:    n.GetProblem(),
-		Store:      newStoreMembership(n.GetStore()),
-		Labels:     dictionary(record.GetLabels()),
-		Addresses:  list(reported.GetAddresses()),
+		Store:      n.GetStore(),
+		Labels:     record.GetLabels(),
+		Addresses:  reported.GetAddresses(),
 		APIAddress: reported.GetApiAddress(),
 		Isolation:  Kind(reported.GetIsolation()),
-		Missing:    newMissing(reported.GetMissing()),
+		Missing:    reported.GetMissing(),
 		Volume:     reported.GetVolume(),
 		Version:    reported.GetVersion(),
 		Generation: record.GetGeneration(),
 		Created:    moment(record.GetCreated()),
 		Reported:   moment(reported.GetReported()),
-		Assigned:   []Assignment{},
-		Roles:      newRoles(reported.GetInstances()),
-		Storage:    NewStorage(reported.GetStorage()),
+		Assigned:   record.GetRoles(),
+		Membership: reported.GetMembership(),
+		Roles:      reported.GetInstances(),
+		Storage:    reported.GetStorage(),
 	}
 	if key := record.GetPublicKey(); len(key) > 0 {
 		node.PublicKey, node.Fingerprint = publicKey(key), Fingerprint(key)
 	}
-	if reported.GetMembership() != nil {
-		node.Membership = new(newMembership(reported.GetMembership()))
-	}
 	node.Registration = newRegistration(record.GetRegistration())
-	for _, role := range record.GetRoles() {
-		node.Assigned = append(node.Assigned, Assignment{
-			Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: role.GetGeneration(), Leaving: role.GetLeaving(),
-		})
-	}
 	return node
 }
 
 // NewRoles makes the list of a node's roles, sorted by name.
 func NewRoles(n *clusterv1.Node) Roles {
 	roles := Roles{NodeID: n.GetRecord().GetId(), Roles: []NodeRole{}}
-	instances := make(map[string]*Role)
+	instances := make(map[string]*clusterv1.InstanceStatus)
 	for _, instance := range n.GetStatus().GetInstances() {
-		role := NewRole(instance)
-		instances[role.Role] = &role
+		instances[instance.GetRole()] = instance
 	}
 	for _, assignment := range n.GetRecord().GetRoles() {
 		name := assignment.GetRole()
@@ -177,15 +160,15 @@ func (n Node) roleStates() []string {
 	}
 	var texts []string
 	for _, assigned := range n.Assigned {
-		text := assigned.Role
-		i := slices.IndexFunc(n.Roles, func(role Role) bool { return role.Role == assigned.Role })
+		text := assigned.GetRole()
+		i := slices.IndexFunc(n.Roles, func(role *clusterv1.InstanceStatus) bool { return role.GetRole() == text })
 		switch {
-		case assigned.Leaving:
+		case assigned.GetLeaving():
 			text += "(leaving)"
 		case i < 0 && n.Reported != nil:
 			text += "(not reported)"
-		case i >= 0 && n.Roles[i].State != "Ready":
-			text += "(" + n.Roles[i].State + ")"
+		case i >= 0:
+			text = roleState(n.Roles[i])
 		}
 		texts = append(texts, text)
 	}
@@ -214,8 +197,8 @@ func (n Node) problem() string {
 		return n.Problem
 	case n.State == "New":
 		return "waits for `reeve node approve`"
-	case n.Store != nil && n.Store.Stuck:
-		return n.Store.Step
+	case n.Store.GetStuck():
+		return n.Store.GetStep()
 	}
 	return ""
 }
@@ -223,7 +206,7 @@ func (n Node) problem() string {
 // volume says of which kind the volume is, and whether it is encrypted.
 func (n Node) volume() string {
 	if n.Storage != nil {
-		return explainVolume(n.Storage.Kind, n.Storage.Encrypted)
+		return explainVolume(n.Storage.GetKind(), n.Storage.GetEncrypted())
 	}
 	if n.Volume == "" && n.Registration != nil {
 		return n.Registration.volume()
@@ -234,7 +217,7 @@ func (n Node) volume() string {
 func (n Node) assigned() []string {
 	var roles []string
 	for _, role := range n.Assigned {
-		roles = append(roles, role.Role)
+		roles = append(roles, role.GetRole())
 	}
 	return roles
 }
@@ -247,11 +230,11 @@ func (r Roles) table(w io.Writer, now time.Time) {
 			row(w, role.Role, yesNo(role.Assigned), "", "", "", "", "", "", "the node has not reported it")
 			continue
 		}
-		reason := instance.Reason
-		if reason == "" && instance.RolledBack != nil {
-			reason = instance.RolledBack.text()
+		reason := instance.GetReason()
+		if reason == "" && instance.GetRolledBack() != nil {
+			reason = rolledBackText(instance.GetRolledBack())
 		}
-		row(w, role.Role, yesNo(role.Assigned), instance.State, instance.Plugin, instance.PluginVersion, instance.Tier,
-			number(instance.Restarts), age(instance.Since, now), reason)
+		row(w, role.Role, yesNo(role.Assigned), State(instance.GetState()), instance.GetPlugin(), instance.GetPluginVersion(), Kind(instance.GetTier()),
+			number(instance.GetRestarts()), age(moment(instance.GetSince()), now), reason)
 	}
 }

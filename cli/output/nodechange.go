@@ -36,7 +36,7 @@ type NodeChange struct {
 // NewNodeChange makes the document of a change of a node, with its record as it is then.
 func NewNodeChange(action string, record *clusterv1.NodeRecord, dryRun bool) NodeChange {
 	change := NodeChange{
-		NodeID: record.GetId(), Action: action, DryRun: dryRun, State: State(record.GetState()), Roles: []string{}, Labels: dictionary(record.GetLabels()),
+		NodeID: record.GetId(), Action: action, DryRun: dryRun, State: State(record.GetState()), Roles: []string{}, Labels: record.GetLabels(),
 		Drained: record.GetDrained(), Bypassed: []string{},
 	}
 	for _, role := range record.GetRoles() {
@@ -207,7 +207,7 @@ type CARotation struct {
 
 // NewCARotation makes the document of a step of the rotation.
 func NewCARotation(step string, forced, dryRun bool, response *clusterv1.RotateCAResponse) CARotation {
-	return CARotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: list(response.GetWaiting())}
+	return CARotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting()}
 }
 
 func (r CARotation) table(w io.Writer, _ time.Time) {

@@ -21,56 +21,26 @@ var (
 	_ Document = OwnerReplaced{}
 )
 
-// Operator is somebody who may call the cluster API.
-type Operator struct {
-	Name string `json:"name"`
-	// Role is "owner", "operator" or "viewer".
-	Role string `json:"role"`
-	// ID tells an operator from one who had the name before.
-	ID string `json:"id"`
-	// PublicKey is the key by which the operator logs in: base64 of 32 bytes.
-	PublicKey string     `json:"public_key"`
-	Created   *time.Time `json:"created"`
-	CreatedBy string     `json:"created_by"`
-}
-
-// NewOperator makes the document of an operator.
-func NewOperator(o *clusterv1.Operator) Operator {
-	return Operator{
-		Name: o.GetName(), Role: Kind(o.GetRole()), ID: o.GetId(), PublicKey: publicKey(o.GetPublicKey()),
-		Created: moment(o.GetCreated()), CreatedBy: o.GetCreatedBy(),
-	}
-}
-
 func publicKey(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
 // Operators is the document of `reeve operator list`.
 type Operators struct {
 	// OwnerPublicKey is that of the owner key, whose holder may do everything.
-	OwnerPublicKey string     `json:"owner_public_key"`
-	Operators      []Operator `json:"operators"`
-}
-
-// NewOperators makes the document of all operators.
-func NewOperators(response *clusterv1.ListOperatorsResponse) Operators {
-	document := Operators{OwnerPublicKey: publicKey(response.GetOwnerPublicKey()), Operators: []Operator{}}
-	for _, operator := range response.GetOperators() {
-		document.Operators = append(document.Operators, NewOperator(operator))
-	}
-	return document
+	OwnerPublicKey []byte                `json:"owner_public_key"`
+	Operators      []*clusterv1.Operator `json:"operators"`
 }
 
 func (o Operators) table(w io.Writer, now time.Time) {
 	row(w, "NAME", "ROLE", "PUBLIC KEY", "AGE", "ADDED BY")
-	row(w, "(owner key)", "owner", o.OwnerPublicKey, "", "")
+	row(w, "(owner key)", "owner", publicKey(o.OwnerPublicKey), "", "")
 	for _, operator := range o.Operators {
-		row(w, operator.Name, operator.Role, operator.PublicKey, age(operator.Created, now), operator.CreatedBy)
+		row(w, operator.GetName(), Kind(operator.GetRole()), publicKey(operator.GetPublicKey()), age(moment(operator.GetCreated()), now), operator.GetCreatedBy())
 	}
 }
 
 // OperatorChange is the document of `reeve operator add` and `revoke`.
 type OperatorChange struct {
-	Operator Operator `json:"operator"`
+	Operator *clusterv1.Operator `json:"operator"`
 	// Change is "added" or "revoked".
 	Change string `json:"change"`
 	// Tickets is the IDs of the tickets that are revoked with it.
@@ -82,8 +52,7 @@ type OperatorChange struct {
 
 // NewOperatorRevoked makes the document of an operator who is revoked.
 func NewOperatorRevoked(response *clusterv1.RevokeOperatorResponse, dryRun bool) OperatorChange {
-	document := OperatorChange{Operator: NewOperator(response.GetOperator()), Change: "revoked", Tickets: []string{}, WaitingNodes: []string{}, DryRun: dryRun}
-	document.WaitingNodes = append(document.WaitingNodes, response.GetWaitingNodes()...)
+	document := OperatorChange{Operator: response.GetOperator(), Change: "revoked", Tickets: []string{}, WaitingNodes: response.GetWaitingNodes(), DryRun: dryRun}
 	for _, ticket := range response.GetTickets() {
 		document.Tickets = append(document.Tickets, ticket.GetId())
 	}
@@ -95,7 +64,7 @@ func (c OperatorChange) table(w io.Writer, _ time.Time) {
 	if c.DryRun {
 		done = "would be"
 	}
-	_, _ = fmt.Fprintf(w, "Operator %s (role %s) %s %s.\n", Clean(c.Operator.Name), Clean(c.Operator.Role), done, c.Change)
+	_, _ = fmt.Fprintf(w, "Operator %s (role %s) %s %s.\n", Clean(c.Operator.GetName()), Kind(c.Operator.GetRole()), done, c.Change)
 	if len(c.Tickets) > 0 {
 		_, _ = fmt.Fprintf(w, "So %s the tickets that it made: %s.\n", map[bool]string{false: "are", true: "would be"}[c.DryRun], Clean(strings.Join(c.Tickets, ", ")))
 	}

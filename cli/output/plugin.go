@@ -82,7 +82,7 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 	plugin := Plugin{
 		Name:       p.GetName(),
 		Version:    p.GetVersion(),
-		Digests:    dictionary(p.GetDigests()),
+		Digests:    p.GetDigests(),
 		Generation: p.GetGeneration(),
 		Added:      moment(p.GetAdded()),
 		Genesis:    p.GetGenesis(),
@@ -126,9 +126,9 @@ func withheld(role *rolev1.RoleManifest, granted *clusterv1.RoleGrants) RoleGran
 func newShape(role *rolev1.RoleManifest) RoleShape {
 	return RoleShape{
 		Summary:         role.GetSummary(),
-		Requires:        list(role.GetRequires()),
-		Provides:        list(role.GetProvides()),
-		GivesUp:         list(role.GetGivesUp()),
+		Requires:        role.GetRequires(),
+		Provides:        role.GetProvides(),
+		GivesUp:         role.GetGivesUp(),
 		StartsFromCache: role.GetStartsFromCache(),
 		EndsWithCore:    role.GetEndsWithCore(),
 		InSplit:         InSplit(role.GetInSplit()),
@@ -155,7 +155,7 @@ func NewPluginVersion(version *clusterv1.PluginVersion, record *clusterv1.Plugin
 	}
 	document := &PluginVersion{
 		Version: version.GetVersion(),
-		Digests: dictionary(version.GetDigests()),
+		Digests: version.GetDigests(),
 		Added:   moment(version.GetAdded()),
 		Roles:   []string{},
 		Asks:    NewRoleGrants(remit.Wanted(version.GetManifest())),

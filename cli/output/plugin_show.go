@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // PluginShown is the document of `reeve plugin show`: what the catalog holds of a plugin, and where it runs.
@@ -23,7 +25,7 @@ type PluginNode struct {
 	// Version is that of the executable that runs there.
 	Version string `json:"version"`
 	// RolledBack says which version did not come to work there; null: the catalog's does.
-	RolledBack *RolledBack `json:"rolled_back"`
+	RolledBack *clusterv1.RolledBack `json:"rolled_back"`
 }
 
 func (p PluginShown) table(w io.Writer, now time.Time) {
@@ -70,7 +72,7 @@ func (p PluginShown) table(w io.Writer, now time.Time) {
 	for _, node := range p.Nodes {
 		reason := ""
 		if node.RolledBack != nil {
-			reason = node.RolledBack.text()
+			reason = rolledBackText(node.RolledBack)
 		}
 		row(w, node.NodeID, node.Role, node.State, node.Version, reason)
 	}

@@ -38,7 +38,7 @@ type PolicyChange struct {
 
 // NewPolicy makes the document of a policy. nodes are all of the cluster.
 func NewPolicy(policy *clusterv1.ClusterPolicy, nodes []*clusterv1.Node) Policy {
-	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), CUKSources: list(policy.GetCukSources()), Nodes: []PolicyNode{}}
+	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), CUKSources: policy.GetCukSources(), Nodes: []PolicyNode{}}
 	if document.Isolation == "" {
 		document.Isolation = Kind(clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT)
 	}

@@ -1,9 +1,11 @@
 package output
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -64,17 +66,27 @@ func Print(w io.Writer, format Format, document Document, now time.Time) error {
 	return columns.Flush()
 }
 
-// printJSON writes a document in one line, or with an indentation. The terminal may be where it goes: the control characters that JSON does not escape
-// are in it as escapes, too.
+// encode is a document as JSON in one line. The terminal may be where it goes: the control characters that JSON does not escape are in it as escapes, too.
+func encode(document Document) (string, error) {
+	var e encoder
+	err := e.value(reflect.ValueOf(document))
+	return escaped(e.String()), err
+}
+
+// printJSON writes a document in one line, or with an indentation.
 func printJSON(w io.Writer, document Document, indent string) error {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", indent)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(document); err != nil {
+	text, err := encode(document)
+	if err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, escaped(text.String()))
+	if indent != "" {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, []byte(text), "", indent); err != nil {
+			return err
+		}
+		text = indented.String()
+	}
+	_, err = io.WriteString(w, text+"\n")
 	return err
 }
 
@@ -93,12 +105,13 @@ func escaped(document string) string {
 
 // printYAML writes the document that JSON would be, so that both have the same fields.
 func printYAML(w io.Writer, document Document) error {
-	text, err := json.Marshal(document)
+	inJSON, err := encode(document)
 	if err != nil {
 		return err
 	}
-	// YAML reads none of these characters, and writes them as escapes.
-	if text, err = yaml.JSONToYAML([]byte(escaped(string(text)))); err != nil {
+	// YAML reads no control characters, and writes them as escapes.
+	text, err := yaml.JSONToYAML([]byte(inJSON))
+	if err != nil {
 		return err
 	}
 	_, err = w.Write(text)

@@ -43,7 +43,7 @@ func newRegistration(r *clusterv1.Registration) *Registration {
 		return nil
 	}
 	registration := &Registration{
-		TicketID: r.GetTicketId(), PeerAddress: r.GetPeerAddress(), Addresses: list(r.GetAddresses()), Version: r.GetVersion(), Sealer: r.GetSealer(), Volume: r.GetVolume(),
+		TicketID: r.GetTicketId(), PeerAddress: r.GetPeerAddress(), Addresses: r.GetAddresses(), Version: r.GetVersion(), Sealer: r.GetSealer(), Volume: r.GetVolume(),
 		Roles: []string{}, Time: moment(r.GetTime()), Automatic: r.GetAutomatic(),
 	}
 	for _, role := range r.GetRoles() {
@@ -52,38 +52,20 @@ func newRegistration(r *clusterv1.Registration) *Registration {
 	return registration
 }
 
-// StoreMembership is a node's place in the consensus store, as its leader last told.
-type StoreMembership struct {
-	// MemberID is empty if it has no member yet.
-	MemberID string `json:"member_id"`
-	Learner  bool   `json:"learner"`
-	// Step is what is being done, and what that waits for; empty: nothing is to be done.
-	Step string `json:"step"`
-	// Stuck says that the step was given up, or is refused.
-	Stuck bool `json:"stuck"`
-}
-
-func newStoreMembership(s *clusterv1.StoreMembership) *StoreMembership {
-	if s == nil {
-		return nil
-	}
-	return &StoreMembership{MemberID: s.GetMemberId(), Learner: s.GetLearner(), Step: s.GetStep(), Stuck: s.GetStuck()}
-}
-
-// text is the membership in a sentence.
-func (s StoreMembership) text() string {
+// storeText is a node's place in the store, in a sentence.
+func storeText(s *clusterv1.StoreMembership) string {
 	text := "no member yet"
 	switch {
-	case s.MemberID != "" && s.Learner:
-		text = "member " + s.MemberID + ", which learns"
-	case s.MemberID != "":
-		text = "member " + s.MemberID + ", which votes"
+	case s.GetMemberId() != "" && s.GetLearner():
+		text = "member " + s.GetMemberId() + ", which learns"
+	case s.GetMemberId() != "":
+		text = "member " + s.GetMemberId() + ", which votes"
 	}
 	switch {
-	case s.Stuck:
-		text += "; STUCK: " + s.Step
-	case s.Step != "":
-		text += "; " + s.Step
+	case s.GetStuck():
+		text += "; STUCK: " + s.GetStep()
+	case s.GetStep() != "":
+		text += "; " + s.GetStep()
 	}
 	return text
 }
@@ -142,16 +124,16 @@ func (n Node) rows(w io.Writer, now time.Time, known bool) {
 		row(w, "Problem", n.Problem)
 	}
 	if n.Membership != nil && !known {
-		membership := n.Membership.text()
-		if n.Membership.Since != nil {
-			membership += " (for " + age(n.Membership.Since, now) + ")"
+		membership := membershipText(n.Membership)
+		if since := moment(n.Membership.GetSince()); since != nil {
+			membership += " (for " + age(since, now) + ")"
 		}
 		row(w, "Membership", membership)
 	}
 	row(w, "Key", n.Fingerprint)
 	n.Registration.rows(w, now)
 	if n.Store != nil {
-		row(w, "In the store", n.Store.text())
+		row(w, "In the store", storeText(n.Store))
 	}
 }
 

@@ -58,7 +58,7 @@ func NewReport(report *attest.Report, key ed25519.PublicKey) Report {
 	document := Report{
 		Result: strings.ToLower(report.Result()), SignedBy: attest.KeyID(key), Executable: report.File, Digest: report.Digest, Plugin: report.Plugin, PluginVersion: report.PluginVersion,
 		SuiteVersion: report.SuiteVersion, Platform: report.Machine.OS + "/" + report.Machine.Architecture, Processors: report.Machine.Processors, Kernel: report.Machine.Kernel,
-		Started: &report.Started, Seconds: report.Seconds, Configurations: map[string]string{}, Reproduce: list(report.Reproduce), Checks: []ReportCheck{}, Verdicts: []ProfileVerdict{},
+		Started: &report.Started, Seconds: report.Seconds, Configurations: map[string]string{}, Reproduce: report.Reproduce, Checks: []ReportCheck{}, Verdicts: []ProfileVerdict{},
 	}
 	for _, configuration := range report.Configurations {
 		document.Configurations[configuration.Role] = configuration.Digest

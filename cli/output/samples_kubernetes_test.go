@@ -1,6 +1,9 @@
 package output_test
 
-import "github.com/reeveproject/reeve/cli/output"
+import (
+	"github.com/reeveproject/reeve/cli/output"
+	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
+)
 
 func sampleImageLoad() output.ImageLoad {
 	return output.ImageLoad{File: "app.tar", Nodes: []output.ImageLoadNode{
@@ -12,11 +15,11 @@ func sampleImageLoad() output.ImageLoad {
 
 func sampleKubernetesCheck() output.KubernetesCheck {
 	return output.KubernetesCheck{Nodes: []output.KubernetesCheckNode{
-		{NodeID: sampleNode, HasRole: true, State: "Blocked", Known: true, Reason: "there is no program nft", Missing: []output.MissingOfNode{
+		{NodeID: sampleNode, HasRole: true, State: "Blocked", Known: true, Reason: "there is no program nft", Missing: []*kubernetesv1.Missing{
 			{What: "the program nft", Remedy: "Install nftables.\x1b"}, {What: "the controller memory of cgroups"},
 		}},
-		{NodeID: otherNode, HasRole: true, State: "Ready", Known: true, Missing: []output.MissingOfNode{}},
-		{NodeID: "reeve-98", HasRole: true, Missing: []output.MissingOfNode{}, Reason: "its heartbeat is not fresh"},
-		{NodeID: "reeve-99", Missing: []output.MissingOfNode{}, Reason: "it does not have the role"},
+		{NodeID: otherNode, HasRole: true, State: "Ready", Known: true, Missing: []*kubernetesv1.Missing{}},
+		{NodeID: "reeve-98", HasRole: true, Missing: []*kubernetesv1.Missing{}, Reason: "its heartbeat is not fresh"},
+		{NodeID: "reeve-99", Missing: []*kubernetesv1.Missing{}, Reason: "it does not have the role"},
 	}}
 }

@@ -1,15 +1,23 @@
 package output_test
 
 import (
-	"encoding/json"
-	"reflect"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/reeveproject/reeve/cli/output"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 var sampleNow = time.Date(2026, 1, 2, 3, 6, 5, 0, time.UTC)
+
+func stamp(ago time.Duration) *timestamppb.Timestamp { return timestamppb.New(*at(ago)) }
 
 func at(ago time.Duration) *time.Time {
 	t := sampleNow.Add(-ago)
@@ -26,21 +34,21 @@ func samples() map[string]output.Document {
 	return map[string]output.Document{
 		"status": *sampleStatus(),
 		"status-locked": output.Status{
-			Node:       output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Isolation: "own-uid", Volume: "luks", Version: "0.2.0"},
-			Membership: output.Membership{State: "Unknown", Reason: "the volume is locked"}, Cluster: output.Cluster{ID: "5f0c", Curators: []string{}}, Roles: []output.Role{},
+			Node:       output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []*clusterv1.Missing{}, Isolation: "own-uid", Volume: "luks", Version: "0.2.0"},
+			Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_UNKNOWN, Reason: "the volume is locked"}, Cluster: output.Cluster{ID: "5f0c", Curators: []string{}}, Roles: []*clusterv1.InstanceStatus{},
 			Storage: sampleLocked(),
 		},
 		"status-sealed": output.Status{
-			Node:  output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Volume: "fscrypt"},
-			Roles: []output.Role{}, Cluster: output.Cluster{Curators: []string{}},
-			Storage: &output.Storage{State: "Sealed", Kind: "fscrypt", Encrypted: true, Sealer: "file", Sources: []output.CUKSource{}, Weaknesses: []string{}, Recoverable: true},
+			Node: output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []*clusterv1.Missing{}, Volume: "fscrypt"}, Membership: &hostv1.Membership{},
+			Roles: []*clusterv1.InstanceStatus{}, Cluster: output.Cluster{Curators: []string{}},
+			Storage: &clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_SEALED, Kind: "fscrypt", Encrypted: true, Sealer: "file", Sources: []*clusterv1.CukSource{}, Weaknesses: []string{}, Recoverable: true},
 		},
 		"status-open": output.Status{
-			Node: output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []output.MissingPart{}, Volume: "fscrypt"}, Cluster: output.Cluster{Curators: []string{}},
-			Roles: []output.Role{*readyRole()},
-			Storage: &output.Storage{
-				State: "Open", Kind: "fscrypt", Encrypted: true, Location: "/var/lib/reeve/system/volume.img", Sealer: "file",
-				Sources:    []output.CUKSource{{Name: "recovery", State: "Used", Reason: "the owner has unlocked the node"}},
+			Node: output.NodeSelf{ID: sampleNode, Addresses: []string{}, Missing: []*clusterv1.Missing{}, Volume: "fscrypt"}, Membership: &hostv1.Membership{}, Cluster: output.Cluster{Curators: []string{}},
+			Roles: []*clusterv1.InstanceStatus{readyRole()},
+			Storage: &clusterv1.StorageStatus{
+				State: clusterv1.StorageState_STORAGE_STATE_OPEN, Kind: "fscrypt", Encrypted: true, Location: "/var/lib/reeve/system/volume.img", Sealer: "file",
+				Sources:    []*clusterv1.CukSource{{Name: "recovery", State: clusterv1.CukSourceState_CUK_SOURCE_STATE_USED, Reason: "the owner has unlocked the node"}},
 				Weaknesses: []string{"The node's secrets are protected by the permissions of a file only."}, Recoverable: true,
 			},
 		},
@@ -56,7 +64,7 @@ func samples() map[string]output.Document {
 		"resealed-file":         output.Resealed{NodeID: sampleNode, PCRs: []uint32{}, Expected: map[string]string{}},
 		"recovery-key":          output.RecoveryKey{File: "recovery.key", Recipient: "age1x"},
 		"recovery-key-text":     output.RecoveryKey{Recipient: "age1x", Text: "# public key: age1x\nAGE-SECRET-KEY-1X\n"},
-		"status-empty":          output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []output.MissingPart{}}, Cluster: output.Cluster{Curators: []string{}}, Roles: []output.Role{}},
+		"status-empty":          output.Status{Node: output.NodeSelf{Addresses: []string{}, Missing: []*clusterv1.Missing{}}, Membership: &hostv1.Membership{}, Cluster: output.Cluster{Curators: []string{}}, Roles: []*clusterv1.InstanceStatus{}},
 		"nodes":                 output.Nodes{Nodes: []output.Node{sampleClusterNode()}},
 		"roles": output.Roles{NodeID: sampleNode, Roles: []output.NodeRole{
 			{Role: "hostsfile", Assigned: true, Generation: 3, Instance: failedRole()},
@@ -116,28 +124,28 @@ func samples() map[string]output.Document {
 		},
 		"plugin-diff-same": output.PluginDiff{Name: "hostsfile", After: *sampleVersion(), Same: true, Changes: []output.PluginDetail{}},
 		"role-shown": output.RoleShown{
-			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), Granted: sampleVersion().Asks[0], Sandbox: sampleSandbox(),
-			Usage:   &output.Usage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
+			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Granted: sampleVersion().Asks[0], Sandbox: sampleSandbox(),
+			Usage:   &consensusv1.UserUsage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
 			InSplit: "told", StopGraceSeconds: 10,
 		},
 		"role-shown-blocked": output.RoleShown{
-			NodeID: sampleNode, Role: "hostsfile", Instance: *failedRole(), Granted: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
-			Usage: &output.Usage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true, StopGraceSeconds: 150,
+			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(), Granted: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
+			Usage: &consensusv1.UserUsage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true, StopGraceSeconds: 150,
 		},
 		"role-shown-privileged": output.RoleShown{
-			NodeID: sampleNode, Role: "lighthouse", Instance: *readyRole(), InSplit: "continue",
+			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), InSplit: "continue",
 			Granted: output.RoleGrants{Role: "lighthouse", Grants: output.NewGrants([]*rolev1.Grant{{Name: "privileged"}})},
-			Sandbox: &output.Sandbox{
-				Tier: "privileged", Capabilities: []string{}, DeniedSystemCalls: []string{}, Reads: []string{}, Writes: []string{}, Executes: []string{}, Listens: []string{"any"},
-				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []output.MissingPart{},
+			Sandbox: &nodev1.Sandbox{
+				Tier: clusterv1.Tier_TIER_PRIVILEGED, Capabilities: []string{}, DeniedSystemCalls: []string{}, Reads: []string{}, Writes: []string{}, Executes: []string{}, Listens: []string{"any"},
+				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []*clusterv1.Missing{},
 			},
 		},
 		"nodes-many":              sampleNodes(),
-		"tickets":                 output.Tickets{Tickets: []output.Ticket{sampleTicket(), {ID: "00", Expires: at(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, {ID: "0123456789abcdef", Roles: []string{}, Labels: map[string]string{}, Problem: "record \"tickets/0123456789abcdef\": it has no end"}}},
-		"tickets-empty":           output.Tickets{Tickets: []output.Ticket{}},
+		"tickets":                 output.Tickets{Tickets: []*clusterv1.Ticket{sampleTicket(), {Id: "00", Expires: stamp(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, {Id: "0123456789abcdef", Roles: []string{}, Labels: map[string]string{}, Problem: "record \"tickets/0123456789abcdef\": it has no end"}}},
+		"tickets-empty":           output.Tickets{Tickets: []*clusterv1.Ticket{}},
 		"ticket-made":             output.TicketMade{Ticket: sampleTicket(), Text: "reeve1.AAAA"},
 		"ticket-made-file":        output.TicketMade{Ticket: sampleTicket(), File: "ticket"},
-		"ticket-made-dry":         output.TicketMade{Ticket: output.Ticket{Uses: 1, Expires: at(-time.Hour), Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, DryRun: true},
+		"ticket-made-dry":         output.TicketMade{Ticket: &clusterv1.Ticket{Uses: 1, Expires: stamp(-time.Hour), Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, DryRun: true},
 		"ticket-revoked":          output.TicketRevoked{Ticket: sampleTicket()},
 		"ticket-revoked-dry":      output.TicketRevoked{Ticket: sampleTicket(), DryRun: true},
 		"node-approved":           sampleChange("approve", "Standby", false),
@@ -169,11 +177,11 @@ func samples() map[string]output.Document {
 		"ca-activated":        output.CARotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
 		"ca-retired":          output.CARotation{Step: "retire", Phase: "steady", Waiting: []string{}},
 		"ca-prepared-dry":     output.CARotation{Step: "prepare", DryRun: true, Phase: "prepared", Waiting: []string{}},
-		"kubernetes-pki":      output.KubernetesPKI{Phase: "steady", Next: "prepare", Waiting: []string{}, Keys: []output.KubernetesKey{{Kind: "servers", Fingerprint: "00ff", Signs: true}}},
-		"kubernetes-pki-prepared": output.KubernetesPKI{Phase: "prepared", Since: at(time.Hour), Next: "activate", Waiting: []string{"kubernetes-worker of node " + sampleNode + "\x1b[2J"}, Keys: []output.KubernetesKey{
-			{Kind: "servers", Fingerprint: "00ff", Signs: true}, {Kind: "servers", Fingerprint: "01ff"},
-		}},
-		"kubernetes-pki-active":   output.KubernetesPKI{Phase: "active", Since: at(time.Minute), Next: "retire", Waiting: []string{}, Keys: []output.KubernetesKey{}},
+		"kubernetes-pki":      output.KubernetesPKI{GetRotationResponse: &kubernetesv1.GetRotationResponse{Phase: kubernetesv1.RotationPhase_ROTATION_PHASE_STEADY, Next: kubernetesv1.RotationStep_ROTATION_STEP_PREPARE, Waiting: []string{}, Keys: []*kubernetesv1.SigningKey{{Kind: kubernetesv1.KeyKind_KEY_KIND_SERVERS, Fingerprint: "00ff", Signs: true}}}},
+		"kubernetes-pki-prepared": output.KubernetesPKI{GetRotationResponse: &kubernetesv1.GetRotationResponse{Phase: kubernetesv1.RotationPhase_ROTATION_PHASE_PREPARED, Since: stamp(time.Hour), Next: kubernetesv1.RotationStep_ROTATION_STEP_ACTIVATE, Waiting: []string{"kubernetes-worker of node " + sampleNode + "\x1b[2J"}, Keys: []*kubernetesv1.SigningKey{
+			{Kind: kubernetesv1.KeyKind_KEY_KIND_SERVERS, Fingerprint: "00ff", Signs: true}, {Kind: kubernetesv1.KeyKind_KEY_KIND_SERVERS, Fingerprint: "01ff"},
+		}}},
+		"kubernetes-pki-active":   output.KubernetesPKI{GetRotationResponse: &kubernetesv1.GetRotationResponse{Phase: kubernetesv1.RotationPhase_ROTATION_PHASE_ACTIVE, Since: stamp(time.Minute), Next: kubernetesv1.RotationStep_ROTATION_STEP_RETIRE, Waiting: []string{}, Keys: []*kubernetesv1.SigningKey{}}},
 		"kubernetes-prepared":     output.KubernetesRotation{Step: "prepare", Phase: "prepared", Waiting: []string{"kubernetes-worker of node " + sampleNode}},
 		"kubernetes-prepared-dry": output.KubernetesRotation{Step: "prepare", DryRun: true, Phase: "prepared", Waiting: []string{}},
 		"kubernetes-activated":    output.KubernetesRotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}},
@@ -185,20 +193,20 @@ func samples() map[string]output.Document {
 			{Number: 1, Directory: "/d", Namespace: "reeve-0a1b2c-1", Address: "10.20.30.1"}, {Number: 2, Directory: "/d/nodes/2", Namespace: "reeve-0a1b2c-2", Address: "10.20.30.2"},
 		}},
 		"dev-down-nodes": output.Down{Directory: "/d", Stopped: 4711, Roles: []string{"consensus"}, Nodes: []output.Down{{Directory: "/d/nodes/2", Roles: []string{}, Nodes: []output.Down{}}}},
-		"node-description-registered": output.NodeDescription{ID: otherNode, Cluster: new(sampleNodes().Nodes[1]), Events: []output.Event{}, Missing: []output.Missing{
+		"node-description-registered": output.NodeDescription{ID: otherNode, Cluster: new(sampleNodes().Nodes[1]), Events: []*nodev1.Event{}, Missing: []output.Missing{
 			{What: "what the node says of itself", Reason: "it serves nothing"},
 		}},
 		"policy":             output.Policy{Isolation: "best-effort", Conformance: "optional", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
 		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Conformance: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
 		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true, Required: []string{}},
 		"events":             output.Events{NodeID: sampleNode, Events: sampleEvents()},
-		"events-empty":       output.Events{NodeID: sampleNode, Events: []output.Event{}},
-		"event":              sampleEvents()[1],
+		"events-empty":       output.Events{NodeID: sampleNode, Events: []*nodev1.Event{}},
+		"event":              output.Event{Event: sampleEvents()[1]},
 		"log-line":           output.LogLine{Line: "hello\x1b[2J <world>"},
 		"metrics":            output.Metrics{NodeID: sampleNode, Text: "# TYPE up gauge\nup 1\n"},
-		"store":              output.NodeStore{NodeID: sampleNode, Store: *sampleStore()},
-		"store-full": output.NodeStore{NodeID: sampleNode, Store: output.Store{
-			ClusterID: "5f0c", Formed: true, MemberID: "8e9e", Members: []output.StoreMember{{ID: "8e9e", Learner: true}},
+		"store":              output.NodeStore{NodeID: sampleNode, Store: sampleStore()},
+		"store-full": output.NodeStore{NodeID: sampleNode, Store: &consensusv1.StoreStatus{
+			ClusterId: "5f0c", Formed: true, MemberId: "8e9e", Members: []*consensusv1.StoreMember{{Id: "8e9e", Learner: true}},
 			DatabaseSize: 512, Problem: "the database is full: run `reeve store recover`",
 		}},
 		"recovery":     output.Recovery{NodeID: sampleNode, SizeBefore: 64 << 20, SizeAfter: 3 << 20},
@@ -207,16 +215,16 @@ func samples() map[string]output.Document {
 			ID: sampleNode, Self: sampleStatus(), Cluster: ptr(sampleClusterNode()), Events: sampleEvents(), Missing: []output.Missing{},
 		},
 		"describe-node-missing": output.NodeDescription{
-			ID: sampleNode, Cluster: ptr(sampleClusterNode()), Events: []output.Event{},
+			ID: sampleNode, Cluster: ptr(sampleClusterNode()), Events: []*nodev1.Event{},
 			Missing: []output.Missing{{What: "what the node says of itself", Reason: "connection refused"}},
 		},
 		"describe-role": output.RoleDescription{
 			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(),
-			Assignment: &output.Assignment{Role: "hostsfile", Configuration: `{"path":"<string, 10 bytes>"}`, Generation: 3},
+			Assignment: &clusterv1.RoleAssignment{Role: "hostsfile", Configuration: `{"path":"<string, 10 bytes>"}`, Generation: 3},
 			Remit:      &sampleWaiting().Roles[0], Events: sampleEvents()[1:], Missing: []output.Missing{},
 		},
 		"describe-role-ready": output.RoleDescription{
-			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Events: []output.Event{}, Missing: []output.Missing{{What: "the catalog", Reason: "no quorum"}},
+			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Events: []*nodev1.Event{}, Missing: []output.Missing{{What: "the catalog", Reason: "no quorum"}},
 		},
 		"waited": output.Waited{
 			NodeID: sampleNode, Conditions: []string{"healthy", "role/x=Gone"}, Seconds: 1.5, State: []string{"the node is healthy", "role x is gone"},
@@ -271,30 +279,30 @@ func sampleStatus() *output.Status {
 			Version: "0.2.0", CoreStart: at(time.Hour), Problem: "the metrics are not served on 127.0.0.1:9464: end what has the address",
 		},
 		Cluster:    output.Cluster{ID: "5f0c", Curators: []string{"192.0.2.10:7443"}},
-		Membership: output.Membership{State: "Split", Reason: "no contact yet", Since: at(time.Minute)},
-		Roles:      []output.Role{*readyRole(), *failedRole()},
+		Membership: &hostv1.Membership{State: hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT, Reason: "no contact yet", Since: stamp(time.Minute)},
+		Roles:      []*clusterv1.InstanceStatus{readyRole(), failedRole()},
 		Store:      sampleStore(),
-		Storage: &output.Storage{
-			State: "Open", Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []output.CUKSource{}, Weaknesses: []string{"The volume is not encrypted."},
+		Storage: &clusterv1.StorageStatus{
+			State: clusterv1.StorageState_STORAGE_STATE_OPEN, Kind: "plain", Location: "/var/lib/reeve/data", Sealer: "file", Sources: []*clusterv1.CukSource{}, Weaknesses: []string{"The volume is not encrypted."},
 		},
 	}
 }
 
 // sampleLocked is a volume of which everything can be said, with a problem that would move the cursor.
-func sampleLocked() *output.Storage {
-	return &output.Storage{
-		State: "Locked", Kind: "luks", Encrypted: true, Location: "/dev/disk/by-id/x", Sealer: "tpm2", Step: "unsealing",
-		Sources: []output.CUKSource{
-			{Name: "recovery", State: "Waiting", Reason: "the owner's recovery key"}, {Name: "tpm", State: "Failed", Reason: "PCR 7 has changed\x1b[2J"},
+func sampleLocked() *clusterv1.StorageStatus {
+	return &clusterv1.StorageStatus{
+		State: clusterv1.StorageState_STORAGE_STATE_LOCKED, Kind: "luks", Encrypted: true, Location: "/dev/disk/by-id/x", Sealer: "tpm2", Step: "unsealing",
+		Sources: []*clusterv1.CukSource{
+			{Name: "recovery", State: clusterv1.CukSourceState_CUK_SOURCE_STATE_WAITING, Reason: "the owner's recovery key"}, {Name: "tpm", State: clusterv1.CukSourceState_CUK_SOURCE_STATE_FAILED, Reason: "PCR 7 has changed\x1b[2J"},
 		},
 		Problem: "the TPM does not give the configuration back, since PCR 7 has changed: unlock the node, and run `reeve node reseal`", Weaknesses: []string{}, Recoverable: false,
 	}
 }
 
-func sampleStore() *output.Store {
-	return &output.Store{
-		ClusterID: "5f0c", Formed: true, MemberID: "8e9e", LeaderID: "8e9e", Quorum: true, Voter: true,
-		Members:      []output.StoreMember{{ID: "8e9e", Name: sampleNode}, {ID: "77aa", Name: otherNode, Learner: true}},
+func sampleStore() *consensusv1.StoreStatus {
+	return &consensusv1.StoreStatus{
+		ClusterId: "5f0c", Formed: true, MemberId: "8e9e", LeaderId: "8e9e", Quorum: true, Voter: true,
+		Members:      []*consensusv1.StoreMember{{Id: "8e9e", Name: sampleNode}, {Id: "77aa", Name: otherNode, Learner: true}},
 		DatabaseSize: 64 << 20, DatabaseInUse: 3 << 20, Quota: 2 << 30, Problem: "the disk is slow", LeaderChanges: 2,
 	}
 }
@@ -303,46 +311,46 @@ func sampleClusterNode() output.Node {
 	return output.Node{
 		ID: sampleNode, State: "Up", Healthy: true, Labels: map[string]string{"zone": "a", "rack": "7"}, Addresses: []string{"192.0.2.10"},
 		APIAddress: "192.0.2.10:7444", Isolation: "own-uid", Missing: sampleMissing()[:1], Volume: "plain", Version: "0.2.0", Generation: 7, Created: at(49 * time.Hour), Reported: at(2 * time.Second),
-		Assigned: []output.Assignment{{Role: "hostsfile", Configuration: `{"path":"/etc/hosts"}`, Generation: 3}, {Role: "lighthouse", Generation: 4}},
-		Roles:    []output.Role{*readyRole()},
+		Assigned: []*clusterv1.RoleAssignment{{Role: "hostsfile", Configuration: `{"path":"/etc/hosts"}`, Generation: 3}, {Role: "lighthouse", Generation: 4}},
+		Roles:    []*clusterv1.InstanceStatus{readyRole()},
 		Storage:  sampleLocked(),
 	}
 }
 
-func readyRole() *output.Role {
-	return &output.Role{
-		Role: "lighthouse", State: "Ready", PID: 4711, Restarts: 1, Endpoints: []output.Endpoint{{Name: "http", Address: "http://127.0.0.1:80/"}},
-		Values: map[string]string{"color": "red"}, InstanceID: sampleNode + "/lighthouse/2", Plugin: "lighthouse", PluginVersion: "0.1.0", Digest: "sha256:00ff",
-		ConfigurationGeneration: 4, Since: at(90 * time.Second), Started: at(95 * time.Second), Tier: "granted", InSplit: "continue", RolledBack: sampleRolledBack(),
+func readyRole() *clusterv1.InstanceStatus {
+	return &clusterv1.InstanceStatus{
+		Role: "lighthouse", State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 4711, Restarts: 1, Endpoints: []*rolev1.Endpoint{{Name: "http", Address: "http://127.0.0.1:80/"}},
+		Values: map[string]string{"color": "red"}, InstanceId: sampleNode + "/lighthouse/2", Plugin: "lighthouse", PluginVersion: "0.1.0", Digest: "sha256:00ff",
+		ConfigurationGeneration: 4, Since: stamp(90 * time.Second), Started: stamp(95 * time.Second), Tier: clusterv1.Tier_TIER_GRANTED, InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE, RolledBack: sampleRolledBack(),
 	}
 }
 
-func failedRole() *output.Role {
-	return &output.Role{
-		Role: "hostsfile", State: "Failed", Reason: "it failed 11 times in 10m", Restarts: 10, Endpoints: []output.Endpoint{}, Values: map[string]string{},
-		InstanceID: sampleNode + "/hostsfile/12", Plugin: "hostsfile", PluginVersion: "0.1.0", Digest: "sha256:0f0f", ConfigurationGeneration: 3, Since: at(30 * time.Second),
-		NextTry: at(-time.Minute), InSplit: "told", LastFailure: &output.Failure{
-			Time: at(31 * time.Second), Cause: "the process ended by itself", ExitCode: ptr(int32(3)), Lines: []string{"panic: no hosts", "goroutine 1\t[running]"},
-			Failures: 11, Budget: 10, WindowSeconds: 600, InstanceID: sampleNode + "/hostsfile/12", OutOfMemory: true,
+func failedRole() *clusterv1.InstanceStatus {
+	return &clusterv1.InstanceStatus{
+		Role: "hostsfile", State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "it failed 11 times in 10m", Restarts: 10, Endpoints: []*rolev1.Endpoint{}, Values: map[string]string{},
+		InstanceId: sampleNode + "/hostsfile/12", Plugin: "hostsfile", PluginVersion: "0.1.0", Digest: "sha256:0f0f", ConfigurationGeneration: 3, Since: stamp(30 * time.Second),
+		NextTry: stamp(-time.Minute), InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_TOLD, LastFailure: &clusterv1.Failure{
+			Time: stamp(31 * time.Second), Cause: "the process ended by itself", ExitCode: ptr(int32(3)), Lines: []string{"panic: no hosts", "goroutine 1\t[running]"},
+			Failures: 11, Budget: 10, Window: durationpb.New(10 * time.Minute), InstanceId: sampleNode + "/hostsfile/12", OutOfMemory: true,
 		},
 	}
 }
 
-func sampleRolledBack() *output.RolledBack {
-	return &output.RolledBack{Version: "0.2.0", Digest: "sha256:0f0f", Reason: "it failed 3 times in 30s.", Time: at(time.Minute)}
+func sampleRolledBack() *clusterv1.RolledBack {
+	return &clusterv1.RolledBack{Version: "0.2.0", Digest: "sha256:0f0f", Reason: "it failed 3 times in 30s.", Time: stamp(time.Minute)}
 }
 
-func sampleMissing() []output.MissingPart {
-	return []output.MissingPart{
+func sampleMissing() []*clusterv1.Missing {
+	return []*clusterv1.Missing{
 		{Name: "cgroup-memory", Reason: "the control group cannot be written: run reeved as a service with Delegate=yes"}, {Name: "own-uid", Reason: "reeved is not root"},
 	}
 }
 
-func sampleSandbox() *output.Sandbox {
-	return &output.Sandbox{
-		Tier: "granted", UID: 1879048193, GID: 1879048193, OwnUser: true, Capabilities: []string{"net-bind-service"}, NoNewPrivileges: true,
+func sampleSandbox() *nodev1.Sandbox {
+	return &nodev1.Sandbox{
+		Tier: clusterv1.Tier_TIER_GRANTED, Uid: 1879048193, Gid: 1879048193, OwnUser: true, Capabilities: []string{"net-bind-service"}, NoNewPrivileges: true,
 		DeniedSystemCalls: []string{"bpf", "mount"}, Reads: []string{"/etc", "/proc"}, Writes: []string{"/var/lib/reeve/data/roles/lighthouse"}, Executes: []string{},
-		Listens: []string{"7443"}, Connects: []string{}, OwnMounts: true, OwnIPC: true, MemoryBytes: 1 << 30, Processes: 512, CPUWeight: 100, OpenFiles: 4096,
+		Listens: []string{"7443"}, Connects: []string{}, OwnMounts: true, OwnIpc: true, MemoryBytes: 1 << 30, Processes: 512, CpuWeight: 100, OpenFiles: 4096,
 		ControlGroups: []string{"/sys/fs/cgroup/memory/reeve/lighthouse", "/sys/fs/cgroup/pids/reeve/lighthouse"}, Missing: sampleMissing(),
 	}
 }
@@ -398,59 +406,12 @@ func samplePlugin() output.Plugin {
 	}
 }
 
-func sampleEvents() []output.Event {
-	return []output.Event{
-		{Sequence: 1, Time: at(2 * time.Minute), Severity: "info", Type: "CoreStarted", Message: "the core has started", Details: map[string]string{}},
+func sampleEvents() []*nodev1.Event {
+	return []*nodev1.Event{
+		{Sequence: 1, Time: stamp(2 * time.Minute), Severity: nodev1.Severity_SEVERITY_INFO, Type: "CoreStarted", Message: "the core has started", Details: map[string]string{}},
 		{
-			Sequence: 2, Time: at(30 * time.Second), Severity: "error", Type: "RoleFailed", Role: "hostsfile", InstanceID: sampleNode + "/hostsfile/12",
+			Sequence: 2, Time: stamp(30 * time.Second), Severity: nodev1.Severity_SEVERITY_ERROR, Type: "RoleFailed", Role: "hostsfile", InstanceId: sampleNode + "/hostsfile/12",
 			Message: "role hostsfile is Failed", Details: map[string]string{"exit_code": "3"},
 		},
-	}
-}
-
-// filled returns a document in which every field has a value that its kind allows.
-func filled[D output.Document]() D {
-	var document D
-	fill(reflect.ValueOf(&document).Elem(), "document")
-	return document
-}
-
-func fill(value reflect.Value, name string) {
-	switch value.Interface().(type) {
-	case time.Time:
-		value.Set(reflect.ValueOf(*at(-time.Hour)))
-		return
-	case json.RawMessage:
-		value.Set(reflect.ValueOf(json.RawMessage(`{"` + name + `":true}`)))
-		return
-	}
-	switch value.Kind() {
-	case reflect.String:
-		value.SetString("a " + name)
-	case reflect.Bool:
-		value.SetBool(true)
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		value.SetInt(7)
-	case reflect.Uint32, reflect.Uint64:
-		value.SetUint(7)
-	case reflect.Float64:
-		value.SetFloat(0.5)
-	case reflect.Pointer:
-		value.Set(reflect.New(value.Type().Elem()))
-		fill(value.Elem(), name)
-	case reflect.Slice:
-		value.Set(reflect.MakeSlice(value.Type(), 1, 1))
-		fill(value.Index(0), name)
-	case reflect.Map:
-		value.Set(reflect.MakeMap(value.Type()))
-		inner := reflect.New(value.Type().Elem()).Elem()
-		fill(inner, name)
-		value.SetMapIndex(reflect.ValueOf("a key"), inner)
-	case reflect.Struct:
-		for i := range value.NumField() {
-			if field := value.Type().Field(i); field.IsExported() {
-				fill(value.Field(i), field.Name)
-			}
-		}
 	}
 }

@@ -1,25 +1,28 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // Status is the document of `reeve status`: a node as it sees itself.
 type Status struct {
-	Node       NodeSelf   `json:"node"`
-	Cluster    Cluster    `json:"cluster"`
-	Membership Membership `json:"membership"`
-	Roles      []Role     `json:"roles"`
+	Node       NodeSelf                    `json:"node"`
+	Cluster    Cluster                     `json:"cluster"`
+	Membership *hostv1.Membership          `json:"membership"`
+	Roles      []*clusterv1.InstanceStatus `json:"roles"`
 	// Store is the local member of the consensus store; null if none runs on the node.
-	Store *Store `json:"store"`
+	Store *consensusv1.StoreStatus `json:"store"`
 	// Storage is the volume and what keeps its keys; null: the node does not say.
-	Storage *Storage `json:"storage"`
+	Storage *clusterv1.StorageStatus `json:"storage"`
 }
 
 // NodeSelf is what a node says of itself.
@@ -33,7 +36,7 @@ type NodeSelf struct {
 	// Isolation is "own-uid" or "shared-uid".
 	Isolation string `json:"isolation"`
 	// Missing is what the node cannot enforce of sandboxes.
-	Missing []MissingPart `json:"missing"`
+	Missing []*clusterv1.Missing `json:"missing"`
 	// Volume is the kind of the node's volume, such as "plain".
 	Volume string `json:"volume"`
 	// Version is that of reeved.
@@ -49,23 +52,11 @@ type Cluster struct {
 	Curators []string `json:"curators"`
 }
 
-// Membership is a node's membership of its cluster.
-type Membership struct {
-	// State is "Unknown", "Bootstrapping", "Foreign", "Trusted", "Home", "Split" or "Disowning".
-	State  string     `json:"state"`
-	Reason string     `json:"reason"`
-	Since  *time.Time `json:"since"`
-}
-
 // NewStatus makes the document of a node's status.
 func NewStatus(s *nodev1.Status) Status {
-	id := s.GetNodeId()
-	if id == "" {
-		id = s.GetMembership().GetNodeId()
-	}
-	clusterID := s.GetCluster().GetClusterId()
-	if clusterID == "" {
-		clusterID = s.GetMembership().GetClusterId()
+	membership := s.GetMembership()
+	if membership == nil {
+		membership = &hostv1.Membership{}
 	}
 	var start *time.Time
 	if s.GetCoreStart() != 0 {
@@ -74,48 +65,41 @@ func NewStatus(s *nodev1.Status) Status {
 	}
 	return Status{
 		Node: NodeSelf{
-			ID:          id,
+			ID:          cmp.Or(s.GetNodeId(), membership.GetNodeId()),
 			Fingerprint: Fingerprint(s.GetPublicKey()),
-			Addresses:   list(s.GetNode().GetAddresses()),
+			Addresses:   s.GetNode().GetAddresses(),
 			APIAddress:  s.GetNode().GetApiAddress(),
 			Isolation:   Kind(s.GetNode().GetIsolation()),
-			Missing:     newMissing(s.GetNode().GetMissing()),
+			Missing:     s.GetNode().GetMissing(),
 			Volume:      s.GetNode().GetVolume(),
 			Version:     s.GetNode().GetVersion(),
 			Problem:     s.GetNode().GetProblem(),
 			CoreStart:   start,
 		},
-		Cluster:    Cluster{ID: clusterID, Curators: list(s.GetCluster().GetCurators())},
-		Membership: newMembership(s.GetMembership()),
-		Roles:      newRoles(s.GetNode().GetInstances()),
-		Store:      NewStore(s.GetStore()),
-		Storage:    NewStorage(s.GetStorage()),
+		Cluster:    Cluster{ID: cmp.Or(s.GetCluster().GetClusterId(), membership.GetClusterId()), Curators: s.GetCluster().GetCurators()},
+		Membership: membership,
+		Roles:      s.GetNode().GetInstances(),
+		Store:      s.GetStore(),
+		Storage:    s.GetStorage(),
 	}
 }
 
-func newMembership(m *hostv1.Membership) Membership {
-	return Membership{State: State(m.GetState()), Reason: m.GetReason(), Since: moment(m.GetSince())}
-}
-
-// text is the membership in a sentence.
-func (m Membership) text() string {
-	if m.Reason == "" {
-		return m.State
-	}
-	return m.State + ": " + m.Reason
+// membershipText is a membership in a sentence.
+func membershipText(m *hostv1.Membership) string {
+	return WithReason(State(m.GetState()), m.GetReason())
 }
 
 func (s Status) table(w io.Writer, now time.Time) {
 	s.head(w)
-	if s.Store != nil && s.Store.Problem != "" {
-		row(w, "Store", s.Store.Problem)
+	if s.Store.GetProblem() != "" {
+		row(w, "Store", s.Store.GetProblem())
 	}
 	_, _ = fmt.Fprintln(w)
 	if len(s.Roles) == 0 {
-		if closed := s.Storage.Closed(); closed != "" {
+		if closed := ExplainClosed(s.Storage); closed != "" {
 			// The problem has a line of its own above.
-			if s.Storage.Problem != "" {
-				closed = "the volume is " + s.Storage.State
+			if s.Storage.GetProblem() != "" {
+				closed = "the volume is " + State(s.Storage.GetState())
 			}
 			line(w, "No role runs, since ", closed, ".")
 			return
@@ -124,7 +108,7 @@ func (s Status) table(w io.Writer, now time.Time) {
 		return
 	}
 	roleTable(w, s.Roles, now)
-	if s.Membership.State == "Split" {
+	if s.Membership.GetState() == hostv1.MembershipState_MEMBERSHIP_STATE_SPLIT {
 		s.wishes(w)
 	}
 }
@@ -133,7 +117,7 @@ func (s Status) table(w io.Writer, now time.Time) {
 func (s Status) wishes(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "\nWhile the node is Split:")
 	for _, role := range s.Roles {
-		row(w, "  "+role.Role, explainSplit(role.InSplit))
+		row(w, "  "+role.GetRole(), explainSplit(InSplit(role.GetInSplit())))
 	}
 }
 
@@ -141,14 +125,14 @@ func (s Status) wishes(w io.Writer) {
 func (s Status) head(w io.Writer) {
 	row(w, "Node", s.Node.ID)
 	row(w, "Cluster", s.Cluster.ID)
-	row(w, "Membership", s.Membership.text())
-	if s.Node.Fingerprint != "" && s.Membership.State != "Home" {
+	row(w, "Membership", membershipText(s.Membership))
+	if s.Node.Fingerprint != "" && s.Membership.GetState() != hostv1.MembershipState_MEMBERSHIP_STATE_HOME {
 		// By which the owner tells it from others when it is to be approved.
 		row(w, "Key", s.Node.Fingerprint)
 	}
 	row(w, "Addresses", strings.Join(s.Node.Addresses, ", "))
 	row(w, "Isolation", isolation(s.Node.Isolation, s.Node.Missing))
-	s.Storage.rows(w, s.Node.Volume)
+	storageRows(w, s.Storage, s.Node.Volume)
 	if s.Node.Problem != "" {
 		row(w, "Degraded", s.Node.Problem)
 	}

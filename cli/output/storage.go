@@ -8,119 +8,73 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// Storage is the state of a node's volume and of what keeps its keys.
-type Storage struct {
-	// State is "Making", "Locked", "Opening", "Open", "Closing" or "Sealed".
-	State string `json:"state"`
-	// Kind is "fscrypt", "luks" or "plain".
-	Kind      string `json:"kind"`
-	Encrypted bool   `json:"encrypted"`
-	// Location is where the volume is: a device, the file of an image, a directory.
-	Location string `json:"location"`
-	// Sealer is "file" or "tpm2".
-	Sealer string `json:"sealer"`
-	// Sources are those of the cluster's half of the key; none for a volume that is not encrypted.
-	Sources []CUKSource `json:"sources"`
-	// Step is the one of the start-up that is being taken; empty: none.
-	Step string `json:"step"`
-	// Problem is what keeps the volume from being opened, and the way out; empty: nothing does.
-	Problem string `json:"problem"`
-	// Weaknesses are what is weaker than it could be, a sentence each.
-	Weaknesses []string `json:"weaknesses"`
-	// Recoverable says whether the owner's recovery key would open the volume.
-	Recoverable bool `json:"recoverable"`
-}
-
-// CUKSource is one way by which a node may get the cluster's half of the key of its volume (CUK).
-type CUKSource struct {
-	Name string `json:"name"`
-	// State is "Idle", "Waiting", "Used", "Failed" or "Off".
-	State string `json:"state"`
-	// Reason is what it waits for, what went wrong, or why it may not be used.
-	Reason string `json:"reason"`
-}
-
-// NewStorage makes the document of a node's volume; nil for nil.
-func NewStorage(s *clusterv1.StorageStatus) *Storage {
-	if s == nil {
-		return nil
-	}
-	storage := &Storage{
-		State: State(s.GetState()), Kind: s.GetKind(), Encrypted: s.GetEncrypted(), Location: s.GetLocation(), Sealer: s.GetSealer(), Sources: []CUKSource{},
-		Step: s.GetStep(), Problem: s.GetProblem(), Weaknesses: list(s.GetWeaknesses()), Recoverable: s.GetRecoverable(),
-	}
-	for _, source := range s.GetSources() {
-		storage.Sources = append(storage.Sources, CUKSource{Name: source.GetName(), State: State(source.GetState()), Reason: source.GetReason()})
-	}
-	return storage
-}
-
-// Closed says in a sentence why nothing runs on the node, and what to do; empty: the volume is open, or the node does not say.
-func (s *Storage) Closed() string {
-	if s == nil || s.State == "Open" || s.State == "" {
+// ExplainClosed says in a sentence why nothing runs on the node, and what to do; empty: the volume is open, or the node does not say.
+func ExplainClosed(s *clusterv1.StorageStatus) string {
+	state := State(s.GetState())
+	if state == "Open" || state == "" {
 		return ""
 	}
-	text := "the volume is " + s.State
-	switch {
-	case s.Problem != "":
-		text += ": " + s.Problem
-	case s.State == "Sealed":
+	text := "the volume is " + state
+	switch waiting := waitingSources(s); {
+	case s.GetProblem() != "":
+		text += ": " + s.GetProblem()
+	case state == "Sealed":
 		text += ": somebody asked for it, and `reeve node unlock` opens it"
-	case s.State == "Locked" && len(s.waiting()) > 0:
-		text += ": " + strings.Join(s.waiting(), "; ")
-		if s.Recoverable {
+	case state == "Locked" && len(waiting) > 0:
+		text += ": " + strings.Join(waiting, "; ")
+		if s.GetRecoverable() {
 			text += " (`reeve node unlock`)"
 		}
-	case s.Step != "":
-		text += ": " + s.Step
+	case s.GetStep() != "":
+		text += ": " + s.GetStep()
 	}
 	return text
 }
 
-// waiting is what the sources wait for that may still bring the key.
-func (s *Storage) waiting() []string {
+// waitingSources are the sources that may still bring the key, each with what it waits for.
+func waitingSources(s *clusterv1.StorageStatus) []string {
 	var texts []string
-	for _, source := range s.Sources {
-		if source.State == "Waiting" {
-			texts = append(texts, source.Name+" waits: "+source.Reason)
+	for _, source := range s.GetSources() {
+		if source.GetState() == clusterv1.CukSourceState_CUK_SOURCE_STATE_WAITING {
+			texts = append(texts, source.GetName()+" waits: "+source.GetReason())
 		}
 	}
 	return texts
 }
 
-// rows write what there is to say of a volume. kind is what a node says that says no more.
-func (s *Storage) rows(w io.Writer, kind string) {
+// storageRows write what there is to say of a volume. kind is what a node says that says no more.
+func storageRows(w io.Writer, s *clusterv1.StorageStatus, kind string) {
 	if s == nil {
 		row(w, "Volume", explainVolume(kind, kind != "plain"))
 		return
 	}
-	volume := explainVolume(s.Kind, s.Encrypted) + ": " + s.State
-	if s.Location != "" {
-		volume += ", " + s.Location
+	volume := explainVolume(s.GetKind(), s.GetEncrypted()) + ": " + State(s.GetState())
+	if s.GetLocation() != "" {
+		volume += ", " + s.GetLocation()
 	}
 	row(w, "Volume", volume)
-	row(w, "Secrets", explainSealer(s.Sealer))
-	for _, source := range s.Sources {
-		text := source.Name + ": " + source.State
-		if source.Reason != "" && (source.State != "Failed" || !strings.Contains(s.Problem, source.Reason)) { // the problem has a line of its own below
-			text += ": " + source.Reason
+	row(w, "Secrets", explainSealer(s.GetSealer()))
+	for _, source := range s.GetSources() {
+		text, reason := source.GetName()+": "+State(source.GetState()), source.GetReason()
+		if State(source.GetState()) == "Failed" && strings.Contains(s.GetProblem(), reason) {
+			reason = "" // the problem has a line of its own below
 		}
-		row(w, "Key source", text)
+		row(w, "Key source", WithReason(text, reason))
 	}
-	if s.Encrypted {
+	if s.GetEncrypted() {
 		recovery := "the owner's recovery key opens it"
-		if !s.Recoverable {
+		if !s.GetRecoverable() {
 			recovery = "NOT RECOVERABLE: no recovery key opens it"
 		}
 		row(w, "Recovery", recovery)
 	}
-	if s.Step != "" {
-		row(w, "Step", s.Step)
+	if s.GetStep() != "" {
+		row(w, "Step", s.GetStep())
 	}
-	if s.Problem != "" {
-		row(w, "Problem", s.Problem)
+	if s.GetProblem() != "" {
+		row(w, "Problem", s.GetProblem())
 	}
-	for _, weakness := range s.Weaknesses {
+	for _, weakness := range s.GetWeaknesses() {
 		row(w, "Weakness", weakness)
 	}
 }

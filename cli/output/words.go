@@ -11,33 +11,50 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // State returns the word by which people know an enum value of the protocol: INSTANCE_STATE_READY is "Ready". An unspecified value is the
 // empty string.
 func State(value protoreflect.Enum) string {
-	var words strings.Builder
-	for _, part := range enumWords(value) {
-		words.WriteString(part[:1] + strings.ToLower(part[1:]))
+	return stateOf(enumWords(value.Descriptor(), value.Number()))
+}
+
+func stateOf(words []string) string {
+	var state strings.Builder
+	for _, part := range words {
+		state.WriteString(part[:1] + strings.ToLower(part[1:]))
 	}
-	return words.String()
+	return state.String()
 }
 
 // Kind returns an enum value of the protocol as a lower-case word with dashes: ISOLATION_SHARED_UID is "shared-uid".
 func Kind(value protoreflect.Enum) string {
-	return strings.ToLower(strings.Join(enumWords(value), "-"))
+	return kindOf(enumWords(value.Descriptor(), value.Number()))
+}
+
+func kindOf(words []string) string { return strings.ToLower(strings.Join(words, "-")) }
+
+// word is State for an enum of states and Kind for every other one, and what a role that says nothing does in Split.
+func word(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
+	if number == 0 && enum.FullName() == rolev1.SplitBehaviour(0).Descriptor().FullName() {
+		return InSplit(0)
+	}
+	if strings.HasSuffix(string(enum.Name()), "State") {
+		return stateOf(enumWords(enum, number))
+	}
+	return kindOf(enumWords(enum, number))
 }
 
 // enumWords are the words of a value's name without those of its type, which the style of the protocol puts first.
-func enumWords(value protoreflect.Enum) []string {
-	descriptor := value.Descriptor().Values().ByNumber(value.Number())
-	if descriptor == nil || value.Number() == 0 {
+func enumWords(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) []string {
+	descriptor := enum.Values().ByNumber(number)
+	if descriptor == nil || number == 0 {
 		return nil
 	}
-	name := string(descriptor.Name())
-	zero := string(value.Descriptor().Values().ByNumber(0).Name())
-	name = strings.TrimPrefix(name, strings.TrimSuffix(zero, "UNSPECIFIED"))
-	return strings.Split(name, "_")
+	zero := string(enum.Values().ByNumber(0).Name())
+	return strings.Split(strings.TrimPrefix(string(descriptor.Name()), strings.TrimSuffix(zero, "UNSPECIFIED")), "_")
 }
 
 // moment is a time of the protocol as the documents have it; nil if there is none.
@@ -47,21 +64,6 @@ func moment(stamp *timestamppb.Timestamp) *time.Time {
 	}
 	t := stamp.AsTime()
 	return &t
-}
-
-// list and dictionary keep an absent list from becoming null in the documents.
-func list(from []string) []string {
-	if from == nil {
-		return []string{}
-	}
-	return from
-}
-
-func dictionary(from map[string]string) map[string]string {
-	if from == nil {
-		return map[string]string{}
-	}
-	return from
 }
 
 func sortBy[T any](of []T, key func(T) string) {
@@ -84,8 +86,8 @@ func orNone(of []string) string {
 
 func number[N int64 | uint32 | uint64](n N) string { return fmt.Sprint(n) }
 
-// bytes is a size for people.
-func bytes(size int64) string {
+// formatSize is a size for people.
+func formatSize(size int64) string {
 	const unit = 1024
 	if size < unit {
 		return fmt.Sprintf("%d B", size)
@@ -145,4 +147,12 @@ func short(d time.Duration) string {
 	default:
 		return d.Truncate(time.Second).String()
 	}
+}
+
+// WithReason is what something is, and why, as far as that is known.
+func WithReason(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + Clean(reason)
 }

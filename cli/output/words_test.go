@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reeveproject/reeve/cli/output"
@@ -49,7 +50,7 @@ func TestWords(t *testing.T) {
 
 func TestTableCannotBeBroken(t *testing.T) {
 	var out strings.Builder
-	status := output.Status{Roles: []output.Role{{Role: "x", State: "Failed", Reason: "a\nb\tc\x1b[2Jd\u009be"}}}
+	status := output.Status{Roles: []*clusterv1.InstanceStatus{{Role: "x", State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "a\nb\tc\x1b[2Jd\u009be"}}}
 	if err := output.Print(&out, output.Table, status, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +91,8 @@ func TestAges(t *testing.T) {
 	for ago, want := range map[time.Duration]string{
 		-time.Second: "0s", 1500 * time.Millisecond: "1s", 9 * time.Minute: "9m0s", 61 * time.Minute: "1h1m", 49 * time.Hour: "2d", 25 * time.Hour: "25h0m",
 	} {
-		at := now.Add(-ago)
 		var out strings.Builder
-		status := output.Status{Roles: []output.Role{{Role: "x", Since: &at}}}
+		status := output.Status{Roles: []*clusterv1.InstanceStatus{{Role: "x", Since: timestamppb.New(now.Add(-ago))}}}
 		if err := output.Print(&out, output.Table, status, now); err != nil {
 			t.Fatal(err)
 		}

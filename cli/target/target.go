@@ -336,7 +336,7 @@ func (t *Target) findCurators(ctx context.Context) (addresses []string, ca []*x5
 	}
 	if len(status.GetCluster().GetCurators()) == 0 {
 		if locked(status) {
-			return nil, nil, fault.New(fault.Unreachable, t.way.node()+" knows no curator, since "+output.NewStorage(status.GetStorage()).Closed(),
+			return nil, nil, fault.New(fault.Unreachable, t.way.node()+" knows no curator, since "+output.ExplainClosed(status.GetStorage()),
 				"Run `reeve status` to see what it waits for.")
 		}
 		what := t.way.node() + " knows no curator"
