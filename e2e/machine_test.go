@@ -54,7 +54,7 @@ func TestTimeToStop(t *testing.T) {
 	node := c.Up(t).Node.ID
 	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "faulty", nil))
 	c.MustReeve(t, "node", "role", "add", node, "tidy")
-	if shown := c.MustReeve(t, "role", "show", node, "tidy", "-o", "json").Stdout; !strings.Contains(shown, `"stop_grace_seconds": 120`) {
+	if shown := c.MustReeve(t, "node", "role", "show", node, "tidy", "-o", "json").Stdout; !strings.Contains(shown, `"stop_grace_seconds": 120`) {
 		t.Errorf("what it takes is not shown:\n%s", shown)
 	}
 	tidied := c.Path("data", "roles", "tidy", "tidied")

@@ -23,12 +23,12 @@ func TestRemitAdd(t *testing.T) {
 		if !strings.Contains(added.Stdout+added.Stderr, "reeve plugin approve tenant") {
 			t.Errorf("it does not say what to do next: %s", added)
 		}
-		refused(t, c.Reeve(t, "role", "add", "self", "tenant"), "waits", "reeve plugin approve tenant")
+		refused(t, c.Reeve(t, "node", "role", "add", "self", "tenant"), "waits", "reeve plugin approve tenant")
 		if role := c.Status(t).Role("tenant"); role.Role != "" {
 			t.Errorf("a plugin that nobody approved: %+v", role)
 		}
 		c.MustReeve(t, "plugin", "approve", "tenant", "--yes")
-		c.MustReeve(t, "role", "add", "self", "tenant")
+		c.MustReeve(t, "node", "role", "add", "self", "tenant")
 		before := c.Status(t)
 		was := catalog(t, c)
 
@@ -105,10 +105,10 @@ func privilegedByWord(t *testing.T, c *devcluster.Cluster) {
 	refused(t, c.Reeve(t, "plugin", "add", "--approve", tenant(t, "plugin=boss", "role=boss", "asks=listen port=any, privileged")), "privileged")
 	c.MustReeve(t, "plugin", "add", tenant(t, "plugin=boss", "role=boss", "asks=listen port=any, privileged"))
 	refused(t, c.Reeve(t, "plugin", "approve", "boss", "--yes"), "privileged")
-	refused(t, c.Reeve(t, "role", "add", "self", "boss"), "reeve plugin approve boss")
+	refused(t, c.Reeve(t, "node", "role", "add", "self", "boss"), "reeve plugin approve boss")
 	// Without that power it is a role like any other.
 	c.MustReeve(t, "plugin", "approve", "boss", "--yes", "--without", "boss:privileged")
-	c.MustReeve(t, "role", "add", "self", "boss")
+	c.MustReeve(t, "node", "role", "add", "self", "boss")
 	if process := readProcess(t, c.Status(t).Role("boss").PID); process.field("NoNewPrivs") != "1" || isRoot() && c.UIDs() != 0 && process.field("Uid") == "0" {
 		t.Errorf("without being privileged it runs as %s", process)
 	}
@@ -229,9 +229,9 @@ func TestRemitRemove(t *testing.T) {
 		// A role that is taken from a node alone, with what it has there and nothing of what it has in the store.
 		mustTell(t, status, "tenant", post, "put", "key", "key", "value", "again")
 		mustTell(t, status, "tenant", post, "keep", "name", "file", "value", "again")
-		c.MustReeve(t, "role", "remove", "self", "tenant", "--wipe", "--yes")
+		c.MustReeve(t, "node", "role", "remove", "self", "tenant", "--wipe", "--yes")
 		awaitGone(t, directory)
-		c.MustReeve(t, "role", "add", "self", "tenant")
+		c.MustReeve(t, "node", "role", "add", "self", "tenant")
 		status = c.Status(t)
 		if got := mustTell(t, status, "tenant", get, "get", "key", "key"); got != "again" {
 			t.Errorf("the key is %q", got)

@@ -25,7 +25,7 @@ func TestRemitFullDisk(t *testing.T) {
 	c.WriteParameters(t, func(p *nodev1.Parameters) { p.Directories.Run = filepath.Join(suite.base, "r-"+filepath.Base(d.path)) })
 	c.Up(t)
 	c.MustReeve(t, "plugin", "add", "--approve", buildPlugin(t, "writer", nil))
-	c.MustReeve(t, "role", "add", "self", "writer")
+	c.MustReeve(t, "node", "role", "add", "self", "writer")
 	before := addTenant(t, c, "glutton", "user=glutton")
 	writing := startLoad(t, before.Role("writer").URL())
 	writing.await(t, c, writesBetween)

@@ -167,7 +167,7 @@ func TestRemitStoredBytes(t *testing.T) {
 		}
 		changeByte(t, stored, info)
 		number := strings.TrimPrefix(digest, "sha256:")
-		refused(t, c.Reeve(t, "role", "add", "self", "tenant", "--timeout", "2m"), "Failed", number)
+		refused(t, c.Reeve(t, "node", "role", "add", "self", "tenant", "--timeout", "2m"), "Failed", number)
 		shown := showRole(t, c, "tenant")
 		if shown.Instance.State != "Failed" || shown.Instance.PID != 0 || !strings.Contains(shown.Instance.Reason, number) {
 			t.Errorf("the role is %s, want it Failed, without a process, with a reason that names %s", shown, digest)
@@ -179,7 +179,7 @@ func TestRemitStoredBytes(t *testing.T) {
 		}
 		// The right bytes are taken again, and run.
 		c.MustReeve(t, "plugin", "add", "--approve", file)
-		c.MustReeve(t, "role", "restart", "self", "tenant")
+		c.MustReeve(t, "node", "role", "restart", "self", "tenant")
 		if role := c.Status(t).Role("tenant"); role.Digest != digest || role.State != "Ready" {
 			t.Errorf("the role is %+v", role)
 		}

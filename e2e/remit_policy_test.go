@@ -67,7 +67,7 @@ func TestRemitPolicy(t *testing.T) {
 	if err := os.Rename(stored+".away", stored); err != nil {
 		t.Fatal(err)
 	}
-	c.Reeve(t, "role", "restart", "self", "curator")
+	c.Reeve(t, "node", "role", "restart", "self", "curator")
 	c.Await(t, patience, "the node Home, and the roles Blocked", func(s devcluster.Status) bool {
 		return s.Membership.State == "Home" && blocked(s, "lighthouse") && blocked(s, "tenant")
 	})

@@ -34,7 +34,7 @@ func TestRemitRoleRemoved(t *testing.T) {
 		if daughter.Leader != pid || daughter.Group == process.Group || daughter.Parent == process.PID {
 			t.Fatalf("%s has not got away from %s", daughter.Process, process.Process)
 		}
-		c.MustReeve(t, "role", "remove", "self", "tenant")
+		c.MustReeve(t, "node", "role", "remove", "self", "tenant")
 		held.awaitClosed(t)
 		awaitEnded(t, process)
 		awaitEnded(t, daughter)

@@ -60,7 +60,7 @@ func TestRemitFairUse(t *testing.T) {
 			all.want(t, exactly(3), "reeve_store_user_leases_quota", "user", "greedy")
 		}
 		metrics()
-		if text := c.MustReeve(t, "role", "show", "self", "greedy").Stdout; !strings.Contains(text, "1.0 MiB") {
+		if text := c.MustReeve(t, "node", "role", "show", "self", "greedy").Stdout; !strings.Contains(text, "1.0 MiB") {
 			t.Errorf("the table does not show the quota: %s", text)
 		}
 

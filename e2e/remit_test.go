@@ -79,7 +79,7 @@ func refusedBy(t *testing.T, err error, what string, parts ...string) {
 func addTenant(t *testing.T, c *devcluster.Cluster, role string, settings ...string) devcluster.Status {
 	t.Helper()
 	c.MustReeve(t, "plugin", "add", "--approve", tenant(t, append(settings, "plugin="+role, "role="+role)...))
-	c.MustReeve(t, "role", "add", "self", role)
+	c.MustReeve(t, "node", "role", "add", "self", role)
 	return c.Status(t)
 }
 
@@ -134,7 +134,7 @@ func showPlugin(t *testing.T, c *devcluster.Cluster, name string) (shown shownPl
 	return shown
 }
 
-// shownRole is what `reeve role show -o json` promises.
+// shownRole is what `reeve node role show -o json` promises.
 type shownRole struct {
 	Instance remitInstance `json:"instance"`
 	Granted  asked         `json:"granted"`
@@ -205,7 +205,7 @@ func (s shownRole) misses(name string) bool {
 
 func showRole(t *testing.T, c *devcluster.Cluster, role string) (shown shownRole) {
 	t.Helper()
-	document(t, c.MustReeve(t, "role", "show", "self", role, "-o", "json"), &shown)
+	document(t, c.MustReeve(t, "node", "role", "show", "self", role, "-o", "json"), &shown)
 	return shown
 }
 
@@ -213,7 +213,7 @@ func showRole(t *testing.T, c *devcluster.Cluster, role string) (shown shownRole
 func awaitRole(t *testing.T, c *devcluster.Cluster, role, what string, ok func(shownRole) bool) (shown shownRole) {
 	t.Helper()
 	eventually.True(t, patience, role+": "+what, func() (bool, string) {
-		result := c.Reeve(t, "role", "show", "self", role, "-o", "json")
+		result := c.Reeve(t, "node", "role", "show", "self", role, "-o", "json")
 		if result.Code != 0 {
 			return false, result.String()
 		}

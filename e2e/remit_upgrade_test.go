@@ -90,7 +90,7 @@ func TestRemitUpgrade(t *testing.T) {
 		u.takenBack(t, "0.3.0", "exit", "3")
 		// To restart the role is to try again.
 		before := len(c.Events(t, "RoleRolledBack", "tenant"))
-		c.Reeve(t, "role", "restart", "self", "tenant", "--wait=none")
+		c.Reeve(t, "node", "role", "restart", "self", "tenant", "--wait=none")
 		c.Await(t, patience, "it went back once more", func(devcluster.Status) bool {
 			return len(c.Events(t, "RoleRolledBack", "tenant")) == before+1
 		})

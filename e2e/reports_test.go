@@ -127,7 +127,7 @@ func TestReports(t *testing.T) {
 	if shown := showReports(t, c, "lighthouse"); shown != "passed by owner" {
 		t.Errorf("the catalog has %q on lighthouse", shown)
 	}
-	c.MustReeve(t, "role", "add", "self", "lighthouse")
+	c.MustReeve(t, "node", "role", "add", "self", "lighthouse")
 	c.AwaitUp(t, patience, withLighthouse...)
 	content, err := os.ReadFile(report)
 	if err != nil {

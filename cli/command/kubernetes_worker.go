@@ -19,7 +19,9 @@ const (
 )
 
 // giveWorker is how a node comes to have the role.
-func giveWorker(nodeID string) string { return "`reeve role add " + nodeID + " " + workerRole + "`" }
+func giveWorker(nodeID string) string {
+	return "`reeve node role add " + nodeID + " " + workerRole + "`"
+}
 
 // worker is a node as far as its role kubernetes-worker goes.
 type worker struct {

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +13,9 @@ import (
 )
 
 func (c *commands) node() *cobra.Command {
-	return group("node", "Nodes and their roles", c.nodeList(), c.nodeShow(), c.nodeApprove(), c.nodeAccept(), c.nodeLabel(), c.nodeDrain(), c.nodeDecommission(), c.nodeDelete(),
+	return group("node", "Nodes and their roles", c.nodeList(), c.nodeApprove(), c.nodeAccept(), c.nodeLabel(), c.nodeDrain(), c.nodeDecommission(), c.nodeDelete(),
 		c.nodeMetrics(), c.nodeUnlock(), c.nodeSeal(), c.nodeKeys(), c.nodeReseal(),
-		c.role("The roles of a node"))
+		c.role())
 }
 
 func (c *commands) nodeList() *cobra.Command {
@@ -39,14 +38,6 @@ func (c *commands) nodeList() *cobra.Command {
 			})
 		},
 	}
-}
-
-// nodeShow is what others look for below node.
-func (c *commands) nodeShow() *cobra.Command {
-	cmd := c.describeNode()
-	cmd.Use, cmd.Short = "show NODE", "Show everything that is known of a node, as `reeve describe node`"
-	cmd.Long = strings.Replace(cmd.Long, "node shows", "show shows", 1)
-	return cmd
 }
 
 // getNode returns a node as the cluster sees it.

@@ -110,7 +110,7 @@ func lackingRoles(catalog map[string]*rolev1.RoleManifest, has []*clusterv1.Role
 			case 1:
 			default:
 				return fault.New(fault.Refused, fmt.Sprintf("role %s requires %s, which %s of the catalog are or provide", output.Clean(role), output.Clean(requirement),
-					output.Clean(strings.Join(candidates, " and "))), "Give the node one of them first, with `reeve role add`.")
+					output.Clean(strings.Join(candidates, " and "))), "Give the node one of them first, with `reeve node role add`.")
 			}
 			if err := require(candidates[0]); err != nil {
 				return err

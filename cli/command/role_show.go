@@ -11,9 +11,8 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// role is the group of commands for the roles of a node: `reeve role` and `reeve node role` are the same.
-func (c *commands) role(short string) *cobra.Command {
-	return group("role", short, c.roleList(), c.roleShow(), c.roleAdd(), c.roleRemove(), c.roleRestart(), c.roleDebug())
+func (c *commands) role() *cobra.Command {
+	return group("role", "The roles of a node", c.roleList(), c.roleShow(), c.roleAdd(), c.roleRemove(), c.roleRestart(), c.roleDebug())
 }
 
 func (c *commands) roleShow() *cobra.Command {
@@ -24,7 +23,7 @@ func (c *commands) roleShow() *cobra.Command {
 node cannot enforce, and what it has in the store. The node itself is asked, so that it works while the cluster is out of reach.
 
 ` + nodeArgument,
-		Example: "  reeve role show self lighthouse",
+		Example: "  reeve node role show self lighthouse",
 		Args:    arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {

@@ -115,9 +115,12 @@ Exit codes:
 	complete(root, "context", c.contextNames)
 	_ = root.MarkPersistentFlagDirname("dir")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if given := cmd.Flags().Args(); cmd.HasSubCommands() && len(given) > 0 {
+			return showHelp(cmd, given) // the flag is one of a command that does not exist
+		}
 		return fault.New(fault.Usage, err.Error(), "See `"+cmd.CommandPath()+" --help`.")
 	})
-	root.AddCommand(c.status(), c.node(), c.ticket(), c.cert(), c.role("The roles of a node, as `reeve node role`"), c.plugin(), c.policy(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
+	root.AddCommand(c.status(), c.node(), c.ticket(), c.cert(), c.plugin(), c.policy(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
 		c.doctor(), c.bundle(), c.kubernetes(), c.completion(),
 		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner(), c.recoveryKeyGroup())
 	return root
@@ -130,10 +133,17 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return command
 }
 
+// removed are commands of former versions, each with the one that does the same.
+var removed = map[string]string{"reeve role": "reeve node role", "reeve node show": "reeve describe node"}
+
 // showHelp is what a command does that only holds others: arguments are the name of one that it does not hold.
 func showHelp(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) > 0 {
-		return fault.New(fault.Usage, fmt.Sprintf("%s has no command %q", cmd.CommandPath(), arguments[0]), "See `"+cmd.CommandPath()+" --help`.")
+		next := "See `" + cmd.CommandPath() + " --help`."
+		if stays := removed[cmd.CommandPath()+" "+arguments[0]]; stays != "" {
+			next = "Use `" + stays + "`: it does the same."
+		}
+		return fault.New(fault.Usage, fmt.Sprintf("%s has no command %q", cmd.CommandPath(), arguments[0]), next)
 	}
 	return cmd.Help()
 }

@@ -71,14 +71,29 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
+// TestRemovedCommands holds that a command of a former version names the one that does the same, also with flags that only that one has.
+func TestRemovedCommands(t *testing.T) {
+	for line, stays := range map[string]string{
+		"role": "reeve node role", "role add n r --config f": "reeve node role", "role --dir d show n r -o json": "reeve node role", "node show n": "reeve describe node",
+		"node show n --show-configuration": "reeve describe node",
+	} {
+		t.Run(line, func(t *testing.T) {
+			code, stdout, stderr := run(t, strings.Fields(line)...)
+			if code != fault.Usage || stdout != "" || !strings.Contains(stderr, "Use `"+stays+"`") {
+				t.Errorf("exit code %d, %q: %s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
 // TestNoCluster runs every command that needs a cluster, and nothing else, where there is none: each says how to name one.
 func TestNoCluster(t *testing.T) {
 	lines := []string{
 		"status", "node list", "node role list n", "node role add n r", "node role remove n r", "node role restart n r", "node metrics", "plugin list", "plugin show p", "plugin approve p", "plugin diff p", "plugin remove p", "plugin grant p r:g", "plugin withdraw p r:g", "policy show",
-		"policy set isolation=required", "role show n r", "node role show n r", "role list n",
+		"policy set isolation=required", "node role show n r", "node role list n",
 		"store status", "store recover", "logs n r", "logs n r -f", "events", "events -w", "describe node n", "describe role n r", "wait n --for healthy",
 		"operator list", "audit", "whoami", "status --watch", "policy set cuk-sources=recovery", "node unlock", "node seal", "node keys rotate", "node reseal",
-		"ticket create", "ticket list", "ticket revoke 0123", "node approve n", "node accept n", "node label n a=b", "node drain n", "node decommission n", "node delete n", "node show n",
+		"ticket create", "ticket list", "ticket revoke 0123", "node approve n", "node accept n", "node label n a=b", "node drain n", "node decommission n", "node delete n",
 		"cert list", "cert rotate prepare", "kubernetes kubeconfig", "kubernetes credential", "kubernetes pki show", "kubernetes pki rotate prepare",
 		"kubernetes check", "kubernetes check n", "kubernetes image load -",
 	}

@@ -13,7 +13,7 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// RoleShown is the document of `reeve role show`: the remit of a role on a node, and the sandbox that enforces it.
+// RoleShown is the document of `reeve node role show`: the remit of a role on a node, and the sandbox that enforces it.
 type RoleShown struct {
 	NodeID string `json:"node_id"`
 	Role   string `json:"role"`

@@ -67,7 +67,7 @@ func (t *Target) Served(ctx context.Context, role, endpoint string) ([]Served, e
 		}
 	}
 	if len(all) == 0 {
-		return nil, fault.New(fault.NotFound, "no node has told where the role "+role+" serves", "`reeve node list` shows the nodes and `reeve status NODE` their roles; `reeve role add NODE "+role+"` gives a node the role.")
+		return nil, fault.New(fault.NotFound, "no node has told where the role "+role+" serves", "`reeve node list` shows the nodes and `reeve status NODE` their roles; `reeve node role add NODE "+role+"` gives a node the role.")
 	}
 	slices.SortStableFunc(all, func(a, b Served) int { return cmp.Compare(a.rank(), b.rank()) })
 	return all, nil

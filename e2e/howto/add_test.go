@@ -37,7 +37,7 @@ func TestAddANode(t *testing.T) {
 		r.desk.Must(t, "scp ticket root@192.0.2.22:ticket && rm ticket")
 		machine.Must(t, "reeve init --join ticket --role hostsfile --hosts-file /etc/hosts && systemctl enable --now reeved")
 		r.home(machine)
-		if shown := r.desk.Must(t, "reeve node show "+r.id(machine)); !strings.Contains(shown.Stdout, "ticket") {
+		if shown := r.desk.Must(t, "reeve describe node "+r.id(machine)); !strings.Contains(shown.Stdout, "ticket") {
 			t.Errorf("it is not said that a ticket has approved it: %s", shown)
 		}
 	}

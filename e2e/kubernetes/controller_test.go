@@ -58,7 +58,7 @@ func newPlane(t *testing.T, c *devcluster.Cluster, more ...string) *plane {
 	p := &plane{Cluster: c, plugin: plugin, kubeconfig: filepath.Join(c.Home, "kubeconfig")}
 	c.Up(t)
 	c.MustReeve(t, "plugin", "add", plugin, "--approve", "--without", "kubernetes-worker:privileged")
-	c.MustReeve(t, "role", "add", "self", pki)
+	c.MustReeve(t, "node", "role", "add", "self", pki)
 	ports := freePorts(t, 3)
 	says := append([]string{fmt.Sprintf(`"port": %d, "controllerManagerPort": %d, "schedulerPort": %d`, ports[0], ports[1], ports[2])}, more...)
 	p.addController(t, "{"+strings.Join(says, ", ")+"}")
@@ -72,7 +72,7 @@ func (p *plane) addController(t *testing.T, configuration string) {
 	if err := os.WriteFile(file, []byte(configuration), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.MustReeve(t, "role", "add", "self", controller, "--config", file, "--wait=none")
+	p.MustReeve(t, "node", "role", "add", "self", controller, "--config", file, "--wait=none")
 	p.AwaitUp(t, soon, pki, controller)
 	p.MustReeve(t, "kubernetes", "kubeconfig", "--file", p.kubeconfig)
 }
@@ -172,7 +172,7 @@ func (p *plane) lives(t *testing.T) {
 
 	t.Log("it goes on when the store was restarted")
 	server := p.programs(t)["kube-apiserver"].PID
-	p.MustReeve(t, "role", "restart", "self", "consensus")
+	p.MustReeve(t, "node", "role", "restart", "self", "consensus")
 	eventually.True(t, soon, "an object is kept after the restart of the store", func() (bool, string) {
 		result := p.kubectl(t, "create", "configmap", "second", "--from-literal=is=kept")
 		return result.Code == 0 || strings.Contains(result.Stderr, "already exists"), result.String()
@@ -199,7 +199,7 @@ func (p *plane) lives(t *testing.T) {
 	}
 
 	t.Log("what is disabled is gone, and enabled again it is as before")
-	p.MustReeve(t, "role", "remove", "self", controller)
+	p.MustReeve(t, "node", "role", "remove", "self", controller)
 	if left := p.programs(t); len(left) > 0 {
 		t.Errorf("programs are left: %v", left)
 	}

@@ -46,7 +46,7 @@ func TestRunKubernetes(t *testing.T) {
 	shell := terminal.New(t, clone, "HOME="+c.Home, "XDG_CONFIG_HOME="+filepath.Join(c.Home, "config"),
 		// What the page exports stays in a terminal; of this one only PATH does.
 		"KUBECONFIG="+filepath.Join(clone, "kubeconfig"))
-	const add = "reeve role add self kubernetes-worker"
+	const add = "reeve node role add self kubernetes-worker"
 	reader := follow.Reader{
 		Run: func(line string) terminal.Result { return shell.Run(t, line) },
 		// The programs beside the plugin are not installed below /usr/local.

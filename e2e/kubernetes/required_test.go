@@ -23,17 +23,17 @@ func TestRequired(t *testing.T) {
 	if err := os.WriteFile(file, []byte(configuration), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	before := c.MustReeve(t, "role", "list", "self", "-o", "json").Stdout
-	if refused := c.Reeve(t, "role", "add", "self", controller, "--config", file); refused.Code != 4 || !strings.Contains(refused.Stderr, "--with-required") {
+	before := c.MustReeve(t, "node", "role", "list", "self", "-o", "json").Stdout
+	if refused := c.Reeve(t, "node", "role", "add", "self", controller, "--config", file); refused.Code != 4 || !strings.Contains(refused.Stderr, "--with-required") {
 		t.Errorf("without what it requires: %s", refused)
 	}
-	c.MustReeve(t, "role", "add", "self", controller, "--config", file, "--with-required", "--dry-run")
+	c.MustReeve(t, "node", "role", "add", "self", controller, "--config", file, "--with-required", "--dry-run")
 	for _, role := range []string{pki, controller} {
-		if strings.Contains(before, role) || strings.Contains(c.MustReeve(t, "role", "list", "self", "-o", "json").Stdout, role) {
+		if strings.Contains(before, role) || strings.Contains(c.MustReeve(t, "node", "role", "list", "self", "-o", "json").Stdout, role) {
 			t.Errorf("the node has %s before it was given it", role)
 		}
 	}
-	added := c.MustReeve(t, "role", "add", "self", controller, "--config", file, "--with-required", "--wait=started", "--timeout="+soon.String(), "-o", "json")
+	added := c.MustReeve(t, "node", "role", "add", "self", controller, "--config", file, "--with-required", "--wait=started", "--timeout="+soon.String(), "-o", "json")
 	if !strings.Contains(added.Stdout, pki) {
 		t.Errorf("it does not say what else the node was given: %s", added)
 	}

@@ -41,8 +41,8 @@ func awaitNode(t *testing.T, c *devcluster.Cluster, number int, roles ...string)
 // add gives a node both roles of a control plane.
 func (p *planeOf) add(t *testing.T, configuration string) {
 	t.Helper()
-	p.MustReeve(t, "role", "add", p.id, pki)
-	p.MustReeve(t, "role", "add", p.id, controller, "--config", configuration, "--wait=none")
+	p.MustReeve(t, "node", "role", "add", p.id, pki)
+	p.MustReeve(t, "node", "role", "add", p.id, controller, "--config", configuration, "--wait=none")
 }
 
 // reach waits until the control plane is well, and writes the configuration by which kubectl reaches it.
@@ -222,7 +222,7 @@ func TestSeveralControlPlanes(t *testing.T) {
 	c.MustReeve(t, "dev", "up", "--detach")
 	first.reach(t)
 	first.has(t, "first", "second", "third")
-	c.MustReeve(t, "role", "remove", second.id, controller)
+	c.MustReeve(t, "node", "role", "remove", second.id, controller)
 	first.managed(t, "three")
 	for name, former := range leaders {
 		eventually.True(t, soon, "another "+name+" leads", func() (bool, string) {

@@ -57,8 +57,8 @@ func newFleet(t *testing.T) *fleet {
 	for _, number := range workers {
 		c.MustReeve(t, "plugin", "add", plugin, "--approve", "--privileged", "--node", f.ids[number])
 	}
-	c.MustReeve(t, "role", "add", f.ids[1], pki)
-	c.MustReeve(t, "role", "add", f.ids[1], controller, "--timeout", soon.String())
+	c.MustReeve(t, "node", "role", "add", f.ids[1], pki)
+	c.MustReeve(t, "node", "role", "add", f.ids[1], controller, "--timeout", soon.String())
 	c.MustReeve(t, "kubernetes", "kubeconfig", "--file", f.kubeconfig)
 	f.work = filepath.Join(c.Home, "worker.json")
 	f.writeConfiguration(t, parts)
@@ -100,7 +100,7 @@ func (f *fleet) writeConfiguration(t *testing.T, parts string) {
 // enable has a node run pods.
 func (f *fleet) enable(t *testing.T, number int) {
 	t.Helper()
-	f.MustReeve(t, "role", "add", f.ids[number], worker, "--config", f.work, "--timeout", soon.String())
+	f.MustReeve(t, "node", "role", "add", f.ids[number], worker, "--config", f.work, "--timeout", soon.String())
 }
 
 // apply gives Kubernetes objects.
@@ -382,7 +382,7 @@ func (f *fleet) awaitWorker(t *testing.T, number int, not string) devcluster.Rol
 func (f *fleet) goesAndComes(t *testing.T) {
 	t.Helper()
 	t.Log("a node that is no worker any more has no pods, and is as it was before")
-	f.MustReeve(t, "role", "remove", f.ids[2], worker, "--timeout", soon.String())
+	f.MustReeve(t, "node", "role", "remove", f.ids[2], worker, "--timeout", soon.String())
 	f.isClean(t, 2)
 	f.nodesAre(t, 1)
 	for _, pod := range f.awaitPods(t, "hello", 2) {
@@ -437,8 +437,8 @@ func (f *fleet) losesAController(t *testing.T) {
 	t.Helper()
 	t.Log("of two control planes one is taken away, and the workers go on with the other one")
 	move := func(from, to int) {
-		f.MustReeve(t, "role", "add", f.ids[to], controller, "--with-required", "--timeout", soon.String())
-		f.MustReeve(t, "role", "remove", f.ids[from], controller)
+		f.MustReeve(t, "node", "role", "add", f.ids[to], controller, "--with-required", "--timeout", soon.String())
+		f.MustReeve(t, "node", "role", "remove", f.ids[from], controller)
 		eventually.True(t, soon, "the directory names the other API server only", func() (bool, string) {
 			written := f.Reeve(t, "kubernetes", "kubeconfig", "--file", f.kubeconfig)
 			if written.Code != 0 {
@@ -464,7 +464,7 @@ func (f *fleet) losesAController(t *testing.T) {
 		t.Errorf("the new pods are on %v", on)
 	}
 	move(2, 1)
-	f.MustReeve(t, "role", "remove", f.ids[2], pki)
+	f.MustReeve(t, "node", "role", "remove", f.ids[2], pki)
 }
 
 // isDecommissioned: a node is taken out of the cluster for good. Its pods go to the other one, Kubernetes forgets it, and nothing of the worker is left on the machine.

@@ -38,10 +38,10 @@ func (s *beside) prepare(ctx context.Context) (err error) {
 	if s.configuration, err = s.configureController(); err != nil {
 		return err
 	}
-	if _, err = s.reeve(ctx, "role", "add", "self", kubernetesPKI); err != nil {
+	if _, err = s.reeve(ctx, "node", "role", "add", "self", kubernetesPKI); err != nil {
 		return err
 	}
-	if _, err = s.reeve(ctx, "role", "add", "self", kubernetesController, "--config", s.configuration, "--timeout", "3m"); err != nil {
+	if _, err = s.reeve(ctx, "node", "role", "add", "self", kubernetesController, "--config", s.configuration, "--timeout", "3m"); err != nil {
 		return err
 	}
 	if _, err = s.reeve(ctx, "kubernetes", "kubeconfig", "--file", s.kubeconfig()); err != nil {
@@ -89,7 +89,7 @@ func (b *Bed) controlPlane(ctx context.Context, say func(string, ...any)) (resul
 	}
 	defer func() { client.close() }()
 	remove := func(ctx context.Context) error {
-		_, err := s.reeve(ctx, "role", "remove", "self", kubernetesController)
+		_, err := s.reeve(ctx, "node", "role", "remove", "self", kubernetesController)
 		return err
 	}
 	if err := remove(ctx); err != nil {
@@ -97,7 +97,7 @@ func (b *Bed) controlPlane(ctx context.Context, say func(string, ...any)) (resul
 	}
 	ours := func(ctx context.Context) (float64, error) {
 		begun := time.Now()
-		if _, err := s.reeve(ctx, "role", "add", "self", kubernetesController, "--config", s.configuration, "--wait=none"); err != nil {
+		if _, err := s.reeve(ctx, "node", "role", "add", "self", kubernetesController, "--config", s.configuration, "--wait=none"); err != nil {
 			return 0, err
 		}
 		if err := client.awaitReady(ctx, s.ports[0], nil); err != nil {
@@ -132,7 +132,7 @@ func (b *Bed) controlPlane(ctx context.Context, say func(string, ...any)) (resul
 		return nil, err
 	}
 	return []bench.Result{bench.OfPairs(bench.Result{
-		Name: "/readyz", What: "`reeve role add self kubernetes-controller` to 200 of the API server's /readyz",
+		Name: "/readyz", What: "`reeve node role add self kubernetes-controller` to 200 of the API server's /readyz",
 		Against: "exec of the same kube-apiserver with the same arguments on a bare etcd to the same", Unit: "ms",
 		Notes: []string{"kube-controller-manager and kube-scheduler are started on the one side only; both stores hold what the API server wrote when it was first started"},
 	}, bench.MedianRatio, bench.AtMost(1.3), pairs)}, nil

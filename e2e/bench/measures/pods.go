@@ -103,10 +103,10 @@ func (b *Bed) freshPod(ctx context.Context, parts string, settle time.Duration) 
 		return sample, err
 	}
 	begun := time.Now()
-	if _, err := k.reeve(ctx, "role", "add", "self", kubernetesController, "--with-required", "--wait=none"); err != nil {
+	if _, err := k.reeve(ctx, "node", "role", "add", "self", kubernetesController, "--with-required", "--wait=none"); err != nil {
 		return sample, err
 	}
-	if _, err := k.reeve(ctx, "role", "add", "self", kubernetesWorker, "--config", configuration, "--timeout", "3m"); err != nil {
+	if _, err := k.reeve(ctx, "node", "role", "add", "self", kubernetesWorker, "--config", configuration, "--timeout", "3m"); err != nil {
 		return sample, err
 	}
 	sample.worker = time.Since(begun)
