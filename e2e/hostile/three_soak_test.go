@@ -134,7 +134,7 @@ func attack(t *testing.T, all []*trio, killed *trio, row Row, seconds int) {
 		}
 	}
 	remember := func(n int, one *trio) {
-		most := peak(t, one.look(t).Role("consensus").PID)
+		most := held(t, one.look(t).Role("consensus").PID, "VmHWM:")
 		told = append(told, fmt.Sprintf("node %d: %d MiB of memory", n+1, most>>10))
 		if most > mostOfStore {
 			t.Errorf("the store of node %d had %d MiB of memory", n+1, most>>10)
