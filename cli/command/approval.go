@@ -77,6 +77,9 @@ func (c *commands) decide(ctx context.Context, q question, show, dryRun bool) (b
 		return false, nil, fault.New(fault.Refused, fmt.Sprintf("role %s of plugin %s asks to be privileged, for which that word has to be given",
 			output.Clean(role), output.Clean(q.version.GetManifest().GetName())),
 			"Give --privileged if it may run without a sandbox, or --without "+output.Clean(role)+":"+remit.Privileged+".")
+	case show && !c.Interactive && !q.yes && !dryRun:
+		return false, nil, fault.New(fault.Refused, "version "+output.Clean(q.version.GetVersion())+" of plugin "+output.Clean(q.version.GetManifest().GetName())+
+			" was not approved: nobody is there to be asked", "Give --yes to approve what is shown above, or --dry-run to change nothing.")
 	case asks && !q.yes:
 		yes, err := c.agrees(ctx, "Approve it?")
 		return yes, grants, err

@@ -19,7 +19,7 @@ func (c *commands) pluginApprove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve NAME",
 		Short: "Let the version of a plugin that waits take the place of the one that runs",
-		Long: `approve shows what the version that waits asks for beyond what was decided, asks on a terminal, and lets it take the place of the version that runs. Nodes
+		Long: `approve shows what the version that waits asks for beyond what was decided, asks on a terminal (elsewhere --yes has to be given), and lets it take the place of the version that runs. Nodes
 on which it does not come to work go back to the version before.
 
 What is approved is what was shown: if another version waits by then, nothing is changed. A role that asks to be privileged, that is for no sandbox at
