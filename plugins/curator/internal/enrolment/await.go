@@ -35,7 +35,7 @@ func (s *Service) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreamingSe
 		}
 		node := snapshot.Nodes[c.id]
 		if node == nil {
-			continue // a record ends by a tombstone only: the cache reads anew
+			continue // a record becomes a tombstone first: the cache reads anew
 		}
 		if node.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
 			return answer.Removed(node)

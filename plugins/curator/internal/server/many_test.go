@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
@@ -193,5 +196,54 @@ func TestListNodesByPages(t *testing.T) {
 		if err != nil || got.GetNode().GetRecord().GetId() != ids[30] || len(got.GetNode().GetStatus().GetVolume()) != large {
 			t.Errorf("node %s: %v", name, err)
 		}
+	}
+}
+
+// TestOldTombstonesAreRemoved has the next steward remove those of many that are old. A member stays, and so does a young one.
+func TestOldTombstonesAreRemoved(t *testing.T) {
+	c := newClusterOn(t, etcd, generous)
+	var nodes []*clusterv1.NodeRecord
+	var old []string
+	for n := range 1160 {
+		key := sha256.Sum256([]byte(fmt.Sprint("gone", n)))
+		at := time.Now().Add(-time.Duration(n) * time.Second)
+		if n >= 1010 {
+			at = at.Add(-31 * 24 * time.Hour)
+			old = append(old, identity.NodeID(key[:]))
+		}
+		nodes = append(nodes, &clusterv1.NodeRecord{
+			Id: identity.NodeID(key[:]), PublicKey: key[:], State: stateDecommissioned, Generation: 1, Removal: &clusterv1.Removal{By: "owner", Time: timestamppb.New(at), Deleted: true},
+		})
+	}
+	for part := range slices.Chunk(nodes, 25) {
+		c.update(func(*store.State) *store.Change { return &store.Change{Nodes: part} })
+	}
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
+	before, err := records.ReadRecords(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The youngest of the old goes last.
+	watch := c.client().Watch(inTime(t), "nodes/"+old[0], clientv3.WithRev(before.Revision+1))
+	second := start(t, etcd, c.prefix, generous).ready()
+	if err := c.curator.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.curator = second
+	if seen := <-watch; len(seen.Events) != 1 || seen.Events[0].Type != clientv3.EventTypeDelete {
+		t.Fatalf("the old tombstones are still there: %v", seen)
+	}
+	after, err := records.ReadRecords(t.Context())
+	if err != nil || len(after.Nodes) != 1011 || after.Nodes[c.id] == nil || slices.ContainsFunc(old, func(id string) bool { return after.Nodes[id] != nil }) {
+		t.Errorf("%d records are left, %v", len(after.Nodes), err)
+	}
+	removed := 0
+	for _, entry := range c.entries(store.AuditChanges) {
+		if entry.GetRpc() == "TombstonesRemoved" && entry.GetCaller() == "curator" {
+			removed++
+		}
+	}
+	if removed != 2 {
+		t.Errorf("the audit log has %d of two entries", removed)
 	}
 }

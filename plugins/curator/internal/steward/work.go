@@ -38,7 +38,7 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 			again = rest
 		}
 	}
-	rest, err := w.sweep(ctx)
+	rest, err := w.sweep(ctx, state)
 	if err != nil {
 		return 0, err
 	}
@@ -48,16 +48,19 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 	return again, nil
 }
 
-// sweepEvery is how often certificates are removed that have expired.
+// sweepEvery is how often certificates are removed that have expired, and tombstones that are not kept any more.
 const sweepEvery = time.Hour
 
-// sweep removes certificates that have expired, now and then, and returns when it is due again.
-func (w *worker) sweep(ctx context.Context) (again time.Duration, err error) {
+// sweep removes certificates that have expired and tombstones that are not kept any more, now and then, and returns when it is due again.
+func (w *worker) sweep(ctx context.Context, state *store.State) (again time.Duration, err error) {
 	if rest := sweepEvery - time.Since(w.swept); !w.swept.IsZero() && rest > 0 {
 		return rest, nil
 	}
 	swept, err := w.config.Store.SweepIssued(ctx, w.config.Now())
 	if err != nil {
+		return 0, err
+	}
+	if err := w.forget(ctx, state); err != nil {
 		return 0, err
 	}
 	w.swept = time.Now()

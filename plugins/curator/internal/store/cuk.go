@@ -42,7 +42,7 @@ func forget(writes *transaction, before, after *clusterv1.NodeRecord) {
 	writes.delete(statusKey(after.GetId()))
 }
 
-// tombstones has the records of nodes that are removed hold what such a node is refused and told by, and nothing besides: the record stays for ever, and what a machine
+// tombstones has the records of nodes that are removed hold what such a node is refused and told by, and nothing besides: the record stays for years, and what a machine
 // said of itself, or people of it, does not have to.
 func (c *Change) tombstones() {
 	for n, node := range c.Nodes {

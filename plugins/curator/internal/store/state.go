@@ -153,6 +153,9 @@ func (s *State) With(change *Change) *State {
 	for _, node := range change.Nodes {
 		after.Nodes[node.GetId()] = node
 	}
+	for _, id := range change.Forgotten {
+		delete(after.Nodes, id)
+	}
 	for _, plugin := range change.Plugins {
 		after.Plugins[plugin.GetName()] = plugin
 	}

@@ -31,7 +31,9 @@ type Change struct {
 	// Cluster is nil if the record that makes the cluster stays as it is.
 	Cluster *curatorv1.Cluster
 	Nodes   []*clusterv1.NodeRecord
-	Plugins []*clusterv1.PluginRecord
+	// Forgotten is the IDs of nodes whose tombstones are removed.
+	Forgotten []string
+	Plugins   []*clusterv1.PluginRecord
 	// RemovedPlugins is the names of plugins whose records are removed.
 	RemovedPlugins []string
 	// Reports are the signed reports that are new in the records of plugins.
@@ -131,6 +133,9 @@ func (s *Store) plan(before *State, change *Change) (*State, transaction, error)
 	for _, node := range change.Nodes {
 		writes.put(nodeKey(node.GetId()), node)
 		forget(&writes, before.Nodes[node.GetId()], node)
+	}
+	for _, id := range change.Forgotten {
+		writes.delete(nodeKey(id))
 	}
 	for _, plugin := range change.Plugins {
 		writes.put(pluginKey(plugin.GetName()), plugin)

@@ -5266,7 +5266,7 @@ type AuditEntry struct {
 	Kind Caller `protobuf:"varint,4,opt,name=kind,proto3,enum=reeve.cluster.v1.Caller" json:"kind,omitempty"`
 	// From where: host:port, or "local".
 	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
-	// Name of the RPC, such as "AddRole", or of what a curator did by itself: "RoleLeft", "NodeDecommissioned".
+	// Name of the RPC, such as "AddRole", or of what a curator did by itself: "RoleLeft", "NodeDecommissioned", "TombstonesRemoved".
 	Rpc string `protobuf:"bytes,6,opt,name=rpc,proto3" json:"rpc,omitempty"`
 	// The fields of the request that are shown in audit logs.
 	Parameters map[string]string `protobuf:"bytes,7,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
