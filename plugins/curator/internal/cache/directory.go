@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -118,7 +119,8 @@ func nodeOf(id string, from sources) *hostv1.DirectoryNode {
 const minRoom = 1 << 10
 
 // Room is how much of the directory what a node publishes may take in a state of the cluster, in bytes: all of them together are sent to every role that follows the directory, in one
-// message. Only members are in it. It changes where the cluster doubles, since it is every node's.
+// message. Only members are in it. It is their share, in steps of an eighth or less: one node that comes
+// or goes takes little from the others, and mostly nothing, since it is every node's that changes.
 func Room(state *store.State) int {
 	members := 0
 	for _, node := range state.Nodes {
@@ -130,11 +132,9 @@ func Room(state *store.State) int {
 }
 
 func room(members int) int {
-	room := limits.ReportedPublished
-	for room > minRoom && room*members > limits.DirectoryPublished {
-		room /= 2
-	}
-	return room
+	room := min(limits.ReportedPublished, limits.DirectoryPublished/max(members, 1))
+	step := 1 << max(0, bits.Len(uint(room))-4)
+	return max(minRoom, room/step*step)
 }
 
 // IsMember reports whether a node is in the directory: a tombstone is not, nor a machine that waits.

@@ -49,7 +49,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// Who is in the directory shares it, and nobody else: tombstones stay for ever.
+// Who is in the directory shares it, and nobody else: there may be many tombstones.
 func TestRoomIsThatOfMembers(t *testing.T) {
 	state := &store.State{Nodes: make(map[string]*clusterv1.NodeRecord)}
 	add := func(n int, nodeState clusterv1.NodeState) {
@@ -65,7 +65,27 @@ func TestRoomIsThatOfMembers(t *testing.T) {
 		t.Errorf("128 members have room for %d bytes each", got)
 	}
 	add(1, clusterv1.NodeState_NODE_STATE_UP)
-	if got := Room(state); got != limits.ReportedPublished/2 {
+	if got := Room(state); got != limits.ReportedPublished*15/16 {
 		t.Errorf("129 members have room for %d bytes each", got)
+	}
+}
+
+// All nodes together publish what a message has room for. One that comes or goes takes or gives an eighth at most, and that seldom.
+func TestRoomChangesInSmallSteps(t *testing.T) {
+	last, changes := room(0), 0
+	for members := range 20_000 {
+		now := room(members)
+		switch {
+		case now < minRoom || now > limits.ReportedPublished || now > minRoom && now*members > limits.DirectoryPublished:
+			t.Fatalf("%d members have room for %d bytes each", members, now)
+		case now > last || now < last-last/8:
+			t.Fatalf("%d members have room for %d bytes each, and one less for %d", members, now, last)
+		case now != last:
+			changes++
+		}
+		last = now
+	}
+	if last != minRoom || changes > 6*8 {
+		t.Errorf("it changes %d times, and ends at %d bytes", changes, last)
 	}
 }
