@@ -80,9 +80,6 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // bounded carries out a call whose answer has room, which is reckoned before anything is read.
 func (c *caller) bounded(ctx context.Context, served Store, request any, handle grpc.UnaryHandler) (any, error) {
-	if c == nil {
-		return handle(ctx, request)
-	}
 	if operationsOf(request) > maxOperations {
 		return nil, errExceeded(c.user, "has a transaction of more than %d operations and comparisons, with all that are nested in it, which is the most: make several of it", maxOperations)
 	}

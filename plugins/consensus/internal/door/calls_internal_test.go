@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 )
@@ -78,7 +77,7 @@ func TestNoTurnNoCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	all.HandleRPC(ctx, &stats.Begin{})
-	_, err := unary(nil, all.callers)(ctx, &pb.RangeRequest{}, &grpc.UnaryServerInfo{FullMethod: pb.KV_Range_FullMethodName}, func(context.Context, any) (any, error) {
+	_, err := unary(nil)(ctx, &pb.RangeRequest{}, &grpc.UnaryServerInfo{FullMethod: pb.KV_Range_FullMethodName}, func(context.Context, any) (any, error) {
 		t.Error("it was carried out")
 		return nil, nil
 	})
@@ -91,27 +90,48 @@ func TestNoTurnNoCall(t *testing.T) {
 	}
 }
 
-// TestNoCallIsRefusedByTheTap has the tap refuse nothing: gRPC would keep the context of such a call until its deadline.
-func TestNoCallIsRefusedByTheTap(t *testing.T) {
-	ant := newCaller("ant", DefaultPatience, DefaultReadBound)
-	for n := 1; n <= maxCalls+maxRefused+1; n++ {
-		refused, flood := ant.begin(false)
-		if (refused != nil) != (n > maxCalls) || flood != (n > maxCalls+maxRefused) {
-			t.Fatalf("call %d: %v, flood %t", n, refused, flood)
-		}
-	}
+// TestCallsAreCountedInAndOut begins as many calls as there may be, and more: those are refused and take no turn, and the connection of a flood of them is closed.
+func TestCallsAreCountedInAndOut(t *testing.T) {
 	ctx, all := callOf(t, pb.KV_Range_FullMethodName)
-	all.callers.known["ant"] = ant
 	from, _ := peer.FromContext(ctx)
 	ctx = peer.NewContext(t.Context(), &peer.Peer{Addr: from.Addr, AuthInfo: store.Identity("ant")})
-	ctx, err := all.callers.tap(ctx, &tap.Info{FullMethodName: pb.KV_Range_FullMethodName})
-	if err != nil {
-		t.Fatal(err)
+	begin := func(method string) context.Context {
+		ctx := all.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: method})
+		all.HandleRPC(ctx, &stats.Begin{})
+		return ctx
 	}
-	if own := turnOf(all.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: pb.KV_Range_FullMethodName})); own.of != nil || status.Code(own.refused) != codes.ResourceExhausted {
-		t.Errorf("it has a turn, or no refusal: %+v", own)
+	end := func(ctx context.Context) {
+		all.HandleRPC(ctx, &stats.OutTrailer{})
+		all.HandleRPC(ctx, &stats.End{})
 	}
+	first := begin(pb.KV_Range_FullMethodName)
+	ant := turnOf(first).caller
+	if turnOf(first).refused != nil || !turnOf(first).taken {
+		t.Errorf("the first one: %+v", turnOf(first))
+	}
+	for range maxCalls - 1 {
+		if refused, flood := ant.begin(false); refused != nil || flood {
+			t.Fatalf("%v, flood %t", refused, flood)
+		}
+	}
+	one := begin(pb.KV_Range_FullMethodName)
+	if own := turnOf(one); own.taken || status.Code(own.refused) != codes.ResourceExhausted {
+		t.Errorf("one too many has a turn, or no refusal: %+v", own)
+	}
+	if on := connectionOf(ctx); on.closed {
+		t.Error("the connection of one too many is closed")
+	}
+	for range maxRefused - 1 {
+		ant.begin(false)
+	}
+	flood := begin(pb.KV_Range_FullMethodName)
 	if on := connectionOf(ctx); !on.closed {
 		t.Error("the connection of a flood is open")
+	}
+	for _, ctx := range []context.Context{first, one, flood} {
+		end(ctx)
+	}
+	if want := maxCalls + maxRefused - 2; ant.calls != want || len(ant.reading) != 0 {
+		t.Errorf("%d calls are under way and have %d turns, want %d and none", ant.calls, len(ant.reading), want)
 	}
 }

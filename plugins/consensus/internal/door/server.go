@@ -45,14 +45,13 @@ type Store interface {
 // newServer returns the gRPC server with all of etcd's services. There is one for all sockets: etcd keeps a goroutine for each until it ends.
 func newServer(served Store, patience, readBound time.Duration) *grpc.Server {
 	callers := newCallers(served.ClusterUser(), patience, readBound)
-	return v3rpc.Server(served.Server(), nil, unary(served, callers),
+	return v3rpc.Server(served.Server(), nil, unary(served),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(maxWaiting),
 		grpc.MaxHeaderListSize(maxHeader),
-		grpc.InTapHandle(callers.tap),
 		grpc.StatsHandler(turns{callers}),
 		grpc.ForceServerCodecV2(newCodec()), // in the place of etcd's own, which only counts bytes for metrics that nobody reads here
-		grpc.ChainStreamInterceptor(stream(served, callers)),
+		grpc.ChainStreamInterceptor(stream(served)),
 		grpc.Creds(transport{}),
 		// As embed sets them: clients that were made for etcd, the API server of Kubernetes among them, ping as often as these allow.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
@@ -65,19 +64,21 @@ func newServer(served Store, patience, readBound time.Duration) *grpc.Server {
 	)
 }
 
-func unary(served Store, callers *callers) grpc.UnaryServerInterceptor {
+func unary(served Store) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if err := mayCall(info.FullMethod); err != nil {
 			return nil, err
 		}
-		switch own := turnOf(ctx); {
+		own, carryOut := turnOf(ctx), carryOut(served, handle)
+		switch {
 		case own == nil:
+			return carryOut(ctx, request)
 		case own.refused != nil:
 			return nil, own.refused
 		case !own.taken:
 			return nil, status.FromContextError(ctx.Err()).Err() // gRPC reads a request that is there, all the same
 		}
-		return callers.of(ctx).bounded(ctx, served, request, carryOut(served, handle))
+		return own.caller.bounded(ctx, served, request, carryOut)
 	}
 }
 
@@ -85,7 +86,7 @@ func unary(served Store, callers *callers) grpc.UnaryServerInterceptor {
 func carryOut(served Store, handle grpc.UnaryHandler) grpc.UnaryHandler {
 	return func(ctx context.Context, request any) (any, error) {
 		user := store.UserOf(ctx)
-		ctx = withoutToken(ctx)
+		ctx = withoutHeaders(ctx)
 		switch request := request.(type) {
 		case *pb.RangeRequest:
 			return askAgain(ctx, request, handle)
@@ -117,26 +118,27 @@ func admitted(ctx context.Context, served Store, user string, request any, handl
 	return answer, err
 }
 
-func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
+func stream(served Store) grpc.StreamServerInterceptor {
 	return func(server any, call grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		if err := mayCall(info.FullMethod); err != nil {
 			return err
 		}
-		if own := turnOf(call.Context()); own != nil && own.refused != nil {
+		own := turnOf(call.Context())
+		if own != nil && own.refused != nil {
 			return own.refused
 		}
 		user := store.UserOf(call.Context())
-		call = tokenless{ServerStream: call, ctx: withoutToken(call.Context())}
+		call = headerless{ServerStream: call, ctx: withoutHeaders(call.Context())}
 		if info.FullMethod == pb.Lease_LeaseKeepAlive_FullMethodName {
 			call = keepingAlive{ServerStream: call, served: served, user: user}
 		}
-		if caller := callers.of(call.Context()); caller != nil {
+		if own != nil {
 			if err := grpc.SetSendCompressor(call.Context(), encoding.Identity); err != nil {
 				return err
 			}
-			call = flowing{ServerStream: call, caller: caller}
+			call = flowing{ServerStream: call, caller: own.caller}
 			if info.FullMethod == pb.Watch_Watch_FullMethodName {
-				watches := &watching{ServerStream: call, caller: caller, present: served.Server().KV().Rev}
+				watches := &watching{ServerStream: call, caller: own.caller, present: served.Server().KV().Rev}
 				defer watches.end()
 				call = watches
 			}
@@ -145,25 +147,18 @@ func stream(served Store, callers *callers) grpc.StreamServerInterceptor {
 	}
 }
 
-// tokenless is a streaming call in whose context there is no token.
-type tokenless struct {
+// headerless is a streaming call in whose context there are no headers.
+type headerless struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (t tokenless) Context() context.Context { return t.ctx }
+func (h headerless) Context() context.Context { return h.ctx }
 
-// withoutToken takes etcd's tokens off a call. etcd would believe a token before the connection, so that one which got out, root's own among
-// them, would be worth something; here none is.
-func withoutToken(ctx context.Context) context.Context {
-	if len(metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameGRPC)) == 0 &&
-		len(metadata.ValueFromIncomingContext(ctx, rpctypes.TokenFieldNameSwagger)) == 0 {
-		return ctx
-	}
-	sent, _ := metadata.FromIncomingContext(ctx) // a copy
-	delete(sent, rpctypes.TokenFieldNameGRPC)
-	delete(sent, rpctypes.TokenFieldNameSwagger)
-	return metadata.NewIncomingContext(ctx, sent)
+// withoutHeaders takes the headers off a call, which etcd has looked at by then but for its tokens. etcd would believe a token before the connection, so that one which got out, root's own
+// among them, would be worth something; here none is. It looks for one twice for each call, and copies all headers for that.
+func withoutHeaders(ctx context.Context) context.Context {
+	return metadata.NewIncomingContext(ctx, metadata.MD{})
 }
 
 // askFor bounds how long a call is repeated, should users be made and removed without a pause. It is repeated at once, and then after ever longer pauses from
