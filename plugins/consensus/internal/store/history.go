@@ -29,10 +29,10 @@ const (
 	// other room: its database and its log have theirs beforehand.
 	snapshotCount = 2000
 	logFiles      = 2
-	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: etcd's own number, a second of one user's smallest writes. Of their
+	// snapshotCatchUp is how many entries beside the last 100 a member keeps in memory, for members that are behind: a second of one user's smallest writes. Of their
 	// bytes there are as many as one part of so many of the quota; 512 MiB are an eighth of what the role may have, and a minute at the pace of two users. Who is further behind gets
 	// the whole database.
-	snapshotCatchUp = 5000
+	snapshotCatchUp = 20_000
 	recentShare     = 4
 	maxRecent       = int64(512 << 20)
 	// A compaction deletes so many revisions, up to 150 MiB, and then lets others write for so long.

@@ -40,7 +40,7 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		a := c.account(user)
-		if a.bytes+a.reserved+bytes > c.quota(user).bytes {
+		if a.stored.counts()+a.reserved+bytes > c.quota(user).bytes {
 			return a, false
 		}
 		a.reserved += size
@@ -76,8 +76,9 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 func (c *Counter) refuse(user string, a *account, what func(*OverQuotaError)) error {
 	c.mu.Lock()
 	a.refused++
+	keys := a.stored.Keys
 	c.mu.Unlock()
-	refusal := &OverQuotaError{Usage: c.Of(user)}
+	refusal := &OverQuotaError{Usage: c.Of(user), Keys: keys}
 	what(refusal)
 	return refusal
 }

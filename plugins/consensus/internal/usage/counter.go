@@ -56,7 +56,7 @@ type Counter struct {
 
 // account is what is known of one user.
 type account struct {
-	bytes int64
+	stored Total
 	// reserved is what was let in and may not be among the bytes yet.
 	reserved int64
 	refused  uint64
@@ -180,11 +180,11 @@ func (c *Counter) count(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for user, a := range c.accounts {
-		a.bytes = sums[user]
+		a.stored = sums[user]
 		delete(sums, user)
 	}
-	for user, bytes := range sums {
-		c.accounts[user] = &account{bytes: bytes}
+	for user, stored := range sums {
+		c.accounts[user] = &account{stored: stored}
 	}
 	c.reach(revision)
 	return nil
@@ -222,8 +222,8 @@ func (c *Counter) follow(ctx context.Context) error {
 // take adds changes of the store to the accounts. A revision is never split.
 func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	type delta struct {
-		user  string
-		bytes int64
+		user   string
+		stored Total
 	}
 	var few [4]delta
 	deltas := few[:0]
@@ -235,18 +235,18 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 		if user == nil {
 			continue
 		}
-		bytes := int64(0)
+		stored := Total{}
 		if change.Type == mvccpb.Event_PUT {
-			bytes = sizeOf(change.Kv)
+			stored = Total{Bytes: sizeOf(change.Kv), Keys: 1}
 		}
 		if change.Type == mvccpb.Event_DELETE || change.Kv.Version > 1 {
 			former, err := before.size(ctx, key, change.Kv.ModRevision-1)
 			if err != nil {
 				return err
 			}
-			bytes -= former
+			stored = stored.plus(Total{Bytes: -former, Keys: -1})
 		}
-		deltas = append(deltas, delta{user: string(user), bytes: bytes})
+		deltas = append(deltas, delta{user: string(user), stored: stored})
 		if change.Type == mvccpb.Event_PUT && string(key) == c.document {
 			c.takeDocument(change.Kv.Value)
 		}
@@ -257,7 +257,8 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 		c.history.add(change, c.config.History)
 	}
 	for _, d := range deltas {
-		c.account(d.user).bytes += d.bytes
+		a := c.account(d.user)
+		a.stored = a.stored.plus(d.stored)
 	}
 	c.reach(events[len(events)-1].Kv.ModRevision)
 	return nil

@@ -19,3 +19,6 @@ func Leased(quotaOfAnt int64, list func() ([]int64, error)) *Counter {
 func Stored(kv mvcc.WatchableKV) *Counter {
 	return &Counter{config: Config{KV: kv}, accounts: make(map[string]*account)}
 }
+
+// Written is what a request counts.
+func Written(request any) int64 { return written(request) }

@@ -97,8 +97,12 @@ func checkCount(t interface {
 	if err != nil {
 		t.Fatalf("add up what is stored: %v", err)
 	}
-	if got := bytesOf(s); s.Counted() != revision || !maps.Equal(got, sums) {
+	bytes := make(map[string]int64)
+	for user, stored := range sums {
+		bytes[user] = stored.Bytes
+	}
+	if got := bytesOf(s); s.Counted() != revision || !maps.Equal(got, bytes) {
 		t.Fatalf("at revision %d the users have %v, at %d they are counted to have %v", revision, sums, s.Counted(), got)
 	}
-	return sums
+	return bytes
 }

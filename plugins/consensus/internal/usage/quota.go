@@ -50,6 +50,8 @@ type OverQuotaError struct {
 	Usage *consensusv1.UserUsage
 	// Bytes or Leases is what the request would have added.
 	Bytes, Leases int64
+	// Keys is how many keys the user has.
+	Keys int64
 }
 
 func (e *OverQuotaError) Error() string {
@@ -57,6 +59,11 @@ func (e *OverQuotaError) Error() string {
 	if e.Leases > 0 {
 		return fmt.Sprintf("consensus: the user %s may have %d leases in the store and has %d: revoke some, or put several keys on one; "+way,
 			e.Usage.GetConsensusUser(), e.Usage.GetLeasesQuota(), e.Usage.GetLeases(), "store-leases")
+	}
+	if stored := (Total{Bytes: e.Usage.GetBytes(), Keys: e.Keys}); stored.counts() > stored.Bytes {
+		return fmt.Sprintf("consensus: the user %s may have %d bytes in the store and has %d keys, each of which counts %d bytes at least; this request would add %d: "+
+			"delete what is no longer needed, or put more into one key; "+way,
+			e.Usage.GetConsensusUser(), e.Usage.GetBytesQuota(), e.Keys, bytesOfKey, e.Bytes, "store-bytes")
 	}
 	return fmt.Sprintf("consensus: the user %s may have %d bytes in the store and has %d; this request would add %d: delete what is no longer needed; "+way,
 		e.Usage.GetConsensusUser(), e.Usage.GetBytesQuota(), e.Usage.GetBytes(), e.Bytes, "store-bytes")
@@ -84,7 +91,7 @@ func (c *Counter) Now() []*consensusv1.UserUsage {
 		users[user] = true
 	}
 	for user, a := range c.accounts {
-		if a.bytes != 0 || a.refused != 0 {
+		if a.stored.Bytes != 0 || a.refused != 0 {
 			users[user] = true
 		}
 	}
@@ -115,7 +122,7 @@ func (c *Counter) Of(user string) *consensusv1.UserUsage {
 func (c *Counter) entry(user string, leases int64) *consensusv1.UserUsage {
 	entry := &consensusv1.UserUsage{ConsensusUser: user, Leases: leases}
 	if a := c.accounts[user]; a != nil {
-		entry.Bytes, entry.Refused = a.bytes, a.refused
+		entry.Bytes, entry.Refused = a.stored.Bytes, a.refused
 	}
 	if user != c.config.ClusterUser {
 		quota := c.quota(user)

@@ -266,3 +266,57 @@ func TestLeases(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyKeysCount makes as many empty keys as fit, which is few bytes: each is in the index of every member. One that is there may be written again, and one that is deleted makes room for another,
+// also for a member that has counted anew.
+func TestEmptyKeysCount(t *testing.T) {
+	directory := storetest.Directory(t)
+	s, stop := storetest.Open(t, directory, storetest.Plan)
+	ample := user("ant")
+	ample.BytesQuota = 3 << 20
+	grant(t, s, ample)
+	ctx := storetest.Context(t)
+	ant := as{s, "ant"}
+	made := 0
+	fill := func() (err error) {
+		for ; err == nil; made += 128 {
+			request := &pb.TxnRequest{}
+			for n := range 128 {
+				request.Success = append(request.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{
+					Key: []byte(consensusv1.UserPrefix("ant") + fmt.Sprintf("%06d", made+n)),
+				}}})
+			}
+			_, err = ant.txn(ctx, request)
+		}
+		made -= 128
+		return err
+	}
+	full := func(err error) {
+		t.Helper()
+		if !isOver(err) || made < 12_000 || made > 12_600 || !strings.Contains(err.Error(), "keys, each of which counts 256 bytes") {
+			t.Fatalf("with %d keys: %v", made, err)
+		}
+	}
+	full(fill())
+	// What is under way when the last key is counted is let in; so there may be somewhat more than 12,288, or somewhat less.
+	var err error
+	for n := 0; err == nil && n < 128; n++ {
+		err = ant.put(ctx, fmt.Sprintf("more/%d", n), "")
+	}
+	full(err)
+	if err := ant.put(ctx, "000000", ""); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
+	stop()
+	plan := storetest.Plan
+	plan.New = false
+	s, _ = storetest.Open(t, directory, plan)
+	ant.store = s
+	full(ant.put(ctx, "one", ""))
+	if err := ant.remove(ctx, "000000", "000512"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ant.put(ctx, "one", ""); err != nil {
+		t.Errorf("after some were deleted: %v", err)
+	}
+}

@@ -27,7 +27,7 @@ const (
 func (c *Counter) MostRead(user string, request any) int64 {
 	c.mu.Lock()
 	a := c.account(user)
-	all := a.bytes + a.reserved
+	all := a.stored.Bytes + a.reserved
 	c.mu.Unlock()
 	most, _ := eachRead(request, func(r read) (int64, error) {
 		switch {
@@ -66,7 +66,7 @@ func (c *Counter) Reads(ctx context.Context, user string, request any, most int6
 	if a.looking == nil {
 		a.looking = make(chan struct{}, 1)
 	}
-	all, looking := a.bytes+a.reserved, a.looking
+	all, looking := a.stored.Bytes+a.reserved, a.looking
 	c.mu.Unlock()
 	reads, ranged := 0, false
 	_, _ = eachRead(request, func(r read) (int64, error) {
