@@ -93,7 +93,7 @@ var parsers = map[string]string{
 	"core/plugin.FuzzManifest":      "manifest",
 	"core/plugin.FuzzStatus":        "status that a role states",
 	"core/plugin.FuzzRefusal":       "problems of a configuration that a role refuses",
-	"core/plugin.FuzzParseLine":     "line of a role's log, for the core's log",
+	"core/plugin.FuzzLineText":      "line of a role's log, for the reason of an end",
 	"core/nodeapi.FuzzLogLines":     "log of a role, for who reads it",
 	"core/metrics.FuzzMerge":        "metrics of a role",
 	"core/hostapi.FuzzRequests":     "requests on a host socket",

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,7 +167,7 @@ func TestAdoptedAgainAndAgain(t *testing.T) {
 	wait("ready")
 	kill()
 	_, before := node.record(t, "one.1")
-	next, seen := node.next(t), 0
+	next := node.next(t)
 	for range 5 {
 		ctx, cancel := timeout(t)
 		instances, err := next.launcher.Adopt(ctx)
@@ -177,14 +176,7 @@ func TestAdoptedAgainAndAgain(t *testing.T) {
 			t.Fatal(instances, err)
 		}
 		// No line is lost, and none comes twice, whoever reads.
-		lines := 0
-		next.log.wait(t, func(l logged) bool {
-			if l.fields["role"] != "one" || !strings.HasPrefix(l.message, "line ") {
-				return false
-			}
-			lines++
-			return lines == 20
-		})
+		next.consecutive(t, "one", 20+next.consecutive(t, "one", 0))
 		for _, instance := range instances {
 			instance.Leave()
 			instance.Leave() // another time there is nothing to do
@@ -192,7 +184,6 @@ func TestAdoptedAgainAndAgain(t *testing.T) {
 				t.Error("an instance that was left has ended")
 			}
 		}
-		seen = next.log.consecutive(t, "one", seen)
 		next = node.next(t)
 	}
 	if one := next.adopt(t)["one"]; one == nil || one.Process().PID != before.PID {
@@ -200,35 +191,33 @@ func TestAdoptedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// consecutive fails the test unless the lines of a role go on where they are expected to, and returns where they end. 0: they may begin anywhere. Lines
-// that the core says it left out, since the role wrote more than its share before the core left it, have their numbers too.
-func (l *logSink) consecutive(t *testing.T, role string, expected int) (next int) {
+// consecutive waits until the log of a role has a line, and returns which one is the last. It fails the test unless there are all from the first to that, each once.
+func (n *testNode) consecutive(t *testing.T, role string, wanted int) (last int) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
-		if line.fields["role"] != role {
+	next := 0
+	text := n.roleLog(t, role, fmt.Sprintf("line %d\n", wanted))
+	for line := range strings.Lines(text) {
+		number, ok := strings.CutPrefix(line, "line ")
+		if !ok || !strings.HasSuffix(line, "\n") {
 			continue
 		}
-		if count, ok := strings.CutSuffix(line.message, " lines left out"); ok && expected != 0 {
-			left, err := strconv.Atoi(count)
-			if err != nil || line.fields["bytes_unread"] != "0" {
-				t.Fatalf("%q, %s bytes unread (%v)", line.message, line.fields["bytes_unread"], err)
-			}
-			expected += left
-			continue
+		if number != fmt.Sprintln(next) {
+			t.Fatalf("line %q, want line %d", line, next)
 		}
-		text, ok := strings.CutPrefix(line.message, "line ")
-		if !ok {
-			continue
-		}
-		number, err := strconv.Atoi(text)
-		if err != nil || expected != 0 && number != expected {
-			t.Fatalf("line %q, want line %d (%v)", line.message, expected, err)
-		}
-		expected = number + 1
+		next++
 	}
-	return expected
+	return next - 1
+}
+
+// roleLog waits until the log of a role has a text, and returns all of it.
+func (n *testNode) roleLog(t *testing.T, role, wanted string) (text string) {
+	t.Helper()
+	until(t, fmt.Sprintf("%q in the log of role %s", wanted, role), func() bool {
+		content, err := os.ReadFile(filepath.Join(n.dir, "data", "logs", role+".log"))
+		text = string(content)
+		return err == nil && strings.Contains(text, wanted)
+	})
+	return text
 }
 
 func TestLogOfTheTimeWithoutCore(t *testing.T) {
@@ -242,9 +231,7 @@ func TestLogOfTheTimeWithoutCore(t *testing.T) {
 	until(t, "lines while no core runs", func() bool { return lines() >= before+20 })
 	next := node.next(t)
 	next.adopt(t)
-	want := fmt.Sprintf("line %d", before+10)
-	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == want })
-	next.log.consecutive(t, "one", 0)
+	next.consecutive(t, "one", before+10)
 }
 
 // written counts the lines "line …" that an instance has written, whether a core has read them or not.
@@ -272,13 +259,9 @@ func TestEndsWithoutCore(t *testing.T) {
 	}
 	next := node.next(t)
 	next.adopt(t)
-	want := fmt.Sprintf("line %d", before+10)
-	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == want })
-	next.log.consecutive(t, "one", 0)
-	log, err := os.ReadFile(filepath.Join(node.dir, "data", "logs", "one.log"))
-	if err != nil || !strings.Contains(string(log), "\nline 1\n") || !strings.Contains(string(log), "\n"+want+"\n") {
-		t.Errorf("the log has %d bytes (%v)", len(log), err)
-	}
+	// The core's own log has the last of them.
+	last := fmt.Sprintf("line %d", next.consecutive(t, "one", before+10))
+	next.log.wait(t, func(l logged) bool { return l.fields["role"] == "one" && l.message == last })
 	if left := node.entries(t, "run", "instances"); slices.Contains(left, "one.1.err") {
 		t.Errorf("left: %v", left)
 	}

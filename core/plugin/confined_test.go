@@ -237,15 +237,12 @@ func TestDescribeIsConfined(t *testing.T) {
 	if _, err := node.launcher.Describe(t.Context(), node.add(t, nosy)); err != nil {
 		t.Fatal(err)
 	}
-	node.log.wait(t, func(l logged) bool { return l.message == "reached the end" })
-	node.log.mu.Lock()
-	defer node.log.mu.Unlock()
 	refused := 0
-	for _, line := range node.log.lines {
-		if strings.HasPrefix(line.message, "reached") && line.message != "reached the end" {
-			t.Error(line.message)
+	for line := range strings.Lines(node.roleLog(t, "_describe", "reached the end\n")) {
+		if strings.HasPrefix(line, "reached") && line != "reached the end\n" {
+			t.Error(line)
 		}
-		if strings.HasPrefix(line.message, "refused") {
+		if strings.HasPrefix(line, "refused") {
 			refused++
 		}
 	}

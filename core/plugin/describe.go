@@ -100,6 +100,7 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 		manifest = answer.GetManifest()
 		return CheckManifest(manifest)
 	})
+	s.expected = err == nil
 	if err := s.end(ctx); err != nil {
 		l.log.Warn("cleaning up after a plugin that was asked for its manifest", "digest", digest, "error", err)
 	}

@@ -21,7 +21,7 @@
 //  5. The record is written again, now with the PID and its start time. The core dials the socket that the handshake named, which must be in the runtime
 //     directory; at every dial the kernel must confirm that the instance's user and process group listen there.
 //  6. RoleService.Start hands over the configuration, which the role may refuse. From then on the instance runs; its status stream is followed and
-//     checked, and the lines of its log appear in the core's own, with the role and the instance as fields.
+//     checked. If it fails, the core's own log gets the last lines that it wrote, with the role and the instance as fields.
 //  7. It ends, by itself or by Stop: the RPC first, which tells the role why, then SIGTERM to the group, then SIGKILL. The end of its process is seen
 //     through a pidfd within milliseconds, whichever way it came; that it was for want of memory, in the control group.
 //  8. While the dead leader still holds the group's number, the rest of the group is killed. What had left the process group is in the control group,

@@ -116,6 +116,7 @@ func (i *Instance) supervise() {
 		end()
 		<-watched
 	}
+	s.expected = i.requested.Load()
 	i.problems = s.end(context.Background())
 	i.exit = s.exit(s.log.lines())
 	i.exit.Requested = i.requested.Load()

@@ -7,67 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-
-	"github.com/reeveproject/reeve/sdk/event"
 )
-
-func TestShare(t *testing.T) {
-	t.Parallel()
-	start := time.Unix(1000, 0)
-	at := func(after time.Duration) time.Time { return start.Add(after) }
-	var s share
-	taken := 0
-	for s.take(at(time.Duration(taken)), 1000) {
-		taken++
-	}
-	if want := shareSize / (1000 + lineCost); taken != want {
-		t.Errorf("%d lines of 1000 bytes were taken, want %d", taken, want)
-	}
-	if s.take(at(sharePeriod-1), 1) {
-		t.Error("a short line slipped in")
-	}
-	if out, ok := s.settle(at(sharePeriod-1), false); ok {
-		t.Errorf("settled too early: %+v", out)
-	}
-	if until := s.until(); !until.Equal(at(sharePeriod)) {
-		t.Errorf("until %s", until)
-	}
-	s.skipped += 7
-	if out, ok := s.settle(at(sharePeriod), false); !ok || out != (left{lines: 2, skipped: 7}) {
-		t.Errorf("settled %+v, %v", out, ok)
-	}
-	if s.spent() || !s.until().IsZero() || !s.take(at(sharePeriod), 1000) {
-		t.Error("there is no new share")
-	}
-	if _, ok := s.settle(at(time.Hour), true); ok {
-		t.Error("nothing was left out, and it says something")
-	}
-	// A role that writes within its share is never cut off.
-	for n := range 10000 {
-		if !s.take(at(time.Hour+time.Duration(n)*time.Second/10), 500) {
-			t.Fatalf("line %d, of ten in a second, was left out", n)
-		}
-	}
-}
-
-// lineSink keeps what is logged, and can be waited for.
-type lineSink struct {
-	mu    sync.Mutex
-	lines event.Value[[]string]
-}
-
-func (l *lineSink) Accept(_ string, _ hclog.Level, message string, arguments ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, _ := l.lines.Get()
-	l.lines.Set(append(before[:len(before):len(before)], message+" "+strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")))
-}
 
 // followed is what a role writes, followed into its log, and open for the role to write.
 type followed struct {
@@ -76,13 +21,12 @@ type followed struct {
 	dir      string // of the spool
 	path     string // of the log
 	role     *os.File
-	sink     *lineSink
 }
 
 // spooled is the standard error of an instance that nobody follows yet.
 func spooled(t *testing.T) (*followed, *spool) {
 	t.Helper()
-	f := &followed{launcher: &Launcher{runDir: t.TempDir()}, path: filepath.Join(t.TempDir(), "one.log"), sink: &lineSink{}}
+	f := &followed{launcher: &Launcher{runDir: t.TempDir()}, path: filepath.Join(t.TempDir(), "one.log")}
 	if err := os.Mkdir(f.launcher.instancesDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +51,11 @@ func spooled(t *testing.T) (*followed, *spool) {
 // follow begins where the one before left off.
 func (f *followed) follow(t *testing.T, spool *spool) {
 	t.Helper()
-	log := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: new(bytes.Buffer)})
-	log.RegisterSink(f.sink)
 	offset, from, err := keepOffset(f.path+".offset", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.follower, err = follow(log, spool, f.path, from, offset, &f.launcher.files); err != nil {
+	if f.follower, err = follow(hclog.NewNullLogger(), spool, f.path, from, offset, &f.launcher.files); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -132,29 +74,26 @@ func (f *followed) write(t *testing.T, text string) {
 	}
 }
 
-func TestAFloodIsLeftOutOfTheLog(t *testing.T) {
+// awaitLast waits until a line is the last one that was read.
+func (f *followed) awaitLast(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+		if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
+			return
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%q is not read; the last lines are %q", want, lines)
+		}
+	}
+}
+
+// What explains an end is kept, however much was written before and after it.
+func TestTheLastLines(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
-	const lines, length = 9000, 100
-	f.write(t, strings.Repeat(strings.Repeat("y", length-1)+"\n", lines))
-	f.write(t, "panic: that was too much\n")
+	f.write(t, strings.Repeat(strings.Repeat("y", 99)+"\n", 9000))
+	f.write(t, "panic: that was too much\n"+strings.Repeat("a line of the trace\n\n", 100))
 	f.finish()
-	logged, _ := f.sink.lines.Get()
-	forwarded := shareSize / (length + lineCost)
-	if len(logged) != forwarded+1 {
-		t.Errorf("%d lines were logged, want %d", len(logged), forwarded+1)
-	}
-	// Forwarded, left out and unread are all there is.
-	var left, unread int
-	var key string
-	last := logged[len(logged)-1]
-	if _, err := fmt.Sscanf(last, "%d lines left out %s %d", &left, &key, &unread); err != nil || key != "bytes_unread" {
-		t.Fatalf("the last line is %q", last)
-	}
-	if rest := lines*length + len("panic: that was too much\n") - forwarded*length - unread; left < rest/length || left > rest/length+2 {
-		t.Errorf("%q, after %d of %d lines", last, forwarded, lines)
-	}
-	if kept := f.lines(); len(kept) != keptLines || kept[keptLines-1] != "panic: that was too much" {
+	if kept := f.lines(); len(kept) != keptLines || kept[0] != "panic: that was too much" || kept[keptLines-1] != "a line of the trace" {
 		t.Errorf("what explains the end is %q", kept)
 	}
 }
@@ -168,7 +107,7 @@ func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	f.follow(t, spool)
 	f.write(t, "the last line before\n")
-	await(t, f.sink, "the last line before ")
+	f.awaitLast(t, "the last line before")
 	f.write(t, "the first line after\n")
 	f.finish()
 	(&followed{path: f.path + ".1"}).holds(t, old)
@@ -208,7 +147,7 @@ func TestASpoolIsBounded(t *testing.T) {
 		t.Errorf("%d bytes were written into a spool of %d", len(written), spoolSize)
 	}
 	f.follow(t, spool)
-	await(t, f.sink, strings.Repeat("w", 63)+" ")
+	f.awaitLast(t, strings.Repeat("w", 63))
 	for deadline := time.Now().Add(5 * time.Minute); ; {
 		if _, err := f.role.WriteString("after\n"); err == nil {
 			break
@@ -239,16 +178,7 @@ func TestTheRoomOfASpoolComesBack(t *testing.T) {
 	line := strings.Repeat("v", 99) + "\n"
 	for n := range 64 {
 		f.write(t, strings.Repeat(line, 700)+fmt.Sprintln("piece", n))
-		// Read, each of them, when the last of it is known.
-		want := fmt.Sprint("piece ", n)
-		for deadline := time.Now().Add(5 * time.Minute); ; {
-			if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
-				break
-			} else if time.Now().After(deadline) {
-				t.Fatalf("%s is not read", want)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		f.awaitLast(t, fmt.Sprint("piece ", n))
 	}
 	f.finish()
 	f.takes(t, 2*spoolPiece)
@@ -263,13 +193,13 @@ func (f *followed) takes(t *testing.T, most int64) {
 	}
 }
 
-// What a core has not forwarded when it leaves is forwarded by the next, and nothing is in the log twice.
+// What a core has not read when it leaves is read by the next, and nothing is in the log twice.
 func TestTheNextCoreGoesOn(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
 	f.write(t, "one\ntwo\nthr")
-	await(t, f.sink, "two ")
-	f.leave()
+	f.awaitLast(t, "thr")
+	f.finish()
 	f.write(t, "ee\nfour\n")
 	f.write(t, "last wor")
 	for range 2 { // the second has nothing to do
@@ -277,9 +207,6 @@ func TestTheNextCoreGoesOn(t *testing.T) {
 		f.finish()
 	}
 	f.holds(t, "one\ntwo\nthree\nfour\nlast wor")
-	if logged, _ := f.sink.lines.Get(); strings.Join(logged, "") != "one two three four last wor " {
-		t.Errorf("forwarded: %q", logged)
-	}
 }
 
 // next is the next core.
@@ -297,8 +224,8 @@ func TestASpoolThatIsEmptiedBetweenCores(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
 	f.write(t, "one\na long unfinished line")
-	await(t, f.sink, "one ")
-	f.leave()
+	f.awaitLast(t, "a long unfinished line")
+	f.finish()
 	if err := f.role.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
@@ -345,31 +272,16 @@ func TestALogGrowsSlowly(t *testing.T) {
 		"reeve: 8 bytes are left out here: they were written faster than the log may grow\n")
 }
 
-// A role has its log open for writing and can do with it whatever it likes.
-func TestALogThatItsRoleEmptiesIsFollowed(t *testing.T) {
+// A role has its spool open for writing and can do with it whatever it likes.
+func TestASpoolThatItsRoleEmptiesIsFollowed(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
 	f.write(t, "a long line before\n")
-	await(t, f.sink, "a long line before ")
+	f.awaitLast(t, "a long line before")
 	if err := f.role.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
 	f.write(t, "after\n")
-	await(t, f.sink, "after ")
+	f.awaitLast(t, "after")
 	f.finish()
-}
-
-func await(t *testing.T, sink *lineSink, line string) {
-	t.Helper()
-	for lines := sink.lines.Watch(); ; {
-		now, err := lines.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range now {
-			if one == line {
-				return
-			}
-		}
-	}
 }

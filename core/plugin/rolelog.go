@@ -26,8 +26,6 @@ type roleLog struct {
 	log  hclog.Logger
 	path string
 	file *logfile.File
-	// spare is how much of what is written next is in the log already.
-	spare int64
 	// left is how much may be written at once, as of at.
 	left int64
 	at   time.Time
@@ -59,15 +57,12 @@ func (r *roleLog) room(now time.Time) int64 {
 // Write appends p. It never fails: a role is not to be left unread because its log cannot be written.
 func (r *roleLog) Write(p []byte) (int, error) {
 	r.left = max(0, r.left-int64(len(p)))
-	fresh := p[min(r.spare, int64(len(p))):]
-	r.spare -= int64(len(p) - len(fresh))
-	r.append(fresh)
+	r.append(p)
 	return len(p), nil
 }
 
 // leaveOut says in the log that so many bytes are not in it.
 func (r *roleLog) leaveOut(bytes int64) {
-	r.spare = 0
 	line := fmt.Sprintf("reeve: %d bytes are left out here: they were written faster than the log may grow\n", bytes)
 	if r.within {
 		line = "\n" + line

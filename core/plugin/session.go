@@ -25,6 +25,8 @@ type session struct {
 	launched time.Time
 	log      *follower
 	conn     *grpc.ClientConn
+	// expected says that the process was to end: what it wrote last need not be told.
+	expected bool
 	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: the node spares the executable of every instance that is shown.
 	executable *Executable
 	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
@@ -61,6 +63,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executabl
 	if err != nil {
 		err = errors.Join(s.explain(err), s.sweep(ctx))
 		s.log.finish()
+		s.log.tell()
 		return nil, s.log.lines(), err
 	}
 	remit.SetProcess(s.process.Process)
@@ -115,6 +118,9 @@ func (s *session) end(ctx context.Context) error {
 	}
 	s.output.close()
 	s.log.finish()
+	if !s.expected {
+		s.log.tell()
+	}
 	return errors.Join(err, s.letGo())
 }
 
@@ -123,7 +129,7 @@ func (s *session) leave() error {
 	s.process.leave()
 	err := s.conn.Close()
 	s.output.close()
-	s.log.leave()
+	s.log.finish()
 	return errors.Join(err, s.letGo())
 }
 
@@ -135,7 +141,7 @@ func (s *session) letGo() error {
 	return s.executable.Close()
 }
 
-// roleLog is where the lines of an instance go.
+// roleLog is the core's log, of an instance.
 func (l *Launcher) roleLog(role, instanceID string) hclog.Logger {
 	return l.log.Named("role").With("role", role, "instance", instanceID)
 }

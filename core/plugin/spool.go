@@ -103,19 +103,18 @@ func (s *spool) seek(at int64) { _, _ = s.file.Seek(at, io.SeekStart) }
 
 func (s *spool) skip(bytes int64) { _, _ = s.file.Seek(bytes, io.SeekCurrent) }
 
-// remaining is how much has not been read. The instance has the file open for writing and can make it shorter: then it is read from its beginning, and anew
-// says so.
-func (s *spool) remaining() (backlog int64, anew bool) {
+// remaining is how much has not been read. The instance has the file open for writing and can make it shorter: then it is read from its beginning.
+func (s *spool) remaining() int64 {
 	info, err := s.file.Stat()
 	if err != nil {
-		return 0, false
+		return 0
 	}
 	at := s.at()
 	if info.Size() < at {
 		s.seek(0)
-		at, s.given, anew = 0, 0, true
+		at, s.given = 0, 0
 	}
-	return info.Size() - at, anew
+	return info.Size() - at
 }
 
 // giveBack gives back the room of what is before at, which was read.
@@ -198,6 +197,7 @@ func (l *Launcher) drainSpool(name string) error {
 		return err
 	}
 	log.finish()
+	log.tell()
 	return nil
 }
 

@@ -73,6 +73,18 @@ func (l *logSink) Accept(_ string, level hclog.Level, message string, arguments 
 	}
 }
 
+// ofRole returns the lines that say whose they are by an instance and nothing else: those that a role wrote.
+func (l *logSink) ofRole() (lines []logged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if line.fields["instance"] != "" && len(line.fields) == 2 && line.level == hclog.Warn {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // wait returns the first line that matches.
 func (l *logSink) wait(t testing.TB, match func(logged) bool) logged {
 	t.Helper()

@@ -30,13 +30,13 @@ func loggingChecks() []Check {
 			ID:    "logging.structured",
 			needs: []string{"lifecycle.stop"},
 			Sentence: "Every line that a role writes to its standard error, from its start to its stop, is a JSON object with @level, @message and @timestamp, as hclog writes it: " +
-				"the core's log then has its level and fields, and not a text that may look like anybody's.",
+				"who reads the log then has its level and fields, and the reason for which the role failed is its message and error.",
 			run: checkStructured,
 		},
 		{
 			ID:       "logging.lines",
 			needs:    []string{"lifecycle.stop"},
-			Sentence: fmt.Sprintf("No line of the log is longer than %d KiB: the core cuts what is longer, and shows it as plain text.", maxLogLine>>10),
+			Sentence: fmt.Sprintf("No line of the log is longer than %d KiB: of what is longer, the core shows only the beginning in the reason for which the role failed, and that as plain text.", maxLogLine>>10),
 			run:      checkLines,
 		},
 		{
