@@ -56,27 +56,23 @@ func openDisk(path string, maxBytes int64) (*disk, found, error) {
 	d := &disk{path: path, max: maxBytes, number: 2, size: -1, earlierSize: -1}
 	var f found
 	before, err := openRegular(path+earlier, os.O_RDONLY)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, f, err
-	default:
+	if err == nil {
 		defer func() { _ = before.Close() }()
-		if d.earlierSize, err = before.Seek(0, io.SeekEnd); err != nil {
-			return nil, f, err
-		}
 		f.any = true
+		d.earlierSize, err = before.Seek(0, io.SeekEnd)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, f, err
 	}
 	file, err := openRegular(path, os.O_RDWR|os.O_APPEND)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, f, err
-	default:
+	if err == nil {
 		f.any = true
-		if err := d.takeUp(file, &f); err != nil {
-			return nil, f, errors.Join(err, file.Close())
+		if err = d.takeUp(file, &f); err != nil {
+			err = errors.Join(err, file.Close())
 		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, f, err
 	}
 	if f.sequence == 0 && before != nil {
 		last, err := lastLine(before, d.earlierSize)
@@ -240,64 +236,20 @@ func (d *disk) close() error {
 	return err
 }
 
-// part is one of the files, open for reading.
-type part struct {
-	file   *os.File
-	number uint64
-}
-
-// openFrom opens the oldest file that is there and has at least the number; nil: there is none.
-func (d *disk) openFrom(number uint64) (*part, error) {
+// next opens the oldest file that is there and has at least the number, and says how much of it is there for good, and whether a later one is; nil: there is none.
+func (d *disk) next(number uint64) (file *os.File, found uint64, size int64, later bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, one := range []struct {
-		path   string
-		number uint64
-		size   int64
-	}{{d.path + earlier, d.number - 1, d.earlierSize}, {d.path, d.number, d.size}} {
-		if one.size < 0 || one.number < number {
-			continue
+	if found, size = d.number-1, d.earlierSize; size >= 0 && found >= number {
+		if file, err = openRegular(d.path+earlier, os.O_RDONLY); !errors.Is(err, fs.ErrNotExist) {
+			return file, found, size, d.size >= 0, err
 		}
-		file, err := openRegular(one.path, os.O_RDONLY)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &part{file: file, number: one.number}, nil
 	}
-	return nil, nil
-}
-
-// extent is how much of a file is there for good, and whether a later one is there.
-func (d *disk) extent(p *part) (size int64, later bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch p.number {
-	case d.number:
-		return max(d.size, 0), false, nil
-	case d.number - 1:
-		return max(d.earlierSize, 0), d.size >= 0, nil
-	default:
-		// It has no name any more, and all of it was there for good when it lost it.
-		info, err := p.file.Stat()
-		if err != nil {
-			return 0, false, err
-		}
-		return info.Size(), true, nil
+	if found, size = d.number, d.size; size < 0 || found < number {
+		return nil, 0, 0, false, nil
 	}
-}
-
-// newestFirst opens all files that are there for reading.
-func (d *disk) newestFirst() []*part {
-	var parts []*part
-	for number := uint64(0); ; {
-		p, err := d.openFrom(number)
-		if err != nil || p == nil {
-			return parts
-		}
-		parts = append([]*part{p}, parts...)
-		number = p.number + 1
+	if file, err = openRegular(d.path, os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
+	return file, found, size, false, err
 }

@@ -108,9 +108,7 @@ func Open(config Config) (*Journal, error) {
 
 // Sync waits until all that was recorded before is on disk, or was lost. It fails only with the context's error.
 func (j *Journal) Sync(ctx context.Context) error {
-	j.mu.Lock()
-	last := j.last
-	j.mu.Unlock()
+	last := j.given()
 	_, err := j.written.Wait(ctx, func(upTo uint64) bool { return upTo >= last })
 	return err
 }
@@ -221,4 +219,11 @@ func (j *Journal) state() (visible, floor, durable uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.visible(), j.floor, j.durable
+}
+
+// given is the highest number that was given.
+func (j *Journal) given() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last
 }

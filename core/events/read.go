@@ -36,10 +36,9 @@ type Reader struct {
 	// after is the number of the last event that was returned, or that is gone.
 	after uint64
 
-	// What is being read of the files; part is nil where that is memory. next is the lowest number of a file that has not been read.
-	part  *part
-	lines *lines
-	next  uint64
+	// number is the file that is read, and offset how much of it was.
+	number uint64
+	offset int64
 	// corrupt counts the lines that could not be read.
 	corrupt, reported int
 }
@@ -77,7 +76,7 @@ func (r *Reader) Next(ctx context.Context) ([]*nodev1.Event, error) {
 				r.after = max(r.after, floor)
 			}
 		} else {
-			r.release()
+			r.report()
 		}
 		if len(events) > 0 {
 			r.after = events[len(events)-1].GetSequence()
@@ -100,7 +99,7 @@ func (r *Reader) Next(ctx context.Context) ([]*nodev1.Event, error) {
 func (r *Reader) Corrupt() int { return r.corrupt }
 
 // Close gives up the reader.
-func (r *Reader) Close() { r.release() }
+func (r *Reader) Close() { r.report() }
 
 // begin turns the query into a position.
 func (r *Reader) begin() error {
@@ -122,78 +121,46 @@ func (r *Reader) begin() error {
 	return nil
 }
 
-// fromFiles returns the next events of the files, none if they have no more.
-func (r *Reader) fromFiles() ([]*nodev1.Event, error) {
-	_, _, durable := r.journal.state()
-	var events []*nodev1.Event
-	for size := 0; len(events) < batch && size < batchSize; {
-		if r.part == nil {
-			if ok, err := r.open(); err != nil || !ok {
-				return events, err
+// fromFiles returns the next events of the files, none if they have no more. What is too much is read again with the next ones: a reader holds no file open.
+func (r *Reader) fromFiles() (events []*nodev1.Event, err error) {
+	for {
+		file, number, extent, later, err := r.journal.disk.next(r.number)
+		if err != nil || file == nil {
+			return nil, err
+		}
+		if number != r.number || r.offset == 0 {
+			r.number, r.offset = number, 0
+			if !ours(file) {
+				r.corrupt++
+				r.offset = extent
 			}
 		}
-		extent, later, err := r.journal.disk.extent(r.part)
-		if err != nil {
-			return nil, err
-		}
-		line, ok, err := r.lines.next(extent)
-		switch {
-		case err != nil:
-			return nil, err
-		case !ok && later:
-			r.next = r.part.number + 1
-			r.release()
-		case !ok:
-			return events, nil
-		case len(line) == 0 && line != nil:
-			// It ends one that an earlier core left torn.
-		default:
+		given, size := r.journal.given(), 0
+		err = eachLine(file, r.offset, extent, func(line []byte, next int64) bool {
+			r.offset = next
+			if seen := sequenceOf(line); seen != 0 && seen <= r.after || len(line) == 0 && line != nil {
+				return true // an empty line ends one that an earlier core left torn
+			}
 			e, _, err := parseLine(line)
-			if err != nil || e.GetSequence() > durable {
+			if err != nil || e.GetSequence() > given {
 				r.corrupt++
 			} else if e.GetSequence() > r.after {
 				r.after = e.GetSequence()
 				events = append(events, e)
 				size += len(line)
 			}
+			return len(events) < batch && size < batchSize
+		})
+		_ = file.Close()
+		if err != nil || len(events) > 0 || !later {
+			return events, err
 		}
+		r.number, r.offset = number+1, 0
 	}
-	return events, nil
 }
 
-// open opens the next file at about the next event.
-func (r *Reader) open() (bool, error) {
-	opened, err := r.journal.disk.openFrom(r.next)
-	if err != nil || opened == nil {
-		return false, err
-	}
-	r.part = opened
-	extent, _, err := r.journal.disk.extent(opened)
-	if err != nil {
-		return false, err
-	}
-	if !ours(opened.file) {
-		r.corrupt++
-		r.lines = newLines(opened.file, extent)
-		return true, nil
-	}
-	offset, err := offsetAfter(opened.file, extent, r.after)
-	if err != nil {
-		return false, err
-	}
-	r.lines = newLines(opened.file, max(offset-1, 0))
-	if offset > 0 {
-		_, _, err = r.lines.next(extent)
-	}
-	return true, err
-}
-
-// release closes the file that is being read.
-func (r *Reader) release() {
-	if r.part != nil {
-		_ = r.part.file.Close()
-		r.part, r.lines = nil, nil
-	}
+// report says how many lines could not be read.
+func (r *Reader) report() {
 	if r.corrupt > r.reported {
 		r.journal.config.Log.Warn("lines of the journal of events could not be read and were left out", "file", r.journal.config.Path, "lines", r.corrupt)
 		r.reported = r.corrupt
@@ -202,25 +169,31 @@ func (r *Reader) release() {
 
 // tailInFiles returns the number before that of the event of which count follow in the files up to a number, itself included.
 func (j *Journal) tailInFiles(count, upTo uint64) (uint64, error) {
-	start, left := uint64(0), count
-	for _, p := range j.disk.newestFirst() {
-		extent, _, err := j.disk.extent(p)
-		if err == nil && left > 0 && ours(p.file) {
-			seen := upTo + 1
-			err = backwards(p.file, extent, func(line []byte, _ int64) bool {
-				e, _, err := parseLine(line)
-				if err == nil && e != nil && e.GetSequence() < seen {
-					seen = e.GetSequence()
-					start, left = seen-1, left-1
-				}
-				return left > 0
-			})
-			upTo = seen - 1
-		}
-		_ = p.file.Close()
+	sequences := []uint64{0}
+	for number := uint64(0); ; {
+		file, found, extent, _, err := j.disk.next(number)
 		if err != nil {
 			return 0, err
 		}
+		if file == nil {
+			break
+		}
+		if ours(file) {
+			err = eachLine(file, 0, extent, func(line []byte, _ int64) bool {
+				if sequence := sequenceOf(line); sequence > sequences[len(sequences)-1] && sequence <= upTo {
+					sequences = append(sequences, sequence)
+				}
+				return true
+			})
+		}
+		_ = file.Close()
+		if err != nil {
+			return 0, err
+		}
+		number = found + 1
 	}
-	return start, nil
+	if count >= uint64(len(sequences)) {
+		return 0, nil
+	}
+	return sequences[uint64(len(sequences))-count] - 1, nil
 }

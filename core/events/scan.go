@@ -1,14 +1,12 @@
 package events
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"sort"
+	"strconv"
 )
-
-// block is how much of a file is read at a time, in bytes.
-const block = 64 << 10
 
 // last is what the end of a file says.
 type last struct {
@@ -20,21 +18,29 @@ type last struct {
 
 // lastLine returns the highest number that a file of that size tells of, from its last line that can be read.
 func lastLine(file io.ReaderAt, size int64) (last, error) {
-	var l last
-	final := true
-	err := backwards(file, size, func(line []byte, offset int64) bool {
-		event, mark, err := parseLine(line)
+	begins := []int64{0}
+	err := eachLine(file, 0, size, func(_ []byte, next int64) bool {
+		begins = append(begins, next)
+		return true
+	})
+	if err != nil {
+		return last{}, err
+	}
+	for n := len(begins) - 2; n >= 0; n-- {
+		line := make([]byte, min(begins[n+1]-begins[n], maxLine+1))
+		if _, err := file.ReadAt(line, begins[n]); err != nil && !errors.Is(err, io.EOF) {
+			return last{}, err
+		}
+		event, mark, err := parseLine(bytes.TrimSuffix(line, []byte{'\n'}))
 		switch {
 		case err != nil:
 		case event != nil:
-			l.sequence = event.GetSequence()
+			return last{sequence: event.GetSequence()}, nil
 		default:
-			l.sequence, l.ended, l.offset = mark.After, mark.Ended && final, offset
+			return last{sequence: mark.After, ended: mark.Ended && n == len(begins)-2, offset: begins[n]}, nil
 		}
-		final = false
-		return err != nil
-	})
-	return l, err
+	}
+	return last{}, nil
 }
 
 // ours reports whether the first line of a file does not say that another version wrote it.
@@ -46,147 +52,39 @@ func ours(file io.ReaderAt) bool {
 	return err != nil || mark == nil || mark.Version == version
 }
 
-// backwards calls each with the lines of the first size bytes of a file, the last one first, as long as it returns true. A line is valid until each
-// returns. Lines that are longer than maxLine come as nil.
-func backwards(file io.ReaderAt, size int64, each func(line []byte, offset int64) bool) error {
-	// rest is the beginning of what was read, up to where the first line ends that begins before it; cut says that it was too long to be kept.
-	var rest []byte
-	cut := false
-	emit := func(head []byte, offset int64) bool {
-		line := head
-		if len(rest) > 0 {
-			line = append(bytes.Clone(head), rest...)
-		}
-		if cut || len(line) > maxLine {
-			line = nil
-		}
-		rest, cut = nil, false
-		return each(line, offset)
-	}
-	buffer := make([]byte, block)
-	for end := size; end > 0; {
-		from := max(0, end-block)
-		read := buffer[:end-from]
-		if n, err := file.ReadAt(read, from); n < len(read) {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
+// eachLine calls each with the lines that begin at an offset of a file and later, as far as the file has size bytes, and with where the next one begins, as long as it returns
+// true. A line is valid until each returns. One that is too long comes as nil, and what is no whole line at the end like one.
+func eachLine(file io.ReaderAt, offset, size int64, each func(line []byte, next int64) bool) error {
+	reader := bufio.NewReaderSize(io.NewSectionReader(file, offset, size-offset), maxLine+1)
+	for long := false; ; {
+		line, err := reader.ReadSlice('\n')
+		offset += int64(len(line))
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = true
+			continue
+		case err != nil && !errors.Is(err, io.EOF):
 			return err
+		case len(line) == 0 && !long:
+			return nil
+		case long:
+			line = nil
+		default:
+			line = bytes.TrimSuffix(line, []byte{'\n'})
 		}
-		if end == size && read[len(read)-1] == '\n' {
-			// The end of the last line begins no other.
-			read = read[:len(read)-1]
-		}
-		for {
-			at := bytes.LastIndexByte(read, '\n')
-			if at < 0 {
-				break
-			}
-			if !emit(read[at+1:], from+int64(at)+1) {
-				return nil
-			}
-			read = read[:at]
-		}
-		if len(read)+len(rest) > maxLine {
-			rest, cut = nil, true
-		} else {
-			rest = append(bytes.Clone(read), rest...)
-		}
-		end = from
-	}
-	if size > 0 {
-		emit(nil, 0)
-	}
-	return nil
-}
-
-// firstEvent returns the number of the first event that begins in a file at or after an offset, as far as size; 0: there is none.
-func firstEvent(file io.ReaderAt, offset, size int64) (uint64, error) {
-	lines := newLines(file, max(offset-1, 0))
-	if offset > 0 {
-		// To the beginning of a line: this one, if the byte before is the end of another.
-		if _, ok, err := lines.next(size); err != nil || !ok {
-			return 0, err
-		}
-	}
-	for {
-		line, ok, err := lines.next(size)
-		if err != nil || !ok {
-			return 0, err
-		}
-		if event, _, err := parseLine(line); err == nil && event != nil {
-			return event.GetSequence(), nil
+		if long = false; !each(line, offset) || err != nil {
+			return nil
 		}
 	}
 }
 
-// offsetAfter returns an offset in a file of that size before which there are only events up to a number, and which is not far before the first one after it.
-func offsetAfter(file io.ReaderAt, size int64, after uint64) (int64, error) {
-	if after == 0 {
-		return 0, nil
+// sequenceOf returns the number of an event without reading the rest of its line; 0: it is not seen at a glance.
+func sequenceOf(line []byte) uint64 {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"sequence":"`))
+	digits, _, whole := bytes.Cut(rest, []byte{'"'})
+	if !ok || !whole || !bytes.HasSuffix(line, []byte{'}'}) {
+		return 0
 	}
-	var failure error
-	later := sort.Search(int(size/block)+1, func(n int) bool {
-		sequence, err := firstEvent(file, int64(n)*block, size)
-		if err != nil {
-			failure = err
-		}
-		return sequence == 0 || sequence > after
-	})
-	if failure != nil || later == 0 {
-		return 0, failure
-	}
-	return int64(later-1) * block, nil
-}
-
-// lines reads the lines of a file. It may go on when the file has become larger.
-type lines struct {
-	file   io.ReaderAt
-	offset int64 // of what comes next
-	buffer []byte
-	unread []byte
-	long   bool // what comes next is the rest of a line that is too long
-}
-
-func newLines(file io.ReaderAt, offset int64) *lines {
-	return &lines{file: file, offset: offset, buffer: make([]byte, maxLine+1)}
-}
-
-// next returns the next line, without its end, as far as the file has size bytes; false: there is none yet. A line is valid until the next call. One that is
-// too long comes as nil, and so do the bytes at the end of the file that are no whole line, which are not read again.
-func (l *lines) next(size int64) ([]byte, bool, error) {
-	for {
-		if at := bytes.IndexByte(l.unread, '\n'); at >= 0 {
-			line := l.unread[:at]
-			l.unread = l.unread[at+1:]
-			if l.long {
-				line, l.long = nil, false
-			}
-			return line, true, nil
-		}
-		if len(l.unread) > maxLine {
-			l.unread, l.long = nil, true
-		}
-		if l.offset >= size {
-			if len(l.unread) == 0 && !l.long {
-				return nil, false, nil
-			}
-			line := l.unread
-			if l.long {
-				line = nil
-			}
-			l.unread, l.long = nil, false
-			return line, true, nil
-		}
-		kept := copy(l.buffer, l.unread)
-		n, err := l.file.ReadAt(l.buffer[kept:min(int64(len(l.buffer)), int64(kept)+size-l.offset)], l.offset)
-		if n == 0 {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, false, err
-		}
-		l.offset += int64(n)
-		l.unread = l.buffer[:kept+n]
-	}
+	n, _ := strconv.ParseUint(string(digits), 10, 62)
+	return n
 }
