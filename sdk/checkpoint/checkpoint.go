@@ -1,6 +1,6 @@
 package checkpoint
 
-// Step is a change of what is kept: lower-case words with hyphens between them.
+// Step names a change of persistent state: lower-case words with hyphens.
 type Step string
 
 const (
@@ -11,10 +11,10 @@ const (
 // Before says that a change is about to be made.
 func Before(step Step) { At(before + step) }
 
-// After says that a change was made, and is kept.
+// After says that a change was made and persisted.
 func After(step Step) { At(after + step) }
 
-// Around is Before and, if what comes between does not fail, After.
+// Around calls Before, change and, if change succeeds, After.
 func Around(step Step, change func() error) error {
 	Before(step)
 	if err := change(); err != nil {

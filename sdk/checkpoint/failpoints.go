@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// file is where a test writes down where the role is to end.
+	// file says where the role must end.
 	file = "failpoint"
-	// list is where a test finds which steps there are.
+	// list lists the steps for tests.
 	list = "failpoint-steps"
 )
 
@@ -29,7 +29,7 @@ var used struct {
 	steps     []Step
 }
 
-// Use says which steps there are, and which directory is the role's own. It writes the steps there.
+// Use sets the steps and the role's own directory, and writes the steps there.
 func Use(directory string, steps []Step) {
 	used.Lock()
 	defer used.Unlock()
@@ -43,17 +43,17 @@ func Use(directory string, steps []Step) {
 	}
 }
 
-// At takes a point: Before and After do.
+// At passes a point, for Before and After.
 func At(point Step) {
 	used.Lock()
 	defer used.Unlock()
 	if used.directory == "" {
-		return // no role runs: a test of the package, or what a plugin does before it is started
+		return // no role runs: a test of the package, or a plugin before Start
 	}
 	name := Step(strings.TrimPrefix(strings.TrimPrefix(string(point), before), after))
 	if !slices.Contains(used.steps, name) {
-		// A test that goes by the list would never stop the role here.
-		give(fmt.Errorf("the step %s is not one of those that the role has named: %v", name, used.steps))
+		// A test that uses the list would never stop the role here.
+		give(fmt.Errorf("the step %s is not in the role's list: %v", name, used.steps))
 	}
 	path := filepath.Join(used.directory, file)
 	content, err := os.ReadFile(path)
@@ -88,7 +88,7 @@ func At(point Step) {
 	}
 }
 
-// replace gives a file another content at once: a test reads it at any time.
+// replace replaces a file atomically, because a test may read it at any time.
 func replace(path, content string) error {
 	draft := path + "~"
 	if err := os.WriteFile(draft, []byte(content), 0o644); err != nil {
@@ -102,7 +102,7 @@ func give(err error) {
 	os.Exit(2)
 }
 
-// End ends the process as if it had been killed. It does not return: nothing is tidied up, and no further step is taken meanwhile if the caller holds what orders them.
+// End kills the process and does not return: nothing is cleaned up, and no further step runs if the caller holds the lock that orders them.
 func End() {
 	_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
 	select {}

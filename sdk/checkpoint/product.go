@@ -2,8 +2,8 @@
 
 package checkpoint
 
-// Use says which steps there are, and which directory is the role's own.
+// Use sets the steps and the role's own directory.
 func Use(string, []Step) {}
 
-// At takes a point: Before and After do.
+// At passes a point, for Before and After.
 func At(Step) {}

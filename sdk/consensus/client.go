@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 )
 
-// Client is etcd's client within a part of the store. Its KV, Watcher and Lease see the keys without their prefix, so that it can be given to
-// everything that takes a *clientv3.Client, such as the packages concurrency and leasing. Cluster, Maintenance and Auth are there, but
-// etcd refuses a ConsensusUser most of them.
+// Client is etcd's client for a part of the store. Its KV, Watcher and Lease hide the prefix of the keys, so it works with everything that takes a
+// *clientv3.Client, such as the packages concurrency and leasing. Cluster, Maintenance and Auth exist, but etcd refuses most of their calls to a
+// ConsensusUser.
 type Client struct {
 	*clientv3.Client
 
@@ -21,7 +21,7 @@ type Client struct {
 	socket string
 	user   string
 	prefix string
-	// own closes what is this client's own.
+	// own closes what belongs to this client only.
 	own  func() error
 	once sync.Once
 	err  error
@@ -36,7 +36,7 @@ func newClient(raw *clientv3.Client, socket, user, prefix string) *Client {
 	return within(raw, socket, user, prefix, raw.Close)
 }
 
-// within makes a client for the keys below a prefix, on the connection of raw.
+// within makes a client for the keys below a prefix, on raw's connection.
 func within(raw *clientv3.Client, socket, user, prefix string, closeConnection func() error) *Client {
 	lease := clientv3.NewLease(raw)
 	client := clientv3.NewCtxClient(raw.Ctx(), clientv3.WithZapLogger(raw.GetLogger()))
@@ -47,7 +47,7 @@ func within(raw *clientv3.Client, socket, user, prefix string, closeConnection f
 	return &Client{
 		Client: client, raw: raw, socket: socket, user: user, prefix: prefix, subs: make(map[*Client]struct{}),
 		own: func() error {
-			// The embedded client closes its watcher and lease, and then tells that its context has ended, which is no error here.
+			// Close of the embedded client closes its watcher and lease and then returns its context's error, which is expected here.
 			err := client.Close()
 			if errors.Is(err, context.Canceled) {
 				err = nil
@@ -57,23 +57,22 @@ func within(raw *clientv3.Client, socket, user, prefix string, closeConnection f
 	}
 }
 
-// User is the ConsensusUser that the store takes the role for.
+// User is the ConsensusUser that the store knows the role by.
 func (c *Client) User() string { return c.user }
 
-// Socket is the Unix socket at which the store serves this instance, and nobody else: for programs of the role's own that speak to etcd by themselves, in processes that it has started. It
-// stays the same while the instance lives.
+// Socket is the Unix socket on which the store serves only this instance, for the role's own child processes that use etcd themselves. It stays the
+// same while the instance lives.
 func (c *Client) Socket() string { return c.socket }
 
-// Prefix is where the client's keys are in the store. It ends with a slash.
+// Prefix is the prefix of the client's keys in the store. It ends with a slash.
 func (c *Client) Prefix() string { return c.prefix }
 
-// LeaseClient returns etcd's own API of leases, on the client's connection: for a role that renews so many that a stream for each, as KeepAliveOnce of Client makes it, or
-// a goroutine for each, as KeepAlive does, is too much. Leases have no prefix.
+// LeaseClient returns etcd's own lease API on the client's connection. It is for a role that renews very many leases: KeepAliveOnce of Client makes a
+// stream for each, and KeepAlive a goroutine. Leases have no prefix.
 func (c *Client) LeaseClient() pb.LeaseClient { return clientv3.RetryLeaseClient(c.raw) }
 
-// Sub returns a client for the keys below name and a slash. It has watches and leases of its own, shares the connection, and is closed
-// with c at the latest; closing it leaves c as it is. It panics if name is empty or begins with a slash, which would be a mistake
-// in the program.
+// Sub returns a client for the keys below name and a slash. It has its own watches and leases, shares the connection, and is closed with c at the
+// latest; closing it does not close c. It panics if name is empty or begins with a slash, because that is a programming error.
 func (c *Client) Sub(name string) *Client {
 	if name == "" || name[0] == '/' {
 		panic(fmt.Sprintf("consensus: Sub(%q): want a name that does not begin with a slash", name))
@@ -92,8 +91,8 @@ func (c *Client) Sub(name string) *Client {
 	return sub
 }
 
-// Close ends the client's watches, the keeping alive of its leases (the leases run out or are revoked by the role, they are not revoked
-// here), its sub-clients, and with a client of Dial the connection. It may be called more than once.
+// Close ends the client's watches, stops renewing its leases (it does not revoke them), closes its sub-clients, and closes the connection of a client
+// of Dial. It may be called more than once.
 func (c *Client) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()

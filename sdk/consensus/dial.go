@@ -20,25 +20,24 @@ import (
 )
 
 const (
-	// keepAlive is how often a connection with calls under way is tried, and keepAliveAnswer how long the answer may take. A server that has died
-	// closes its socket; this finds one that hangs. etcd refuses clients that try more often than every 5 s.
+	// keepAlive is how often a connection with running calls is probed, and keepAliveAnswer the timeout of the answer. A dead server closes its
+	// socket; this finds one that hangs. etcd refuses clients that probe more often than every 5 s.
 	keepAlive       = 10 * time.Second
 	keepAliveAnswer = 5 * time.Second
-	// maxReconnect is the longest wait between two attempts to connect: a restarted store should be in use again at once, and looking for
-	// a Unix socket costs next to nothing.
+	// maxReconnect is the longest pause between two attempts to connect. A restarted store should be used at once, and dialing a Unix socket costs
+	// almost nothing.
 	maxReconnect = time.Second
-	// maxMessage is how long an answer of the store may be, in bytes. It is as large as clientv3 lets it be by default.
+	// maxMessage is the largest answer of the store in bytes, clientv3's default.
 	maxMessage = 1<<31 - 1
 )
 
-// Host is what Dial needs of the host: a *role.Host has it.
+// Host is what Dial needs of the host. *role.Host implements it.
 type Host interface {
 	Client() hostv1.HostServiceClient
 }
 
-// Dial opens the store to the role. It waits, as long as ctx lets it, while the store is starting or the core is away; what waiting does not
-// mend it returns at once: ErrNoLocalConsensus, ErrUnknownUser, ErrNotMember or ErrNotGranted, by errors.Is. The Client outlives ctx: Close it
-// when it is no longer needed.
+// Dial opens the store for the role. It waits until ctx ends while the store is starting or the core is away. If waiting does not help, it returns at
+// once with ErrNoLocalConsensus, ErrUnknownUser, ErrNotMember or ErrNotGranted, by errors.Is. The Client outlives ctx: Close it.
 func Dial(ctx context.Context, host Host) (*Client, error) {
 	open, err := waitOpen(ctx, host.Client())
 	if err != nil {
@@ -83,11 +82,11 @@ func waitOpen(ctx context.Context, host hostv1.HostServiceClient) (*hostv1.Conse
 	}
 }
 
-// reopen is the wait before the core is asked again after it went away.
+// reopen is the pause before the core is asked again after it went away.
 const reopen = 100 * time.Millisecond
 
-// passing reports whether an error of the stream is worth another attempt: the core went away, ended the stream in an orderly way, or has
-// seen the caller's deadline pass a moment before the caller does.
+// passing reports whether an error of the stream is worth a retry: the core went away, ended the stream cleanly, or noticed the caller's deadline a
+// moment before the caller.
 func passing(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.ResourceExhausted, codes.Internal:
@@ -96,12 +95,11 @@ func passing(err error) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// connect makes the client of an open store. It does not wait for the connection: that is made with the first call, and again whenever it
-// was lost.
+// connect makes the client of an open store. It does not wait for the connection, which is made at the first call, and again whenever it is lost.
 func connect(open *hostv1.ConsensusOpen) (*Client, error) {
 	socket, prefix := open.GetSocket(), open.GetPrefix()
 	if socket == "" || !strings.HasSuffix(prefix, "/") {
-		return nil, fmt.Errorf("consensus: the host opened socket %q with prefix %q: want a path, and a prefix that ends with a slash", socket, prefix)
+		return nil, fmt.Errorf("consensus: the host opened the socket %q with the prefix %q: want a path, and a prefix that ends with a slash", socket, prefix)
 	}
 	dialer := &net.Dialer{}
 	raw, err := clientv3.New(clientv3.Config{
@@ -109,7 +107,7 @@ func connect(open *hostv1.ConsensusOpen) (*Client, error) {
 		DialKeepAliveTime:    keepAlive,
 		DialKeepAliveTimeout: keepAliveAnswer,
 		MaxCallRecvMsgSize:   maxMessage,
-		// The errors that it would log are returned to the caller.
+		// Errors are returned to the caller instead of logged.
 		Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(tellOverQuota),

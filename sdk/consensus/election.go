@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	// DefaultTTL is after what time without a word from the instance that holds an election another one may win it. A restart of the store's member on the
-	// instance's node, which takes a second or two, costs nobody a term.
+	// DefaultTTL is how long the winner of an election may be silent before another instance may win. It survives a restart of the store's member on
+	// the winner's node, which takes a second or two.
 	DefaultTTL = 10 * time.Second
-	// resignTime bounds what an instance does for the others when its term is over. What it cannot tell the store, the end of the lease does.
+	// resignTime bounds the cleanup at the end of a term. If it fails, the lease ends by itself.
 	resignTime = time.Second
-	// firstAgain is the wait before an election is stood for again that could not be, and lastAgain the longest one.
+	// firstAgain is the first pause before a failed candidacy is repeated, lastAgain the longest.
 	firstAgain = 100 * time.Millisecond
 	lastAgain  = 2 * time.Second
 )
 
-// ErrTermOver is the cause (context.Cause) with which the context of a Term ends that was lost or resigned, by errors.Is. Its text says which.
+// ErrTermOver is, by errors.Is, the cause (context.Cause) of the end of a Term's context if the term was lost or resigned. Its text says which.
 var ErrTermOver = errors.New("the term is over")
 
-// Election is held among the instances of a role, for what only one of them is to do at a time. Those that stand for it have the same ConsensusUser, and clients with the
-// same prefix.
+// Election is an election among a role's instances, for work that only one of them may do at a time. The candidates have the same ConsensusUser and
+// clients with the same prefix.
 type Election struct {
 	client *Client
 	name   string
 	ttl    time.Duration
 }
 
-// ElectionOption changes what an election does by default.
+// ElectionOption is an option of an election.
 type ElectionOption func(*Election)
 
-// WithTTL sets after what time without a word from the instance that holds the election another one may win it: whole seconds, rounded up; DefaultTTL unless this says
-// otherwise. A short one means a quick successor, and terms that end because of a busy machine.
+// WithTTL sets how long the winner may be silent before another instance may win, in whole seconds, rounded up; the default is DefaultTTL. A short
+// TTL means a quick successor, but also terms that end because the machine is busy.
 func WithTTL(ttl time.Duration) ElectionOption {
 	return func(e *Election) { e.ttl = max(time.Second, (ttl + time.Second - 1).Truncate(time.Second)) }
 }
 
-// NewElection returns the election of a name. Its keys are those below name and a slash, which should hold nothing else. It panics if name is empty or has a slash,
-// which would be a mistake in the program.
+// NewElection returns the election of that name. Its keys are below name and a slash, which should hold nothing else. It panics if name is empty or
+// contains a slash, because that is a programming error.
 func NewElection(client *Client, name string, options ...ElectionOption) *Election {
 	if name == "" || strings.Contains(name, "/") {
 		panic(fmt.Sprintf("consensus: NewElection(%q): want a name without a slash", name))
@@ -59,8 +59,8 @@ func NewElection(client *Client, name string, options ...ElectionOption) *Electi
 	return e
 }
 
-// Campaign waits until this instance has won the election: those that stand for it win in the order in which they came. While the store is away it goes on waiting; it
-// fails when ctx is done, or with what waiting does not mend, such as ErrOverQuota. The term too ends with ctx at the latest.
+// Campaign waits until this instance has won the election. Candidates win in the order in which they came. It keeps waiting while the store is away;
+// it fails when ctx is done, or with an error that waiting does not fix, such as ErrOverQuota. The term ends with ctx at the latest.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	for again := firstAgain; ; again = min(2*again, lastAgain) {
 		term, err := e.stand(ctx)
@@ -79,9 +79,9 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	}
 }
 
-// mends reports whether an error is worth another attempt.
+// mends reports whether an error is worth a retry.
 func mends(err error) bool {
-	// The lease ended before the election was won, or the store forgot the history in which the candidate waited for an event.
+	// The lease ended before the election was won, or the store compacted the history that the candidate watched.
 	if errors.Is(err, ErrTermOver) || errors.Is(err, rpctypes.ErrLeaseNotFound) || errors.Is(err, rpctypes.ErrCompacted) {
 		return true
 	}
@@ -92,11 +92,11 @@ func mends(err error) bool {
 	return !errors.Is(err, ErrOverQuota) && passing(err)
 }
 
-// stand stands for the election once, with a lease of its own.
+// stand makes one candidacy with its own lease.
 func (e *Election) stand(ctx context.Context) (*Term, error) {
 	term := &Term{election: e.name, of: e.client}
 	term.ctx, term.end = context.WithCancelCause(ctx)
-	// The library cleans up after itself with the context of its client, for however long that takes. This one's ends soon after the term.
+	// The library cleans up with its client's context, however long that takes. This context ends soon after the term.
 	lifetime, endLifetime := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(e.client.Ctx(), func() {
 		term.over("the client was closed", nil)
@@ -111,14 +111,14 @@ func (e *Election) stand(ctx context.Context) (*Term, error) {
 	client.Lease = &keeper{Lease: e.client.Lease, remote: e.client.LeaseClient(), ended: term.over}
 	session, err := concurrency.NewSession(client, concurrency.WithTTL(int(e.ttl/time.Second)), concurrency.WithContext(term.ctx))
 	if err != nil {
-		term.over("the store gave no lease", err)
+		term.over("the store did not grant a lease", err)
 		return nil, err
 	}
 	term.session, term.client = session, client
 	standing := concurrency.NewElection(session, e.name)
 	if err = standing.Campaign(term.ctx, ""); err == nil {
 		term.key, term.revision = standing.Key(), standing.Rev()
-		// The library does not notice that the candidate's own key has gone while it waited for others to go.
+		// The library does not notice that the candidate's own key was deleted while it waited for others.
 		var since int64
 		if since, err = term.holds(); err == nil {
 			term.watching.Go(func() { term.watch(since) })
@@ -132,7 +132,7 @@ func (e *Election) stand(ctx context.Context) (*Term, error) {
 	return nil, err
 }
 
-// Term is the time for which an instance holds an election. It should be resigned from, also when it is over.
+// Term is the time for which an instance holds an election. Always call Resign, even when the term is over.
 type Term struct {
 	election string
 	ctx      context.Context
@@ -146,18 +146,18 @@ type Term struct {
 	once     sync.Once
 }
 
-// Context ends when the term does: it was resigned, somebody took its key or its lease away, the client was closed, the context of Campaign was done, or the store was not heard of for
-// the election's TTL, counted here from before the store counts it. So another instance's term begins after this context has ended, as long as this process is
-// given the processor. What is written to the store is safe without that, by Fence.
+// Context ends with the term: after Resign, when somebody deletes its key or revokes its lease, when the client is closed, when Campaign's context is
+// done, or when the store did not answer for the election's TTL, counted here from before the store counts it. So another instance's term begins
+// after this context has ended, unless this process was not scheduled. Fence protects writes to the store even then.
 func (t *Term) Context() context.Context { return t.ctx }
 
-// Fence is what every transaction should compare that is made because of the term: it is true in the store as long as the term lasts, and never again.
-// It is for transactions of the Client that the election was made with; in those of its Subs it is never true.
+// Fence is a comparison for every transaction of the term: it is true as long as the term lasts, and never again. It is for transactions of the
+// election's Client; in those of its Subs it is never true.
 func (t *Term) Fence() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.revision)
 }
 
-// Resign ends the term, so that another instance need not wait for the end of the lease. It takes a second at most, and may be called more than once.
+// Resign ends the term, so that other instances need not wait for the end of the lease. It takes a second at most, and may be called more than once.
 func (t *Term) Resign() {
 	t.once.Do(func() {
 		t.over("it was resigned", nil)
@@ -165,12 +165,12 @@ func (t *Term) Resign() {
 		t.watching.Wait()
 		ctx, cancel := context.WithTimeout(t.of.Ctx(), resignTime)
 		defer cancel()
-		// With the lease goes the key.
+		// Revoking the lease deletes the key.
 		_, _ = t.of.Revoke(ctx, t.session.Lease())
 	})
 }
 
-// over ends the term, unless it has ended.
+// over ends the term if it has not ended.
 func (t *Term) over(why string, err error) {
 	if err != nil {
 		t.end(fmt.Errorf("consensus: the election %q: %w: %s: %w", t.election, ErrTermOver, why, err))
@@ -179,7 +179,7 @@ func (t *Term) over(why string, err error) {
 	t.end(fmt.Errorf("consensus: the election %q: %w: %s", t.election, ErrTermOver, why))
 }
 
-// holds returns a revision of the store at which the term's key was there. If it was not, the term is over.
+// holds returns a revision at which the term's key existed. If it does not exist, it ends the term.
 func (t *Term) holds() (int64, error) {
 	found, err := t.client.Get(t.ctx, t.key)
 	if err != nil {
@@ -192,18 +192,18 @@ func (t *Term) holds() (int64, error) {
 	return found.Header.GetRevision(), nil
 }
 
-// watch ends the term when its key goes. The keeper of the lease would find that out too, later.
+// watch ends the term when its key is deleted. The keeper of the lease would notice only later.
 func (t *Term) watch(since int64) {
 	for {
 		for response := range t.client.Watch(t.ctx, t.key, clientv3.WithRev(since+1)) {
 			for _, event := range response.Events {
 				if event.Type == mvccpb.Event_DELETE {
-					t.over("its key was taken out of the store", nil)
+					t.over("its key was deleted", nil)
 					return
 				}
 			}
 		}
-		// The history was compacted, say, while the store was away.
+		// The history was compacted while the store was away, for instance.
 		for again := true; again; {
 			select {
 			case <-t.ctx.Done():

@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// askAgain is the wait before the store is asked again to renew a lease.
+// askAgain is the pause before a failed renewal is repeated.
 const askAgain = 100 * time.Millisecond
 
-// keeper keeps the one lease alive that it was asked for. Other than etcd's client, which counts a lease's time from the store's answer and looks at it twice a second, it
-// counts from before it asked: the lease is over here before it is in the store.
+// keeper renews one lease. etcd's client counts a lease's time from the store's answer and checks it twice a second. The keeper counts from before
+// the request, so the lease ends here before it ends in the store.
 type keeper struct {
 	clientv3.Lease
 	remote pb.LeaseClient
-	// ended is told why the lease is not kept any more.
+	// ended is called with the reason when the lease is not renewed any more.
 	ended func(why string, err error)
 
 	ttl   time.Duration
@@ -36,7 +36,7 @@ func (k *keeper) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResp
 	return granted, err
 }
 
-// KeepAlive implements clientv3.Lease, as far as a concurrency.Session needs it: the channel is closed when the lease is over or ctx is done.
+// KeepAlive implements clientv3.Lease as far as a concurrency.Session needs it: the channel is closed when the lease is over or ctx is done.
 func (k *keeper) KeepAlive(ctx context.Context, id clientv3.LeaseID) (<-chan *clientv3.LeaseKeepAliveResponse, error) {
 	over := make(chan *clientv3.LeaseKeepAliveResponse)
 	go func() {
@@ -51,7 +51,7 @@ func (k *keeper) good(asked time.Time, ttl int64) {
 	k.until = asked.Add(k.ttl)
 }
 
-// keep renews the lease until that fails, and says why it did.
+// keep renews the lease until that fails, and returns the reason.
 func (k *keeper) keep(ctx context.Context, id clientv3.LeaseID) (why string, err error) {
 	for {
 		timer := time.NewTimer(k.ttl / 3)
@@ -67,7 +67,7 @@ func (k *keeper) keep(ctx context.Context, id clientv3.LeaseID) (why string, err
 	}
 }
 
-// renew asks until the store has renewed the lease, or it may be over. It says why it is, or nothing.
+// renew repeats the request until the store has renewed the lease or its time is over. It returns why it failed, or "".
 func (k *keeper) renew(ctx context.Context, id clientv3.LeaseID) (why string, err error) {
 	ctx, cancel := context.WithDeadline(ctx, k.until)
 	defer cancel()
@@ -79,19 +79,19 @@ func (k *keeper) renew(ctx context.Context, id clientv3.LeaseID) (why string, er
 			k.good(asked, ttl)
 			return "", nil
 		case err == nil:
-			return "the store has ended its lease", nil
+			return "the store ended its lease", nil
 		case ctx.Err() == nil && !passing(err):
 			return "the store does not renew its lease", err
 		}
 		select {
 		case <-ctx.Done():
-			return "the store was not heard of for the TTL of its lease", err
+			return "the store did not answer for the TTL of its lease", err
 		case <-time.After(askAgain):
 		}
 	}
 }
 
-// ask asks once, and waits for the answer. The TTL is 0 if the store does not have the lease.
+// ask makes one request and waits for the answer. The TTL is 0 if the store does not have the lease.
 func (k *keeper) ask(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,7 +102,7 @@ func (k *keeper) ask(ctx context.Context, id clientv3.LeaseID) (ttl int64, err e
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
-	// After io.EOF it is the answer that says what is wrong.
+	// After io.EOF, Recv returns the actual error.
 	answer, err := stream.Recv()
 	if err != nil {
 		return 0, err

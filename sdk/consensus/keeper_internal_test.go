@@ -57,11 +57,11 @@ func TestKeeper(t *testing.T) {
 	}{
 		"never answered": {
 			func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() },
-			"not heard of", 9 * time.Second,
+			"did not answer", 9 * time.Second,
 		},
 		"away from the beginning": {
 			func(context.Context) (int64, error) { return 0, away },
-			"not heard of", 9 * time.Second,
+			"did not answer", 9 * time.Second,
 		},
 		"away for less than the TTL, and then for good": {
 			func(context.Context) (int64, error) {
@@ -70,7 +70,7 @@ func TestKeeper(t *testing.T) {
 				}
 				return ttl, nil
 			},
-			"not heard of", 17 * time.Second,
+			"did not answer", 17 * time.Second,
 		},
 		"slow, and then silent": {
 			func(ctx context.Context) (int64, error) {
@@ -81,11 +81,11 @@ func TestKeeper(t *testing.T) {
 				time.Sleep(4 * time.Second)
 				return ttl, nil
 			},
-			"not heard of", 13 * time.Second, // asked for at 4 s, answered at 8 s
+			"did not answer", 13 * time.Second, // asked for at 4 s, answered at 8 s
 		},
 		"ended by the store": {
 			func(context.Context) (int64, error) { return 0, nil },
-			"the store has ended", 4 * time.Second,
+			"the store ended", 4 * time.Second,
 		},
 		"refused": {
 			func(context.Context) (int64, error) { return 0, status.Error(codes.PermissionDenied, "not yours") },

@@ -9,10 +9,10 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 )
 
-// watcher is a Watcher within a prefix that may be closed while a watch begins, which namespace's own is not made for.
+// watcher is a Watcher within a prefix that may be closed while a watch begins. The one of package namespace must not.
 type watcher struct {
 	clientv3.Watcher                  // within the prefix
-	within           clientv3.Watcher // what it is made of
+	within           clientv3.Watcher // the watcher below
 
 	mu       sync.Mutex
 	closed   bool
@@ -44,7 +44,7 @@ func (w *watcher) Close() error {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
-	// A watch may be waiting for a store that is away.
+	// Close ends watches that wait for a store that is away.
 	err := w.within.Close()
 	w.starting.Wait()
 	return errors.Join(err, w.Watcher.Close())

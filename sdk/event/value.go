@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// Value is a current value of type T. The zero Value is ready for use and holds nothing until the first Set. A value should have one writer;
-// any number of goroutines may read it. What is set must not be changed afterwards, since readers share it.
+// Value is a current value of type T. The zero Value is ready for use and empty until the first Set. It should have one writer; any number of
+// goroutines may read it. Do not change what was set, because readers share it.
 type Value[T any] struct {
 	mu      sync.Mutex
 	value   T
-	version uint64        // 0: nothing was set yet
+	version uint64        // 0: empty
 	changed chan struct{} // closed by the next Set; nil while nobody waits
 }
 
@@ -19,14 +19,14 @@ func New[T any](value T) *Value[T] {
 	return &Value[T]{value: value, version: 1}
 }
 
-// Set replaces the value and wakes everybody who waits for it. It never blocks.
+// Set replaces the value and wakes all waiters. It never blocks.
 func (v *Value[T]) Set(value T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.set(value)
 }
 
-// Update replaces the value by what change makes of the present one (the zero T if nothing was set yet), as one step.
+// Update atomically replaces the value with change(present value). The present value is the zero T if nothing was set.
 func (v *Value[T]) Update(change func(T) T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,8 +54,8 @@ func (v *Value[T]) Watch() *Watcher[T] {
 	return &Watcher[T]{value: v}
 }
 
-// Wait returns the first value, the present one included, for which accept returns true, or the context's error. Values that are replaced
-// while accept runs are skipped.
+// Wait returns the first value, present or later, that accept accepts, or the context's error. Values that are replaced while accept runs are
+// skipped.
 func (v *Value[T]) Wait(ctx context.Context, accept func(T) bool) (T, error) {
 	watcher := v.Watch()
 	for {
@@ -72,8 +72,8 @@ type Watcher[T any] struct {
 	seen  uint64
 }
 
-// Next waits for a value that this watcher has not returned yet, and returns the newest one. It fails only with the context's error; the
-// value is then the zero T.
+// Next waits for a value that this watcher has not returned yet, and returns the newest one. It fails only with the context's error, and then returns
+// the zero T.
 func (w *Watcher[T]) Next(ctx context.Context) (T, error) {
 	for {
 		value, changed, ok := w.look()
@@ -89,7 +89,7 @@ func (w *Watcher[T]) Next(ctx context.Context) (T, error) {
 	}
 }
 
-// Latest returns the present value without waiting, and whether one was set. It counts as returned: the next Next waits for a newer one.
+// Latest returns the present value without waiting, and whether one was set. Next then waits for a newer one.
 func (w *Watcher[T]) Latest() (T, bool) {
 	v := w.value
 	v.mu.Lock()
@@ -98,8 +98,7 @@ func (w *Watcher[T]) Latest() (T, bool) {
 	return v.value, v.version > 0
 }
 
-// Changed returns a channel that is closed when Next would return at once: for a select over several values, each of which is then read by
-// Latest.
+// Changed returns a channel that is closed when Next would not wait: for a select over several values, which are then read with Latest.
 func (w *Watcher[T]) Changed() <-chan struct{} {
 	v := w.value
 	v.mu.Lock()

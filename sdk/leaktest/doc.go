@@ -1,3 +1,3 @@
-// Package leaktest fails a test program that leaves goroutines behind, as goleak does, but waits longer for them: etcd and gRPC wind down
-// more slowly on a busy machine than goleak's half second. It owns no state.
+// Package leaktest fails a test program that leaks goroutines, like goleak, but waits longer for them: on a busy machine, etcd and gRPC need more
+// than goleak's half second to wind down. The package owns no state.
 package leaktest

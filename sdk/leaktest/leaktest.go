@@ -8,12 +8,12 @@ import (
 )
 
 // VerifyTestMain is goleak.VerifyTestMain with ten seconds for the goroutines to end. It returns only if goleak.Cleanup is given and does not exit.
-// The wait heeds no option: a goroutine that an option ignores, and that does not end, costs the ten seconds.
+// The wait ignores the options: a goroutine that an option ignores and that does not end costs the ten seconds.
 func VerifyTestMain(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(patient{m, 10 * time.Second}, options...)
 }
 
-// patient runs the tests, and returns when their goroutines have ended or the patience has.
+// patient runs the tests and waits for their goroutines, up to patience.
 type patient struct {
 	goleak.TestingM
 	patience time.Duration
@@ -24,7 +24,7 @@ func (p patient) Run() int {
 	if code != 0 {
 		return code
 	}
-	// Find itself pauses between its looks.
+	// Find pauses between its looks.
 	for end := time.Now().Add(p.patience); time.Now().Before(end) && goleak.Find() != nil; {
 	}
 	return 0
@@ -34,7 +34,7 @@ func (p patient) Run() int {
 func VerifyNone(t testing.TB, options ...goleak.Option) {
 	t.Helper()
 	err := goleak.Find(options...)
-	// Find itself pauses between its looks.
+	// Find pauses between its looks.
 	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); err = goleak.Find(options...) {
 	}
 	if err != nil {

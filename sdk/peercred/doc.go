@@ -1,3 +1,3 @@
-// Package peercred tells who is at the other end of a Unix socket, by the kernel's word (SO_PEERCRED), and turns it into gRPC
-// transport credentials. No secret is involved: a socket and this check are the whole of authentication on a node. It owns no state.
+// Package peercred identifies the peer of a Unix socket by the kernel's SO_PEERCRED, and provides gRPC transport credentials for that. No secret is
+// involved: a socket and this check are all the authentication on a node. The package owns no state.
 package peercred

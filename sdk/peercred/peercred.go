@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Peer is a process at the other end of a Unix socket, as it was when it connected or began to listen.
+// Peer is the process at the other end of a Unix socket when it connected or began to listen.
 type Peer struct {
 	PID int
 	UID uint32
 	GID uint32
 }
 
-// ErrNotUnix says that a connection is not one of a Unix socket, so that the kernel does not know its peer.
+// ErrNotUnix says that a connection is not a Unix socket, so the kernel does not know its peer.
 var ErrNotUnix = errors.New("peercred: not a Unix socket")
 
 // Of returns the peer of a connection.
@@ -43,11 +43,11 @@ func Of(conn net.Conn) (Peer, error) {
 	return Peer{PID: int(ucred.Pid), UID: ucred.Uid, GID: ucred.Gid}, nil
 }
 
-// ErrEnded says that the process at the other end of a connection is no more.
+// ErrEnded says that the peer's process has ended.
 var ErrEnded = errors.New("peercred: the process that connected has ended")
 
-// CheckAlive fails with ErrEnded if the process that made a connection has ended. Process IDs are used again: what was read of a peer by its PID counts only if the
-// process still lives after it was read. Kernels before 6.5 (SO_PEERPIDFD) cannot say; there the result is nil.
+// CheckAlive fails with ErrEnded if the process that made a connection has ended. Process IDs are reused, so what was read about a PID counts only if
+// the process still lives afterwards. Kernels before 6.5 (SO_PEERPIDFD) cannot tell; then the result is nil.
 func CheckAlive(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -63,7 +63,7 @@ func CheckAlive(conn *net.UnixConn) error {
 	case errors.Is(sockErr, unix.ENOPROTOOPT):
 		return nil
 	case errors.Is(sockErr, unix.ESRCH), errors.Is(sockErr, unix.EINVAL):
-		// There is no handle of a process that has been waited for.
+		// There is no pidfd for a process that has been reaped.
 		return fmt.Errorf("%w: %w", ErrEnded, sockErr)
 	case sockErr != nil:
 		return fmt.Errorf("peercred: SO_PEERPIDFD: %w", sockErr)
@@ -75,7 +75,7 @@ func CheckAlive(conn *net.UnixConn) error {
 	return nil
 }
 
-// Info is the AuthInfo of a connection that was made with Credentials.
+// Info is the AuthInfo of connections with Credentials.
 type Info struct {
 	credentials.CommonAuthInfo
 	Peer Peer
@@ -84,8 +84,8 @@ type Info struct {
 // AuthType implements credentials.AuthInfo.
 func (Info) AuthType() string { return "peercred" }
 
-// Credentials are gRPC transport credentials, for a client or a server, that send nothing and admit a peer only if check returns nil for it. A
-// nil check admits everybody. A refused client sees that the connection was closed.
+// Credentials are gRPC transport credentials for a client or a server. They send nothing, and admit a peer only if check returns nil. A nil check
+// admits everybody. A refused client sees a closed connection.
 func Credentials(check func(Peer) error) credentials.TransportCredentials {
 	return &transport{check: check}
 }
@@ -105,7 +105,7 @@ func (t *transport) handshake(conn net.Conn) (net.Conn, credentials.AuthInfo, er
 		}
 	}
 	return conn, Info{
-		// The kernel is the channel: what arrives was sent by the peer, unread and unchanged.
+		// The kernel carries the data: nobody else can read or change it.
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 		Peer:           peer,
 	}, nil

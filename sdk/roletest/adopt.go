@@ -8,12 +8,12 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// errCoreGone ends the watch of a core that is about to have a successor.
+// errCoreGone ends the watch of a core that gets a successor.
 var errCoreGone = errors.New("the core has gone")
 
-// RestartCore is to a started role what the death of its node's core is, and the start of the next one, which adopts the role: the host sockets and the plugin connection
-// go away, then they are there again, and the process is asked which instance it is. It fails the test if that is not the one that was started. The role should not
-// notice. A role that ends with its core does so when the test's process ends, and not here.
+// RestartCore simulates the death of the node's core and the start of the next one, which adopts the role: the host sockets and the plugin connection
+// go away and come back, and the process is asked which instance it is. It fails the test if that is not the started one. The role should not notice.
+// A role that ends with its core ends with the test's process, not here.
 func (p *Process) RestartCore() {
 	p.t.Helper()
 	if p.host == nil {
@@ -34,7 +34,7 @@ func (p *Process) RestartCore() {
 	case <-time.After(patience):
 	}
 	if now, _ := p.status.Get(); now.GetInstanceId() != p.instance || !closed(p.greeted) {
-		p.t.Fatalf("the process does not say that it is the instance %s, which is to be adopted: %v", p.instance, now)
+		p.t.Fatalf("the process does not report that it is the instance %s: %v", p.instance, now)
 	}
 }
 
@@ -47,11 +47,11 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// keepsStore reports whether a role has the store in Split too, by its manifest.
+// keepsStore reports whether a role keeps the store in Split, by its manifest.
 func (p *Process) keepsStore(ctx context.Context, name string) bool {
 	described, err := p.Service().Describe(ctx, &rolev1.DescribeRequest{})
 	if err != nil {
-		return false // Start will say what is wrong
+		return false // Start will report the problem
 	}
 	for _, role := range described.GetManifest().GetRoles() {
 		if role.GetName() == name {

@@ -24,7 +24,7 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// Authority is the CA of a test's cluster, with a trust domain of its own. It gives SVIDs to the instances on the hosts whose authority it is.
+// Authority is the CA of a test's cluster, with its own trust domain. It issues SVIDs to the instances on its hosts.
 type Authority struct {
 	cluster, domain string
 	trust           event.Value[*hostv1.WatchTrustResponse]
@@ -41,7 +41,7 @@ type ca struct {
 	certificate *x509.Certificate
 }
 
-// clusters is how many there have been.
+// clusters counts the clusters.
 var clusters atomic.Uint64
 
 func newAuthority() (*Authority, error) {
@@ -81,7 +81,7 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(random[:])
 }
 
-// tell has the hosts hear which CAs are trusted.
+// tell publishes the trusted CAs to the hosts.
 func (a *Authority) tell() {
 	told := &hostv1.WatchTrustResponse{TrustDomain: a.domain}
 	for _, trusted := range a.trusted {
@@ -90,21 +90,21 @@ func (a *Authority) tell() {
 	a.trust.Set(told)
 }
 
-// SetLifetime sets how long the SVIDs are good that are given from now on: an hour, unless this says otherwise.
+// SetLifetime sets the lifetime of SVIDs from now on. The default is an hour.
 func (a *Authority) SetLifetime(lifetime time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lifetime = lifetime
 }
 
-// Issued is how many SVIDs were given.
+// Issued is the number of SVIDs issued.
 func (a *Authority) Issued() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.issued
 }
 
-// Prepare adds a new CA, which is trusted and does not sign yet: the first step of a rotation.
+// Prepare adds a new CA that is trusted but does not sign yet: the first step of a rotation.
 func (a *Authority) Prepare() error {
 	added, err := newCA(a.domain)
 	if err != nil {
@@ -117,14 +117,14 @@ func (a *Authority) Prepare() error {
 	return nil
 }
 
-// Activate has the newest CA sign from now on.
+// Activate makes the newest CA sign from now on.
 func (a *Authority) Activate() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.signer = a.trusted[len(a.trusted)-1]
 }
 
-// Retire has all CAs forgotten but the one that signs.
+// Retire removes all CAs but the newest, which signs from now on.
 func (a *Authority) Retire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,8 +133,8 @@ func (a *Authority) Retire() {
 	a.tell()
 }
 
-// Session gives a certificate of an operator's session, as the cluster gives it to reeve login, with a key: valid for an hour, or until the session ends. Whom roles take for an operator
-// is Host.Operators.
+// Session issues a certificate of an operator's session with its key, as the cluster does for reeve login: valid for an hour, or until the session
+// ends. Host.Operators decides whom roles accept as an operator.
 func (a *Authority) Session(session identity.Session) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *Authority) Session(session identity.Session) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// Roots are the certificates of the CAs that are trusted.
+// Roots are the certificates of the trusted CAs.
 func (a *Authority) Roots() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,14 +166,14 @@ func (a *Authority) Roots() *x509.CertPool {
 	return roots
 }
 
-// issue gives an SVID. The error is a gRPC status.
+// issue issues an SVID. The error is a gRPC status.
 func (a *Authority) issue(nodeID, role string, csr []byte) (*hostv1.IssueSVIDResponse, error) {
 	request, err := x509.ParseCertificateRequest(csr)
 	if err == nil {
 		err = request.CheckSignature()
 	}
 	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "the certificate request cannot be used: %s", err)
+		return nil, status.Errorf(codes.InvalidArgument, "invalid certificate request: %s", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Cluster is several hosts with one directory and one CA. What the roles on them tell of themselves is in the directory at once.
+// Cluster is a set of hosts with one directory and one CA. What roles on them publish appears in the directory at once.
 type Cluster struct {
 	authority *Authority
 
@@ -24,23 +24,24 @@ type Cluster struct {
 	revision uint64
 }
 
-// member is a node of the directory.
+// member is a node in the directory.
 type member struct {
 	host  *Host
 	split bool
 	gone  bool
 	roles map[string]*hostv1.DirectoryRole
-	// assigned are the roles that have had an instance and were not withdrawn.
+	// assigned are the roles that had an instance and were not withdrawn.
 	assigned map[string]bool
 }
 
-// NewCluster serves n hosts until the test ends, each of a node that is Home. Their addresses are on the loopback interface.
+// NewCluster serves n hosts until the test ends, each on a node that is Home. Their addresses are on the loopback interface.
 func NewCluster(t testing.TB, n int) *Cluster {
 	t.Helper()
 	return NewClusterIn(t, "/tmp", n)
 }
 
-// NewClusterIn is NewCluster with the hosts' sockets below a directory that is there: its path has to be short, as the paths of sockets end at 107 bytes.
+// NewClusterIn is NewCluster with the hosts' sockets below an existing directory. Its path must be short, because socket paths are limited to 107
+// bytes.
 func NewClusterIn(t testing.TB, directory string, n int) *Cluster {
 	t.Helper()
 	authority, err := newAuthority()
@@ -59,26 +60,26 @@ func NewClusterIn(t testing.TB, directory string, n int) *Cluster {
 	return c
 }
 
-// nodeIDOf is the ID of a node by its number. Its hexadecimal digits are a machine ID, as those of every node are.
+// nodeIDOf returns the ID of a node by its number. Its hexadecimal digits are a machine ID, as for every node.
 func nodeIDOf(number int) string {
 	return fmt.Sprintf("reeve-000102030405060708090a0b0c0d%04x", 0x0e0f+number)
 }
 
-// address is a loopback address of a node's own.
+// address returns a node's own loopback address.
 func address(number int) string { return fmt.Sprintf("127.0.%d.%d", number/250, number%250+1) }
 
-// Host is the host of a node, counted from 0.
+// Host returns the host of a node, counted from 0.
 func (c *Cluster) Host(n int) *Host { return c.hosts[n] }
 
 // Authority is the cluster's CA.
 func (c *Cluster) Authority() *Authority { return c.authority }
 
-// Remove takes a host's node out of the directory, as the cluster does with a node that it removes. The host is served on.
+// Remove removes a host's node from the directory, as the cluster does. The host is still served.
 func (c *Cluster) Remove(host *Host) {
 	c.change(func(m *member) { m.gone = m.gone || m.host == host })
 }
 
-// Withdraw takes a role from a host's node, as the cluster does before the node stops it. Its instance is served on.
+// Withdraw takes a role from a host's node, as the cluster does before the node stops it. Its instance is still served.
 func (c *Cluster) Withdraw(host *Host, role string) {
 	c.change(func(m *member) {
 		if m.host == host {
@@ -88,7 +89,7 @@ func (c *Cluster) Withdraw(host *Host, role string) {
 	})
 }
 
-// change changes the members, and has all hosts that are not cut off hear of it.
+// change changes the members and publishes the directory to all hosts that are not cut off.
 func (c *Cluster) change(change func(*member)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,11 +116,11 @@ func (c *Cluster) change(change func(*member)) {
 	}
 }
 
-// Split cuts the host's node off from its cluster: it is told so, its roles are given no SVIDs, it hears of no change of the directory, and it has the store no more, unless a role that
-// was started here by Process.Start has a manifest by which it keeps it. A role that is to be stopped in Split is stopped by the test (Process.StopFor).
+// Split cuts the host's node off from its cluster: its roles are told, get no SVIDs and no changes of the directory, and lose the store, unless a
+// role that Process.Start started here keeps it by its manifest. The test itself stops a role that must be stopped in Split (Process.StopFor).
 func (h *Host) Split() { h.cutOff(true) }
 
-// Rejoin ends what Split began.
+// Rejoin ends Split.
 func (h *Host) Rejoin() { h.cutOff(false) }
 
 func (h *Host) cutOff(split bool) {
@@ -147,7 +148,7 @@ func (h *Host) membership(state hostv1.MembershipState, reason string) *hostv1.M
 	}
 }
 
-// assign gives a role to the host's node.
+// assign assigns a role to the host's node.
 func (h *Host) assign(role string) {
 	if h.cluster == nil {
 		return
@@ -159,7 +160,7 @@ func (h *Host) assign(role string) {
 	})
 }
 
-// report has the cluster hear of what a role tells of itself; nil: it has gone.
+// report publishes a role's status to the cluster; nil: the role is gone.
 func (h *Host) report(role string, told *rolev1.WatchResponse) {
 	if h.cluster == nil {
 		return

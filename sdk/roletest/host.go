@@ -19,38 +19,37 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Host stands in for the core of a node, as far as a role can see of it. Its values are streamed to the role as they are set; nothing is streamed
-// before the first Set.
+// Host stands in for a node's core, as far as a role sees it. Its values are streamed to the role when they are set, and not before the first Set.
 type Host struct {
 	hostv1.UnimplementedHostServiceServer
 	Membership event.Value[*hostv1.Membership]
 	Directory  event.Value[*hostv1.Directory]
 	Network    event.Value[[]string]
-	// Operators is whom a role lets in that is granted "watch-operators" (GrantOperators).
+	// Operators are the operators that a role with the grant "watch-operators" (GrantOperators) admits.
 	Operators event.Value[*hostv1.Operators]
-	// Consensus is what OpenConsensus answers.
+	// Consensus is the answer of OpenConsensus.
 	Consensus event.Value[*hostv1.OpenConsensusResponse]
 
 	t         testing.TB
 	directory string
 	nodeID    string
 	authority *Authority
-	cluster   *Cluster // nil: the host is in none
+	cluster   *Cluster // nil if the host is in none
 
 	mu    sync.Mutex
 	open  bool
-	doors map[string]*door // by role; that of Socket has none
+	doors map[string]*door // by role; "" for Socket
 	split bool
 	files map[string]*file
 	calls map[string]int
-	// streams are how many streams of each method are open.
+	// streams counts the open streams by method.
 	streams map[string]int
 	grants  []*rolev1.Grant
-	// operators says that the role may know who operates the cluster.
+	// operators says that the role may know the operators.
 	operators bool
-	// unknown are the methods that the host does not know, refused those that it has refused.
+	// unknown are the unimplemented methods, refused those that were refused.
 	unknown, refused []string
-	// firstStates says that the host knows no state of a role that came later.
+	// firstStates says that the host knows no role states that were added later.
 	firstStates bool
 	machine
 
@@ -59,12 +58,12 @@ type Host struct {
 
 // file is a file that the role may replace.
 type file struct {
-	content []byte // nil: there is none
+	content []byte // nil if it does not exist
 	mounted bool
 	refusal error
 }
 
-// NewHost serves a host until the test ends. It has a CA of its own, which gives SVIDs to its instances.
+// NewHost serves a host until the test ends. It has its own CA, which issues SVIDs to its instances.
 func NewHost(t testing.TB) *Host {
 	t.Helper()
 	authority, err := newAuthority()
@@ -90,13 +89,13 @@ func newHost(t testing.TB, within, nodeID string, authority *Authority, cluster 
 	return h
 }
 
-// NodeID is the ID of the node whose core the host stands in for.
+// NodeID is the ID of the host's node.
 func (h *Host) NodeID() string { return h.nodeID }
 
-// Authority is the CA that gives SVIDs to the host's instances.
+// Authority is the CA that issues SVIDs to the host's instances.
 func (h *Host) Authority() *Authority { return h.authority }
 
-// directory makes a directory with a path that is short enough for sockets, whatever the test is called.
+// directory makes a directory with a path that is short enough for sockets.
 func directory(t testing.TB, within string) string {
 	t.Helper()
 	path, err := os.MkdirTemp(within, "rt")
@@ -111,8 +110,8 @@ func directory(t testing.TB, within string) string {
 	return path
 }
 
-// SetFile gives the host a file and lets the role replace it; nil content: there is no such file, but the role may make it. A role that is started
-// afterwards is told that it is granted the file.
+// SetFile sets a file and lets the role replace it; nil content: the file does not exist, but the role may make it. A role that is started afterwards
+// is granted the file.
 func (h *Host) SetFile(path string, content []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,14 +121,14 @@ func (h *Host) SetFile(path string, content []byte) {
 	h.files[path] = &file{content: content}
 }
 
-// MountFile mounts something on a file that SetFile has set: it is written in place from now on.
+// MountFile makes a file of SetFile a mount point: it is written in place from now on.
 func (h *Host) MountFile(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.files[path].mounted = true
 }
 
-// RefuseFile lets every call for a file fail with an error, or no longer if it is nil.
+// RefuseFile makes every call for a file fail with err, until err is nil.
 func (h *Host) RefuseFile(path string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +138,7 @@ func (h *Host) RefuseFile(path string, err error) {
 	h.files[path].refusal = err
 }
 
-// File is the content of a file; nil: there is none.
+// File returns the content of a file; nil if it does not exist.
 func (h *Host) File(path string) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +148,7 @@ func (h *Host) File(path string) []byte {
 	return nil
 }
 
-// Calls is how often a method of the host has been called, by its name, such as "WatchDirectory".
+// Calls counts the calls of a method by its name, such as "WatchDirectory".
 func (h *Host) Calls(method string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,14 +161,14 @@ func (h *Host) called(method string) {
 	h.calls[method]++
 }
 
-// Streams is how many streams of each method of the host are open, by the method's name, such as "WatchDirectory". What has none is not in it.
+// Streams counts the open streams by method name, such as "WatchDirectory". A method without streams is not in it.
 func (h *Host) Streams() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.streams)
 }
 
-// opened counts a call of a stream, and what it returns says that the stream has ended.
+// opened counts a call of a stream; ended counts its end.
 func (h *Host) opened(method string) (ended func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,7 +207,7 @@ func (h *Host) WatchNetwork(_ *hostv1.WatchNetworkRequest, stream grpc.ServerStr
 	})
 }
 
-// GrantOperators lets the role know who operates the cluster. A role that is started afterwards is told that it is granted "watch-operators".
+// GrantOperators lets the role know the operators. A role that is started afterwards is granted "watch-operators".
 func (h *Host) GrantOperators() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// AwaitEndpoint waits until the directory, as an instance knows it, has an endpoint of a role on a host's node, and fails the test if it does not come to that.
+// AwaitEndpoint waits until the directory of an instance has an endpoint of a role on a host's node. It fails the test if that does not happen.
 func AwaitEndpoint(t testing.TB, instance *role.Host, on *Host, name, endpoint string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -32,12 +32,12 @@ func AwaitEndpoint(t testing.TB, instance *role.Host, on *Host, name, endpoint s
 		}
 		return false
 	}); err != nil {
-		t.Fatalf("role %s on %s does not come to serve the endpoint %s", name, on.nodeID, endpoint)
+		t.Fatalf("role %s on %s does not serve the endpoint %s", name, on.nodeID, endpoint)
 	}
 }
 
-// Instance is an instance of a role that runs in the test itself, without a plugin, until the test ends: what its Run would be given. It is for tests of
-// what goes between two instances, one of which may be a launched Process. An instance is Starting until it calls Ready.
+// Instance returns an instance of a role that runs in the test itself, without a plugin, until the test ends: the Host for its Run. It is for tests
+// of two instances, one of which may be a Process. An instance is Starting until it calls Ready.
 func (h *Host) Instance(t testing.TB, name string) *role.Host {
 	t.Helper()
 	own := directory(t, "/tmp")

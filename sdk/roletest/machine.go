@@ -13,13 +13,13 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// machine is what a role may set of the machine. The test's own machine stays as it is.
+// machine is what a role may set of the machine. The test's own machine is not changed.
 type machine struct {
 	hostname, machineID *string // nil: not granted
 }
 
-// GrantHostname gives the machine a host name, which the role may set. A role that is started afterwards is told that it is granted "set-hostname".
-// What is wrong with a name, the node's core says and this host does not.
+// GrantHostname sets the machine's host name and lets the role change it. A role that is started afterwards is granted "set-hostname". Only a real
+// core checks names.
 func (h *Host) GrantHostname(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,8 +29,7 @@ func (h *Host) GrantHostname(name string) {
 	h.hostname = &name
 }
 
-// GrantMachineID gives the machine an ID, or none if it is empty, which the role may set then. A role that is started afterwards is told that it is
-// granted "set-machine-id".
+// GrantMachineID sets the machine's ID; if it is empty, the role may set it. A role that is started afterwards is granted "set-machine-id".
 func (h *Host) GrantMachineID(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,14 +39,14 @@ func (h *Host) GrantMachineID(id string) {
 	h.machineID = &id
 }
 
-// Grant tells a role that is started afterwards of a grant that the host itself does not look at.
+// Grant tells a role that is started afterwards of a grant that the host itself ignores.
 func (h *Host) Grant(name string, parameters map[string]string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants = append(h.grants, &rolev1.Grant{Name: name, Parameters: maps.Clone(parameters)})
 }
 
-// granting is what a role is told of its grants.
+// granting returns the grants for a role.
 func (h *Host) granting() []*rolev1.Grant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,14 +57,14 @@ func (h *Host) granting() []*rolev1.Grant {
 	return grants
 }
 
-// Hostname is the machine's host name; empty: GrantHostname was not called.
+// Hostname is the machine's host name; empty if GrantHostname was not called.
 func (h *Host) Hostname() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return valueOf(h.hostname)
 }
 
-// MachineID is the machine's ID; empty: it has none.
+// MachineID is the machine's ID; empty if it has none.
 func (h *Host) MachineID() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,7 +102,7 @@ func (h *Host) SetMachineID(_ context.Context, request *hostv1.SetMachineIDReque
 	case *h.machineID == request.GetMachineId():
 		return &hostv1.SetMachineIDResponse{}, nil
 	case *h.machineID != "":
-		refused, err := status.New(codes.FailedPrecondition, "the machine has another ID already").
+		refused, err := status.New(codes.FailedPrecondition, "the machine already has another ID").
 			WithDetails(&errdetails.ErrorInfo{Domain: hostv1.ReasonDomain, Reason: hostv1.ReasonOtherMachineID})
 		if err != nil {
 			return nil, err

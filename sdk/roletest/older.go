@@ -12,22 +12,23 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Unimplement has the host answer Unimplemented to methods, by their names, such as "WatchTrust": it is then a core that is older than they are. Streams that are open stay. None: it
-// answers all of them again.
+// Unimplement makes the host answer Unimplemented to methods by name, such as "WatchTrust", like an older core. Open streams stay. Without methods,
+// it answers all of them again.
 func (h *Host) Unimplement(methods ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.unknown = slices.Clone(methods)
 }
 
-// KnowFirstStates has the host know only the states up to ROLE_STATE_STOPPED, as a core that is older than ROLE_STATE_BLOCKED: a role that is started afterwards is not to say a later one.
+// KnowFirstStates makes the host know only the states up to ROLE_STATE_STOPPED, like a core older than ROLE_STATE_BLOCKED: a role that is started
+// afterwards must not use later ones.
 func (h *Host) KnowFirstStates() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.firstStates = true
 }
 
-// states are the later states that a role may say.
+// states are the later states that a role may use.
 func (h *Host) states() []rolev1.RoleState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +38,7 @@ func (h *Host) states() []rolev1.RoleState {
 	return []rolev1.RoleState{rolev1.RoleState_ROLE_STATE_BLOCKED}
 }
 
-// Refused is what the host has refused to roles as not granted to them: the name of the method, once for each call.
+// Refused lists the methods that were refused because they are not granted, once per call.
 func (h *Host) Refused() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,10 +25,10 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
+// patience is the timeout for what should take milliseconds. It is long because test machines are busy.
 const patience = time.Minute
 
-// Process is a launched plugin.
+// Process is a started plugin.
 type Process struct {
 	t         testing.TB
 	run       *process
@@ -39,7 +39,7 @@ type Process struct {
 	endWatch  context.CancelCauseFunc
 	instance  string
 
-	// host and role are what was started, and address is where the plugin listens.
+	// host and role are what was started. address is where the plugin listens.
 	host    *Host
 	role    string
 	address string
@@ -47,8 +47,8 @@ type Process struct {
 	greeted chan struct{}
 }
 
-// Launch launches a plugin's executable, with nothing in its environment but what is given here and what go-plugin adds, and connects to it. It is
-// killed when the test ends, if it has not ended by then.
+// Launch starts a plugin's executable and connects to it. Its environment has only the given variables and go-plugin's. It is killed at the end of
+// the test.
 func Launch(t testing.TB, executable string, environment ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, directory: directory(t, "/tmp")}
@@ -80,7 +80,7 @@ func Launch(t testing.TB, executable string, environment ...string) *Process {
 	return p
 }
 
-// LaunchTest launches the test's own binary as a plugin, whose TestMain calls the plugin's main, or role.Serve, if one of the variables given here is set.
+// LaunchTest starts the test's own binary as a plugin. Its TestMain must call the plugin's main, or role.Serve, if one of the given variables is set.
 func LaunchTest(t testing.TB, environment ...string) *Process {
 	t.Helper()
 	executable, err := os.Executable()
@@ -107,8 +107,8 @@ func (p *Process) clean() {
 		_ = p.run.Kill(context.Background())
 		<-p.run.ended
 	}
-	// Without go-plugin's own Kill: it would connect to the plugin once more, and leak that connection if the plugin is dead. What go-plugin
-	// runs for the process ends with the process.
+	// go-plugin's own Kill would connect to the plugin once more, and leak that connection if the plugin is dead. What go-plugin runs for the process
+	// ends with the process.
 	if p.conn != nil {
 		_ = p.conn.Close()
 	}
@@ -132,7 +132,7 @@ func (p *Process) Service() rolev1.RoleServiceClient { return rolev1.NewRoleServ
 // PID is the process's ID.
 func (p *Process) PID() int { return p.run.command.Process.Pid }
 
-// Request is what Start sends for a role, for tests that change it before they send it themselves.
+// Request returns the request that Start sends, for tests that change it before they send it themselves.
 func (p *Process) Request(host *Host, role, configuration string) *rolev1.StartRequest {
 	p.t.Helper()
 	request := &rolev1.StartRequest{
@@ -172,7 +172,7 @@ func (p *Process) Start(host *Host, role, configuration string) error {
 	return nil
 }
 
-// watch follows the status until the stream ends, and has the host's cluster hear of it.
+// watch follows the status until the stream ends, and publishes it to the host's cluster.
 func (p *Process) watch() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	service, host, role := p.Service(), p.host, p.role
@@ -181,7 +181,7 @@ func (p *Process) watch() {
 	go func() {
 		defer close(watched)
 		defer func() {
-			// What a node has told of its roles stays in the directory while its core is away.
+			// While a core is away, what its node has reported stays in the directory.
 			if !errors.Is(context.Cause(ctx), errCoreGone) {
 				host.report(role, nil)
 			}
@@ -199,10 +199,10 @@ func (p *Process) watch() {
 	}()
 }
 
-// Status is the role's status, as it tells it.
+// Status is the role's status as it reports it.
 func (p *Process) Status() *event.Value[*rolev1.WatchResponse] { return &p.status }
 
-// Await waits for a status that accept accepts, and fails the test if it does not come.
+// Await waits for a status that accept accepts. It fails the test if none comes.
 func (p *Process) Await(what string, accept func(*rolev1.WatchResponse) bool) *rolev1.WatchResponse {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -210,36 +210,36 @@ func (p *Process) Await(what string, accept func(*rolev1.WatchResponse) bool) *r
 	now, err := p.status.Wait(ctx, accept)
 	if err != nil {
 		last, _ := p.status.Get()
-		p.t.Fatalf("the role is not %s, but %v", what, last)
+		p.t.Fatalf("the role is not %s but %v", what, last)
 	}
 	return now
 }
 
-// AwaitReady waits until the role is Ready, and fails the test if it does not come to that.
+// AwaitReady waits until the role is Ready. It fails the test if that does not happen.
 func (p *Process) AwaitReady() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_READY)
 }
 
-// AwaitDegraded waits until the role is Degraded, and fails the test if it does not come to that.
+// AwaitDegraded waits until the role is Degraded. It fails the test if that does not happen.
 func (p *Process) AwaitDegraded() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_DEGRADED)
 }
 
-// AwaitBlocked waits until the role is Blocked by something of its machine, and fails the test if it does not come to that.
+// AwaitBlocked waits until its machine blocks the role (Blocked). It fails the test if that does not happen.
 func (p *Process) AwaitBlocked() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_BLOCKED)
 }
 
-// AwaitFailed waits until the role has Failed, and fails the test if it does not come to that.
+// AwaitFailed waits until the role has Failed. It fails the test if that does not happen.
 func (p *Process) AwaitFailed() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_FAILED)
 }
 
-// AwaitStopped waits until the role has Stopped, and fails the test if it does not come to that.
+// AwaitStopped waits until the role has Stopped. It fails the test if that does not happen.
 func (p *Process) AwaitStopped() *rolev1.WatchResponse {
 	p.t.Helper()
 	return p.awaitState(rolev1.RoleState_ROLE_STATE_STOPPED)
@@ -250,7 +250,7 @@ func (p *Process) awaitState(state rolev1.RoleState) *rolev1.WatchResponse {
 	return p.Await(state.String(), func(now *rolev1.WatchResponse) bool { return now.GetState() == state })
 }
 
-// CheckHealth asks the role whether it is able to work. The error is a gRPC status.
+// CheckHealth asks the role whether it is healthy. The error is a gRPC status.
 func (p *Process) CheckHealth() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -258,7 +258,7 @@ func (p *Process) CheckHealth() error {
 	return err
 }
 
-// Metrics asks the role for its metrics, and fails the test if it does not give them.
+// Metrics returns the role's metrics. It fails the test if that fails.
 func (p *Process) Metrics() string {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -270,7 +270,7 @@ func (p *Process) Metrics() string {
 	return string(response.GetText())
 }
 
-// Stop asks the role to stop, since it is not to run on the node any more. The error is a gRPC status.
+// Stop asks the role to stop because it was removed from the node. The error is a gRPC status.
 func (p *Process) Stop(grace time.Duration) error {
 	return p.StopFor(grace, rolev1.StopReason_STOP_REASON_REMOVED)
 }
@@ -302,7 +302,7 @@ func (p *Process) Exit() int {
 	return p.run.command.ProcessState.ExitCode()
 }
 
-// Log is what the process has written to its standard error.
+// Log is what the process wrote to standard error.
 func (p *Process) Log() string {
 	content, err := os.ReadFile(p.logPath())
 	if err != nil {

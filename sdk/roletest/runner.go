@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// process is the launched process, as go-plugin sees it. Its standard error goes to a file: go-plugin would parse it, and one
-// line of JSON that it does not expect ends the test's process.
+// process is the plugin's process for go-plugin. Its standard error goes to a file: go-plugin would parse it, and an unexpected line of JSON would
+// end the test's process.
 type process struct {
 	command *exec.Cmd
 	stdout  *os.File // the reading end
@@ -59,7 +59,7 @@ func (p *process) Wait(context.Context) error {
 	return nil
 }
 
-// Kill ends the process and those that it started.
+// Kill kills the process and its process group.
 func (p *process) Kill(context.Context) error {
 	if !p.started {
 		return nil

@@ -15,19 +15,19 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// door is a socket of a host. What arrives on it is of one role.
+// door is a socket of a host. It belongs to one role.
 type door struct {
-	server *grpc.Server // nil: it is not served
+	server *grpc.Server // nil while not served
 	served chan struct{}
 }
 
-// caller answers what is asked on the socket of a role.
+// caller answers the calls on a role's socket.
 type caller struct {
 	*Host
 	role string
 }
 
-// Socket is the path of a host socket that is of no role: what arrives there is given no SVID.
+// Socket is the path of a host socket that belongs to no role: callers there get no SVID.
 func (h *Host) Socket() string { return h.socket("") }
 
 func (h *Host) socket(role string) string {
@@ -39,7 +39,7 @@ func (h *Host) socket(role string) string {
 	return filepath.Join(h.directory, role+".sock")
 }
 
-// socketOf is the path of a role's host socket.
+// socketOf returns the path of a role's host socket.
 func (h *Host) socketOf(t testing.TB, role string) string {
 	t.Helper()
 	h.mu.Lock()
@@ -55,13 +55,13 @@ func (h *Host) socketOf(t testing.TB, role string) string {
 	return h.socket(role)
 }
 
-// RoleSocket is the path of a role's host socket, for a process that was launched otherwise than by Launch. It is served from now on, while the host is.
+// RoleSocket returns the path of a role's host socket, for a process that Launch did not start. It is served from now on, while the host is.
 func (h *Host) RoleSocket(t testing.TB, role string) string {
 	t.Helper()
 	return h.socketOf(t, role)
 }
 
-// Serve serves the host sockets again after Stop, as a core does that was started again.
+// Serve serves the host sockets again after Stop, like a restarted core.
 func (h *Host) Serve() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,7 +74,7 @@ func (h *Host) Serve() error {
 	return nil
 }
 
-// serve serves one socket; the caller holds mu.
+// serve serves one socket. The caller holds mu.
 func (h *Host) serve(of string) error {
 	listener, err := net.Listen("unix", h.socket(of))
 	if err != nil {
@@ -90,7 +90,7 @@ func (h *Host) serve(of string) error {
 	return nil
 }
 
-// Stop cuts all connections and takes the sockets away, as the death of a core does. The values stay.
+// Stop closes all connections and removes the sockets, like the death of a core. The values stay.
 func (h *Host) Stop() {
 	h.mu.Lock()
 	h.open = false
@@ -116,7 +116,7 @@ func (c *caller) IssueSVID(_ context.Context, request *hostv1.IssueSVIDRequest) 
 	c.mu.Unlock()
 	switch {
 	case c.role == "":
-		return nil, status.Error(codes.FailedPrecondition, "this socket is of no role: start one by Process.Start, or make one by Host.Instance")
+		return nil, status.Error(codes.FailedPrecondition, "this socket belongs to no role: use Process.Start or Host.Instance")
 	case split:
 		return nil, status.Error(codes.Unavailable, "no curator can be reached: the node is Split")
 	}

@@ -10,44 +10,44 @@ import (
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 )
 
-// OpenStore lets the role have its part of the consensus store, whose API is served on a Unix socket; the role reaches it by a socket of the host's, so that LoseStore,
-// RevokeStore and Split take it away as a node does. Package consensustest (sdk/consensus/consensustest) has a real store.
+// OpenStore gives the role its part of a consensus store that is served on a Unix socket. The role reaches it through a socket of the host, so that
+// LoseStore, RevokeStore and Split can take it away like a node. Package consensustest (sdk/consensus/consensustest) has a real store.
 func (h *Host) OpenStore(socket, consensusUser string) {
 	h.changeStore(func(s *storeGate) {
-		s.shut() // it may be open, before another one
+		s.shut() // another store may be open
 		s.behind, s.user, s.lost, s.revoked = socket, consensusUser, false, false
 	})
 }
 
-// NoStore lets the role find that the node runs no consensus store.
+// NoStore makes the node run no consensus store.
 func (h *Host) NoStore() {
 	h.changeStore(func(s *storeGate) { s.behind = "" })
 	h.Consensus.Set(unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NO_LOCAL_CONSENSUS, ""))
 }
 
-// LoseStore takes the store away that OpenStore has opened, as the death of the node's member of the store does: connections are cut, and the role waits for it.
+// LoseStore takes away the store of OpenStore, like the death of the node's member: connections are cut, and the role waits for the store.
 func (h *Host) LoseStore() {
 	h.changeStore(func(s *storeGate) { s.lost = true })
 }
 
-// FindStore ends what LoseStore began.
+// FindStore ends LoseStore.
 func (h *Host) FindStore() {
 	h.changeStore(func(s *storeGate) { s.lost = false })
 }
 
-// RevokeStore takes the store away that OpenStore has opened, as the cluster's owner does who withdraws the grant: connections are cut, and the role is told ErrNotGranted when
-// it dials again. OpenStore grants it again.
+// RevokeStore takes away the store of OpenStore, like a cluster's owner who withdraws the grant: connections are cut, and the role gets ErrNotGranted
+// when it dials again. OpenStore grants it again.
 func (h *Host) RevokeStore() {
 	h.changeStore(func(s *storeGate) { s.revoked = true })
 }
 
-// KeepStore says that a role of this host keeps the store while the node is Split. Process.Start says it of a role whose manifest does, this of one that was launched otherwise
-// than by Launch.
+// KeepStore says that a role of this host keeps the store while the node is Split. Process.Start calls it for a role whose manifest says so; call it
+// for a role that Launch did not start.
 func (h *Host) KeepStore() {
 	h.changeStore(func(s *storeGate) { s.kept = true })
 }
 
-// changeStore changes why the store is to be had or not, and has the gate and the roles follow.
+// changeStore changes the availability of the store, and updates the gate and the roles.
 func (h *Host) changeStore(change func(*storeGate)) {
 	s := &h.store
 	s.mu.Lock()
@@ -63,11 +63,11 @@ func (h *Host) changeStore(change func(*storeGate)) {
 	case s.split && !s.kept:
 		tell = unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_NOT_MEMBER, "the node is Split, and the role does not continue in Split")
 	case s.lost:
-		tell = unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING, "the consensus store, which the test has taken away")
+		tell = unavailable(hostv1.ConsensusUnavailableReason_CONSENSUS_UNAVAILABLE_REASON_WAITING, "the consensus store, which the test took away")
 	default:
 		socket := filepath.Join(h.directory, "store.sock")
 		if err := s.serve(socket); err != nil {
-			h.t.Errorf("the store's socket cannot be served: %s", err)
+			h.t.Errorf("cannot serve the store's socket: %s", err)
 		}
 		h.Consensus.Set(&hostv1.OpenConsensusResponse{State: &hostv1.OpenConsensusResponse_Open{Open: &hostv1.ConsensusOpen{
 			Socket: socket, ConsensusUser: s.user, Prefix: consensusv1.UserPrefix(s.user),
@@ -84,19 +84,19 @@ func unavailable(reason hostv1.ConsensusUnavailableReason, message string) *host
 	}}
 }
 
-// storeGate stands between the roles of a host and the store: it passes on what goes between them, and cuts all of it when it shuts.
+// storeGate is between the roles of a host and the store. It forwards connections, and cuts all of them when it shuts.
 type storeGate struct {
 	mu           sync.Mutex
-	behind, user string // where the store is, and the role's ConsensusUser; empty: there is none
-	// lost, revoked and split are why the store is not to be had, and kept is why split does not matter.
+	behind, user string // the store's socket and the role's ConsensusUser; empty if there is none
+	// lost, revoked and split make the store unavailable; kept overrides split.
 	lost, revoked, split, kept bool
 
-	listener net.Listener // nil: the gate is shut
+	listener net.Listener // nil while the gate is shut
 	ends     *ends
 	passing  sync.WaitGroup
 }
 
-// serve opens the gate, if it is shut; the caller holds mu.
+// serve opens the gate if it is shut. The caller holds mu.
 func (s *storeGate) serve(socket string) error {
 	if s.listener != nil {
 		return nil
@@ -121,12 +121,12 @@ func (s *storeGate) serve(socket string) error {
 	return nil
 }
 
-// shut closes the gate, if it is open; the caller holds mu.
+// shut closes the gate if it is open. The caller holds mu.
 func (s *storeGate) shut() {
 	if s.listener == nil {
 		return
 	}
-	_ = s.listener.Close() // takes the socket away
+	_ = s.listener.Close() // also removes the socket
 	s.ends.cut()
 	s.passing.Wait()
 	s.listener = nil
@@ -139,12 +139,12 @@ type ends struct {
 	open map[net.Conn]struct{}
 }
 
-// pass carries what goes between a role and the store, until one of them or the gate ends it.
+// pass forwards data between a role and the store, until one of them or the gate ends it.
 func (e *ends) pass(role net.Conn, behind string) {
 	defer e.leave(role)
 	store, err := net.Dial("unix", behind)
 	if err != nil || !e.enter(store) {
-		return // the role finds that the store is away
+		return // the role sees that the store is away
 	}
 	defer e.leave(store)
 	ended := make(chan struct{})
@@ -158,7 +158,7 @@ func (e *ends) pass(role net.Conn, behind string) {
 	<-ended
 }
 
-// enter takes a connection in, and reports whether the gate is still open; if it is not, the connection is closed.
+// enter adds a connection. If the gate is shut, it closes the connection and returns false.
 func (e *ends) enter(conn net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *ends) leave(conn net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.open, conn)
-	_ = conn.Close() // it may have been
+	_ = conn.Close() // it may be closed already
 }
 
 func (e *ends) cut() {

@@ -1,4 +1,4 @@
-// Package steptest tests the steps that a plugin has named for package checkpoint. Only tests import it.
+// Package steptest tests a plugin's list of steps for package checkpoint. Only tests import it.
 package steptest
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
 
-// AllAreAll is for the test of a plugin's package internal/steps, whose file steps.go has the names: every step that has a name is one of all, and is taken somewhere in
-// the plugin, so that a test that stops the role at all of them stops it everywhere. taken tells of a step that no source takes by its name whether it is taken in another way;
-// nil: none is.
+// AllAreAll is for the test of a plugin's package internal/steps, whose file steps.go names the steps. It checks that every named step is in all and
+// is used somewhere in the plugin, so that a test that stops the role at each of them covers the whole plugin. taken reports whether a step without a
+// use in the sources is taken in another way; nil: none is.
 func AllAreAll(t *testing.T, all []checkpoint.Step, taken func(checkpoint.Step) bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "steps.go", nil, 0)

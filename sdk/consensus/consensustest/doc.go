@@ -1,7 +1,7 @@
-// Package consensustest gives the tests of a role that uses the consensus store a real one: etcd, of one member, in the test's process. Where the role runs is package
-// roletest's: Host.OpenStore lets it find the Store, and the faults of that host, such as Host.LoseStore, come between the two.
+// Package consensustest provides a real store for the tests of a role: a one-member etcd in the test's process. Package roletest runs the role: its
+// Host.OpenStore connects it to the Store, and the faults of that host, such as Host.LoseStore, come in between.
 //
-// On a node etcd confines each role to its own keys, and this Store does not: package consensus keeps a role's Client to them.
+// On a node, etcd confines each role to its own keys. This Store does not: only package consensus keeps a role's Client to them.
 //
-// The package owns the server and its directory, and ends them with the test.
+// The package owns the server and its directory, and removes both at the end of the test.
 package consensustest

@@ -20,22 +20,22 @@ import (
 	"github.com/reeveproject/reeve/sdk/roletest"
 )
 
-// patience is how long the package waits for what should take milliseconds. It is long because machines that run tests are busy.
+// patience is the timeout for what should take milliseconds. It is long because test machines are busy.
 const patience = 30 * time.Second
 
 // Store is a running store.
 type Store struct {
 	t         testing.TB
 	directory string
-	server    *embed.Etcd  // nil: it is stopped
-	api       *grpc.Server // nil: it is not served
+	server    *embed.Etcd  // nil while stopped
+	api       *grpc.Server // nil while not served
 	served    chan struct{}
 }
 
-// NewStore starts a store, which runs until the test ends.
+// NewStore starts a store that runs until the test ends.
 func NewStore(t testing.TB) *Store {
 	t.Helper()
-	// Not the test's own directory: the paths of sockets end at 107 bytes.
+	// Not t.TempDir, whose path may be too long for a socket.
 	directory, err := os.MkdirTemp("/tmp", "ct")
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +55,10 @@ func (s *Store) address(name string) url.URL {
 	return url.URL{Scheme: "unix", Path: filepath.Join(s.directory, name)}
 }
 
-// Socket is the path of the socket on which the store serves etcd's API, for roletest's Host.OpenStore.
+// Socket is the path of the socket that serves etcd's API, for roletest's Host.OpenStore.
 func (s *Store) Socket() string { return s.address("store.sock").Path }
 
-// Start starts the store again after Stop, with what it had, and waits until it serves.
+// Start restarts the store after Stop, with its data, and waits until it serves.
 func (s *Store) Start() {
 	s.t.Helper()
 	if s.server != nil {
@@ -67,13 +67,13 @@ func (s *Store) Start() {
 	config := embed.NewConfig()
 	config.Name = "only"
 	config.Dir = filepath.Join(s.directory, "data")
-	// etcd's own listener would let every stream of a client's end by itself before it stops.
+	// etcd's own listener would wait for clients' streams when it stops.
 	config.ListenClientUrls, config.AdvertiseClientUrls = nil, []url.URL{s.address("store.sock")}
 	peer := s.address("peer.sock")
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.Name + "=" + peer.String()
 	config.EnableGRPCGateway = false
-	// One member elects itself, and what it loses with the machine is a test's.
+	// A single member elects itself, and a test does not need durability.
 	config.TickMs, config.ElectionMs = 10, 100
 	config.UnsafeNoFsync = true
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
@@ -89,7 +89,7 @@ func (s *Store) Start() {
 	case <-time.After(patience):
 		s.t.Fatalf("the store has not started within %s", patience)
 	}
-	// Without a version it refuses its clients. It has one some time after it is ready, and tells nobody.
+	// Without a cluster version the store refuses clients. It gets one some time after it is ready, without a notification.
 	for began := time.Now(); server.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability); time.Sleep(time.Millisecond) {
 		if time.Since(began) > patience {
 			s.t.Fatalf("the store has no version after %s", patience)
@@ -110,7 +110,7 @@ func (s *Store) Start() {
 	}()
 }
 
-// Stop stops the store, which keeps what it has.
+// Stop stops the store. It keeps its data.
 func (s *Store) Stop() {
 	if s.api != nil {
 		s.api.Stop()
@@ -123,7 +123,7 @@ func (s *Store) Stop() {
 	}
 }
 
-// Client is a client of the store as the role with this ConsensusUser has it: what it sees, and what it finds there. It is closed when the test ends.
+// Client returns a client as the role with this ConsensusUser has it. It is closed when the test ends.
 func (s *Store) Client(t testing.TB, consensusUser string) *consensus.Client {
 	t.Helper()
 	host := roletest.NewHost(t)

@@ -1,4 +1,4 @@
-// Package exampletest lends an Example what a test has: a testing.TB that fails by a panic and cleans up at the end. Only Examples import it.
+// Package exampletest gives an Example a testing.TB that panics on failure and cleans up at the end. Only Examples import it.
 package exampletest
 
 import (
@@ -17,7 +17,7 @@ func Run(body func(t testing.TB)) {
 	body(e)
 }
 
-// example has what the packages for tests use of a testing.TB; the rest of it would panic.
+// example implements the part of testing.TB that the test packages use. The rest would panic.
 type example struct {
 	testing.TB
 	ctx     context.Context
