@@ -86,7 +86,7 @@ var parsers = map[string]string{
 	"sdk/role.FuzzPeerOf":                                    "certificate of a role on another node",
 	// What the machine says.
 	"core/seal/tpm2.FuzzAnswers":      "answers of a TPM",
-	"core/storage/volume.FuzzMounts":  "mounts of the machine",
+	"core/mountinfo.FuzzParse":        "mounts of the machine",
 	"core/storage/volume.FuzzProcess": "processes that use a volume",
 	// What a plugin or a role says.
 	"core/plugin.FuzzHandshakeLine": "first line of a plugin",

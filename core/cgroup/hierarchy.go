@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/mountinfo"
 )
 
 // hierarchy is one tree of groups, as the core sees it.
@@ -19,8 +21,8 @@ type hierarchy struct {
 	unified bool
 }
 
-// hierarchies parses /proc/self/cgroup and /proc/self/mountinfo. It skips what it does not understand.
-func hierarchies(groups, mounts string) []hierarchy {
+// hierarchies finds the hierarchies in /proc/self/cgroup and among the mounts.
+func hierarchies(groups string, mounts []mountinfo.Mount) []hierarchy {
 	own := make(map[string]string) // path by controllers, as the kernel lists them; "" is v2
 	for _, line := range strings.Split(groups, "\n") {
 		_, rest, ok := strings.Cut(line, ":")
@@ -30,20 +32,13 @@ func hierarchies(groups, mounts string) []hierarchy {
 	}
 	var found []hierarchy
 	seen := make(map[string]bool)
-	for _, line := range strings.Split(mounts, "\n") {
-		// 36 35 98:0 /root /mount/point options optional - type source super,options
-		before, after, ok := strings.Cut(line, " - ")
-		fields, tail := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(tail) < 3 {
-			continue
-		}
-		root, mount := unescape(fields[3]), unescape(fields[4])
+	for _, mount := range mounts {
 		var names string
-		unified := tail[0] == "cgroup2"
+		unified := mount.Type == "cgroup2"
 		switch {
 		case unified:
-		case tail[0] == "cgroup":
-			names = v1Names(own, strings.Split(tail[2], ","))
+		case mount.Type == "cgroup":
+			names = v1Names(own, mount.Super)
 			if names == "" {
 				continue // a hierarchy without controllers, such as systemd's
 			}
@@ -51,12 +46,12 @@ func hierarchies(groups, mounts string) []hierarchy {
 			continue
 		}
 		path, member := own[names]
-		below, inside := cutPrefix(path, root)
+		below, inside := cutPrefix(path, mount.Root)
 		if !member || !inside || seen[names] {
 			continue // a mount of another part of the tree, or another mount of it
 		}
 		seen[names] = true
-		h := hierarchy{directory: filepath.Join(mount, below), unified: unified}
+		h := hierarchy{directory: filepath.Join(mount.Target, below), unified: unified}
 		available := strings.Split(names, ",")
 		if unified {
 			available = unifiedControllers(h.directory)
@@ -109,28 +104,6 @@ func cutPrefix(path, directory string) (string, bool) {
 	}
 	rest, ok := strings.CutPrefix(path, directory)
 	return rest, ok && (rest == "" || rest[0] == '/')
-}
-
-// unescape decodes mountinfo's octal escapes of spaces and the like.
-func unescape(text string) string {
-	var out strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			var value int
-			octal := true
-			for _, digit := range []byte(text[i+1 : i+4]) {
-				octal = octal && digit >= '0' && digit <= '7'
-				value = value*8 + int(digit) - '0'
-			}
-			if octal && value < 256 {
-				out.WriteByte(byte(value))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(text[i])
-	}
-	return out.String()
 }
 
 // isRoot reports whether a v2 group is the root group, the only one that may hold processes and pass on controllers.

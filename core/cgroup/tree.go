@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/reeveproject/reeve/core/mountinfo"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -65,11 +66,11 @@ func Open(node string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Own()
 	if err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
-	return open(node, hierarchies(string(groups), string(mounts)), makeGroup)
+	return open(node, hierarchies(string(groups), mounts), makeGroup)
 }
 
 func open(node string, all []hierarchy, make func(string) error) (*Tree, error) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/reeveproject/reeve/core/mountinfo"
 )
 
 // fake is a tree of files that stands for cgroup v2 with controllers, which the machines that run these tests mostly do not have: it shows what is
@@ -45,7 +47,7 @@ func TestUnified(t *testing.T) {
 		t.Fatal(err)
 	}
 	makeFake := func(directory string) error { fake(t, directory); return nil }
-	found := hierarchies("0::/\n", "30 1 0:26 / "+root+" rw - cgroup2 cgroup2 rw\n")
+	found := hierarchies("0::/\n", parse(t, "30 1 0:26 / "+root+" rw - cgroup2 cgroup2 rw\n"))
 	tree, err := open("node", found, makeFake)
 	if err != nil || len(tree.Missing()) > 0 {
 		t.Fatalf("%v %v", err, tree.Missing())
@@ -79,7 +81,7 @@ func TestUnified(t *testing.T) {
 func TestNotDelegated(t *testing.T) {
 	root := t.TempDir()
 	fake(t, filepath.Join(root, "system.slice", "reeved.service"))
-	found := hierarchies("0::/system.slice/reeved.service\n", "30 1 0:26 / "+root+" rw - cgroup2 cgroup2 rw\n")
+	found := hierarchies("0::/system.slice/reeved.service\n", parse(t, "30 1 0:26 / "+root+" rw - cgroup2 cgroup2 rw\n"))
 	tree, err := open("node", found, func(string) error { t.Error("makes a group"); return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +92,15 @@ func TestNotDelegated(t *testing.T) {
 	}
 }
 
+func parse(t *testing.T, mounts string) []mountinfo.Mount {
+	t.Helper()
+	parsed, err := mountinfo.Parse([]byte(mounts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
 func TestHierarchies(t *testing.T) {
 	const groups = "9:name=systemd:/x\n8:pids:/a\n4:memory:/docker/abc/own\n2:cpu,cpuacct:/\n0::/u\nnonsense\n"
 	const mounts = "31 1 0:1 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n" +
@@ -97,9 +108,9 @@ func TestHierarchies(t *testing.T) {
 		"33 1 0:3 /other /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n" +
 		"34 1 0:3 / /sys/fs/cgroup/cpu2 rw - cgroup cgroup rw,cpuacct,cpu\n" +
 		"35 1 0:4 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n" +
-		"36 1 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\nnonsense - x\n"
+		"36 1 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
 	var got []string
-	for _, h := range hierarchies(groups, mounts) {
+	for _, h := range hierarchies(groups, parse(t, mounts)) {
 		got = append(got, h.directory+" "+strings.Join(h.controllers, ","))
 	}
 	want := []string{"/sys/fs/cgroup/pids/a pids", "/sys/fs/cgroup/mem ory/own memory", "/sys/fs/cgroup/cpu2 cpu"}
@@ -107,7 +118,7 @@ func TestHierarchies(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// The tree of v2 is of use where there is no other.
-	if alone := hierarchies("0::/u\n", "36 1 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"); len(alone) != 1 || alone[0].directory != "/sys/fs/cgroup/unified/u" {
+	if alone := hierarchies("0::/u\n", parse(t, "36 1 0:5 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n")); len(alone) != 1 || alone[0].directory != "/sys/fs/cgroup/unified/u" {
 		t.Errorf("v2 alone: %v", alone)
 	}
 }

@@ -102,19 +102,19 @@ func decodeDocument(encoded []byte, version int, content any) error {
 func ReadSmall(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, stripPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, bare(err)
+		return nil, stripPath(err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > limit {
 		return nil, fmt.Errorf("it is not a small regular file (%s, %d bytes)", info.Mode(), info.Size())
 	}
 	content := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, content); err != nil {
-		return nil, bare(err)
+		return nil, stripPath(err)
 	}
 	return content, nil
 }

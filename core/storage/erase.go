@@ -22,7 +22,7 @@ func Erase(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("storage: erase %s: %w", path, bare(err))
+		return fmt.Errorf("storage: erase %s: %w", path, stripPath(err))
 	}
 	return SyncDirectory(filepath.Dir(path))
 }

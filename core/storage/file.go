@@ -17,7 +17,7 @@ import (
 // WriteFile replaces a file atomically and durably. Once it returns, the new content survives a power failure. There is never a half-written file.
 func WriteFile(path string, content []byte, mode os.FileMode) error {
 	if err := write(path, content, mode); err != nil {
-		return fmt.Errorf("storage: write %s: %w", path, bare(err))
+		return fmt.Errorf("storage: write %s: %w", path, stripPath(err))
 	}
 	if err := SyncDirectory(filepath.Dir(path)); err != nil {
 		return err
@@ -43,8 +43,8 @@ func write(path string, content []byte, mode os.FileMode) error {
 	return nil
 }
 
-// bare strips the path from an error: it names a draft that has another random name at every try.
-func bare(err error) error {
+// stripPath strips the path from an error: it names a draft that has another random name at every try.
+func stripPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err

@@ -90,7 +90,7 @@ func (d *directory) formatted(key *keys.Secret) error {
 		return err
 	}
 	d.Step("remove-key")
-	_, err = removeKey(inner.beside(), id)
+	_, err = removeKey(inner.parent(), id)
 	return err
 }
 

@@ -21,9 +21,9 @@ type encrypted struct {
 	step func(string)
 }
 
-// beside is the parent directory, on the same file system. Key requests go through it, since an open encrypted directory would keep its own key in
+// parent is the parent directory, on the same file system. Key requests go through it, since an open encrypted directory would keep its own key in
 // use.
-func (e encrypted) beside() string { return filepath.Dir(e.path) }
+func (e encrypted) parent() string { return filepath.Dir(e.path) }
 
 // probe is a name that proveLocked tries to make without the key.
 const probe = ".reeve-probe"
@@ -31,20 +31,20 @@ const probe = ".reeve-probe"
 // format encrypts the empty directory with the key, and removes the key from the kernel again.
 func (e encrypted) format(key *keys.Secret) error {
 	e.step("add-key")
-	id, err := addKey(e.beside(), key)
+	id, err := addKey(e.parent(), key)
 	if err != nil {
 		return err
 	}
 	e.step("set-policy")
 	if err := setPolicy(e.path, id); err != nil {
-		_, undo := removeKey(e.beside(), id)
+		_, undo := removeKey(e.parent(), id)
 		return errors.Join(err, undo)
 	}
 	if err := storage.SyncDirectory(e.path); err != nil {
 		return err
 	}
 	e.step("remove-key")
-	if _, err := removeKey(e.beside(), id); err != nil {
+	if _, err := removeKey(e.parent(), id); err != nil {
 		return err
 	}
 	return nil
@@ -59,19 +59,19 @@ func (e encrypted) unlock(key *keys.Secret) error {
 	if !found {
 		return &volume.DamagedError{Location: e.path, Problem: "it is not encrypted: point the node to the right directory, or restore it"}
 	}
-	status, err := keyStatus(e.beside(), want)
+	status, err := keyStatus(e.parent(), want)
 	if err != nil {
 		return err
 	}
 	e.step("add-key")
-	id, err := addKey(e.beside(), key)
+	id, err := addKey(e.parent(), key)
 	if err != nil {
 		return err
 	}
 	if id == want {
 		return nil
 	}
-	if _, err := removeKey(e.beside(), id); err != nil {
+	if _, err := removeKey(e.parent(), id); err != nil {
 		return errors.Join(volume.ErrWrongKey, err)
 	}
 	if status == unix.FSCRYPT_KEY_STATUS_PRESENT {
@@ -86,7 +86,7 @@ func (e encrypted) unlocked() (bool, error) {
 	if err != nil || !found {
 		return false, err
 	}
-	status, err := keyStatus(e.beside(), id)
+	status, err := keyStatus(e.parent(), id)
 	return status == unix.FSCRYPT_KEY_STATUS_PRESENT, err
 }
 
@@ -97,7 +97,7 @@ func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 	if err != nil || !found {
 		return err
 	}
-	status, err := keyStatus(e.beside(), id)
+	status, err := keyStatus(e.parent(), id)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (e encrypted) lock(ctx context.Context, place volume.Place) error {
 	}
 	e.step("remove-key")
 	for until := time.Now().Add(volume.Patience); ; {
-		busy, err := removeKey(e.beside(), id)
+		busy, err := removeKey(e.parent(), id)
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func readNames(path string) ([]string, error) {
 
 // proveLocked fails unless the kernel has no key, none of the names can be found, and no name can be made.
 func (e encrypted) proveLocked(id keyID, names []string) error {
-	status, err := keyStatus(e.beside(), id)
+	status, err := keyStatus(e.parent(), id)
 	if err != nil {
 		return err
 	}

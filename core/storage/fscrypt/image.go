@@ -180,7 +180,7 @@ func (i *image) open(seen view, key *keys.Secret) error {
 		if err != nil {
 			return err
 		}
-		i.refill(file)
+		i.reallocate(file)
 		if err := i.mount(file); err != nil {
 			return err
 		}

@@ -92,7 +92,7 @@ func (i *image) proveGone(ctx context.Context, device uint64) error {
 			return nil
 		}
 		if !time.Now().Before(until) {
-			return i.held(device)
+			return i.heldError(device)
 		}
 		select {
 		case <-ctx.Done():
@@ -102,7 +102,7 @@ func (i *image) proveGone(ctx context.Context, device uint64) error {
 	}
 }
 
-func (i *image) held(device uint64) error {
+func (i *image) heldError(device uint64) error {
 	users, err := volume.Users(volume.Place{Device: device})
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ func (i *image) allocate(file *os.File) error {
 	err := unix.Fallocate(int(file.Fd()), 0, 0, i.Size)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
-		return i.full()
+		return i.fullError()
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
 		i.Log.Warn("the file system cannot allocate the image in advance: writes to the volume fail when the disk below is full", "image", i.Image, "size", i.Size)
 		err = file.Truncate(i.Size)
@@ -146,9 +146,9 @@ func (i *image) allocate(file *os.File) error {
 	return nil
 }
 
-// refill allocates the blocks that the image has lost since it was made: the kernel punches holes instead of writing zeros. It keeps on without them
+// reallocate allocates the blocks that the image has lost since it was made: the kernel punches holes instead of writing zeros. It keeps on without them
 // if the disk is full.
-func (i *image) refill(file *os.File) {
+func (i *image) reallocate(file *os.File) {
 	var info unix.Stat_t
 	err := unix.Fstat(int(file.Fd()), &info)
 	if err != nil || info.Blocks*512 >= info.Size {
@@ -159,8 +159,8 @@ func (i *image) refill(file *os.File) {
 	}
 }
 
-// full is the error for an image that does not fit on the disk.
-func (i *image) full() error {
+// fullError is the error for an image that does not fit on the disk.
+func (i *image) fullError() error {
 	left, err := i.left()
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func (i *image) checkSize() error {
 		return err
 	}
 	if left < i.Size {
-		return i.full()
+		return i.fullError()
 	}
 	return nil
 }

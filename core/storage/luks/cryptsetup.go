@@ -19,8 +19,10 @@ const exitKey, exitBusy = 2, 5
 
 var keySize = strconv.Itoa(KeySize)
 
-// cheap are the arguments for a fast key derivation: see the package comment.
-func cheap() []string { return []string{"--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"} }
+// fastDerivation are the arguments for a fast key derivation: see the package comment.
+func fastDerivation() []string {
+	return []string{"--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"}
+}
 
 // cryptsetup runs the program. It reads key from standard input and next from descriptor 3. volume.ErrWrongKey if no key slot takes the key.
 func (c *container) cryptsetup(ctx context.Context, key, next *keys.Secret, args ...string) error {

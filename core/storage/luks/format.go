@@ -59,7 +59,7 @@ func (c *container) make(ctx context.Context, key *keys.Secret) error {
 	args := append([]string{
 		"luksFormat", "--batch-mode", "--type", "luks2", "--uuid", c.uuid, "--label", labelMaking, "--cipher", "aes-xts-plain64", "--key-size", "512",
 		"--key-file", "-", "--keyfile-size", keySize,
-	}, cheap()...)
+	}, fastDerivation()...)
 	if err := c.cryptsetup(ctx, key, nil, append(args, c.Device)...); err != nil {
 		return err
 	}

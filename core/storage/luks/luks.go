@@ -240,7 +240,7 @@ func (c *container) Rotate(ctx context.Context, old, next *keys.Secret) error {
 		return volume.ErrWrongKey
 	}
 	c.Step("change-key")
-	args := append([]string{"luksChangeKey", "--batch-mode", "--key-file", "-", "--keyfile-size", keySize, "--new-keyfile-size", keySize}, cheap()...)
+	args := append([]string{"luksChangeKey", "--batch-mode", "--key-file", "-", "--keyfile-size", keySize, "--new-keyfile-size", keySize}, fastDerivation()...)
 	return c.cryptsetup(ctx, old, next, append(args, c.Device, "/proc/self/fd/3")...)
 }
 

@@ -1,99 +1,28 @@
 package volume
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/mountinfo"
 	"github.com/reeveproject/reeve/core/storage"
 )
 
 // Mount is a mount in this process's mount namespace.
-type Mount struct {
-	// Device is the device number of the file system.
-	Device uint64
-	// Root is the mounted directory of the file system, Target the mount point.
-	Root, Target string
-	// Options are the mount's options. Type and Source are the file system's.
-	Options      []string
-	Type, Source string
-}
-
-// ParseMounts parses /proc/PID/mountinfo (proc_pid_mountinfo(5)). A malformed line is an error: a mount that was skipped would count as not mounted.
-func ParseMounts(content []byte) ([]Mount, error) {
-	var mounts []Mount
-	lines := bufio.NewScanner(bytes.NewReader(content))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		mount, ok := parseMount(lines.Text())
-		if !ok {
-			return nil, fmt.Errorf("volume: the kernel's list of mounts has a line that this reeved does not understand: %.200q", lines.Text())
-		}
-		mounts = append(mounts, mount)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("volume: read the kernel's list of mounts: %w", err)
-	}
-	return mounts, nil
-}
-
-func parseMount(line string) (Mount, bool) {
-	// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-	before, after, found := strings.Cut(line, " - ")
-	fields, rest := strings.Split(before, " "), strings.Split(after, " ")
-	if !found || len(fields) < 6 || len(rest) < 2 {
-		return Mount{}, false
-	}
-	device, ok := parseDevice(fields[2], 10)
-	if !ok {
-		return Mount{}, false
-	}
-	return Mount{
-		Device: device, Root: unescape(fields[3]), Target: unescape(fields[4]), Options: strings.Split(fields[5], ","), Type: unescape(rest[0]), Source: unescape(rest[1]),
-	}, true
-}
-
-// parseDevice reads "major:minor".
-func parseDevice(text string, base int) (uint64, bool) {
-	major, minor, found := strings.Cut(text, ":")
-	a, errA := strconv.ParseUint(major, base, 32)
-	b, errB := strconv.ParseUint(minor, base, 32)
-	return unix.Mkdev(uint32(a), uint32(b)), found && errA == nil && errB == nil
-}
-
-// unescape decodes the kernel's octal escapes of blanks, tabs, newlines and backslashes, such as \040.
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var out strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			if code, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(code))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(text[i])
-	}
-	return out.String()
-}
+type Mount = mountinfo.Mount
 
 // Mounts returns the mounts that this process sees, oldest first.
 func Mounts() ([]Mount, error) {
-	content, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Own()
 	if err != nil {
 		return nil, fmt.Errorf("volume: %w", err)
 	}
-	return ParseMounts(content)
+	return mounts, nil
 }
 
 // MountAt returns the topmost mount at a directory; nil if it is no mount point.

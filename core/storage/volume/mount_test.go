@@ -13,25 +13,6 @@ import (
 	"github.com/reeveproject/reeve/core/storage/volume"
 )
 
-func TestParseMounts(t *testing.T) {
-	mounts, err := volume.ParseMounts([]byte(`36 35 98:0 /mnt\0401 /a\011b rw,nosuid master:1 shared:2 - ext3 /dev/root rw,errors=continue
-37 35 0:21 / /\134 rw - tmpfs none
-`))
-	must(t, err)
-	if len(mounts) != 2 || mounts[0].Device != unix.Mkdev(98, 0) || mounts[0].Root != "/mnt 1" || mounts[0].Target != "/a\tb" || mounts[0].Type != "ext3" || mounts[0].Source != "/dev/root" || mounts[1].Target != `/\` {
-		t.Errorf("%+v", mounts)
-	}
-	for _, wrong := range []string{"36 35 98:0 / /a rw", "36 35 98 / /a rw - ext4 x rw", "x", "36 35 a:b / /a rw - ext4 x"} {
-		if _, err := volume.ParseMounts([]byte(wrong)); err == nil {
-			t.Errorf("%q was taken", wrong)
-		}
-	}
-	own, err := volume.Mounts()
-	if err != nil || len(own) == 0 {
-		t.Errorf("own mounts: %v, %v", own, err)
-	}
-}
-
 func TestMounting(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("cannot run: mounting needs root")

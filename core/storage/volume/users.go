@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/mountinfo"
 )
 
 // maxUsers bounds the search: a longer list helps nobody.
@@ -114,7 +116,7 @@ func (s *search) process(pid int) {
 	if err != nil {
 		return
 	}
-	mounts, err := ParseMounts(content)
+	mounts, err := mountinfo.Parse(content)
 	if err != nil {
 		return
 	}
@@ -247,7 +249,7 @@ func ParseMaps(content []byte) []MappedFile {
 		if len(fields) != 5 {
 			continue
 		}
-		device, ok := parseDevice(string(fields[3]), 16)
+		device, ok := mountinfo.ParseDevice(string(fields[3]), 16)
 		if file := (MappedFile{Device: device, Path: strings.TrimSuffix(string(line[start:]), "\n")}); ok && !known[file] {
 			known[file] = true
 			files = append(files, file)
