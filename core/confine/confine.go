@@ -78,7 +78,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	ended := await(ctx, child)
 	err = errors.Join(err, answers.Encode(confine.Answer{Ended: ended}))
-	return errors.Join(err, answers.Encode(confine.Answer{Left: &confine.Left{Processes: bury(ctx)}}))
+	return errors.Join(err, answers.Encode(confine.Answer{Left: &confine.Left{Processes: endDescendants(ctx)}}))
 }
 
 // start starts the process in its sandbox.
@@ -95,10 +95,10 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(give(remit, request.Private), open(remit, request.Passages)); err != nil {
+	if err := errors.Join(chownToRole(remit, request.Private), open(remit, request.Passages)); err != nil {
 		return nil, nil, err
 	}
-	executable, done, err := stored(ctx, request)
+	executable, done, err := storedExecutable(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,8 +123,8 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 	return child, started, nil
 }
 
-// stored returns the executable from a copy that the role cannot read, as a node keeps it.
-func stored(ctx context.Context, request *confine.Request) (*plugin.Executable, func(), error) {
+// storedExecutable returns the executable from a copy that the role cannot read, as a node keeps it.
+func storedExecutable(ctx context.Context, request *confine.Request) (*plugin.Executable, func(), error) {
 	store, err := plugin.OpenStore(filepath.Join(request.Own, "executables"))
 	if err != nil {
 		return nil, nil, err
@@ -155,8 +155,8 @@ func add(ctx context.Context, store *plugin.Store, request *confine.Request) err
 	return err
 }
 
-// give makes the role the owner of directories.
-func give(remit *plugin.Remit, directories []string) (err error) {
+// chownToRole makes the role the owner of directories.
+func chownToRole(remit *plugin.Remit, directories []string) (err error) {
 	for _, directory := range directories {
 		err = errors.Join(err, os.Chown(directory, int(remit.UID), int(remit.GID)), os.Chmod(directory, 0o700))
 	}
@@ -196,7 +196,7 @@ func await(ctx context.Context, child *sandbox.Child) *confine.Ended {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		// bury kills the rest of its process group. The group's number may belong to others once the process has ended.
+		// endDescendants kills the rest of its process group. The group's number may belong to others once the process has ended.
 		_ = child.Process.Kill()
 		for waiting := true; waiting; {
 			select {
@@ -221,8 +221,8 @@ func await(ctx context.Context, child *sandbox.Child) *confine.Ended {
 	return &confine.Ended{Code: status.ExitStatus()}
 }
 
-// bury gives processes that the role left time to end, kills the rest, and returns their command lines.
-func bury(ctx context.Context) []string {
+// endDescendants gives processes that the role left time to end, kills the rest, and returns their command lines.
+func endDescendants(ctx context.Context) []string {
 	var found []string
 	killed := make(map[int]bool)
 	for deadline := time.Now().Add(linger); ; time.Sleep(pause) {

@@ -239,5 +239,5 @@ func (c *Client) at(ctx context.Context, what call, address string, do func(cont
 	if failed := check.failed(); failed != nil {
 		return false, failed
 	}
-	return answered, meaning(what, address, err)
+	return answered, typedError(what, address, err)
 }

@@ -73,8 +73,8 @@ func final(err error) bool {
 	return errors.As(err, &removed) || errors.As(err, &refused)
 }
 
-// meaning turns an error of a call into a typed error.
-func meaning(what call, address string, err error) error {
+// typedError turns an error of a call into a typed error.
+func typedError(what call, address string, err error) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return err

@@ -44,7 +44,7 @@ var (
 )
 
 // KeyOf reads a certificate request.
-var KeyOf = keyOf
+var KeyOf = requestKey
 
 // AwaitLateClients is for TestMain: on a busy machine, a client may send its first bytes late.
 func AwaitLateClients() { defaultTimes.firstBytesWithin = 5 * time.Minute }

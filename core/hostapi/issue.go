@@ -126,8 +126,8 @@ func checkIssued(chain [][]byte, key crypto.PublicKey, id string) (*x509.Certifi
 	return leaf, nil
 }
 
-// keyOf returns the public key of a certificate request after checking its signature.
-func keyOf(csr []byte) (crypto.PublicKey, error) {
+// requestKey returns the public key of a certificate request after checking its signature.
+func requestKey(csr []byte) (crypto.PublicKey, error) {
 	if len(csr) > maxRequestDER {
 		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d", len(csr), maxRequestDER)
 	}
@@ -148,7 +148,7 @@ func keyOf(csr []byte) (crypto.PublicKey, error) {
 }
 
 func (s *service) IssueSVID(ctx context.Context, request *hostv1.IssueSVIDRequest) (*hostv1.IssueSVIDResponse, error) {
-	key, err := keyOf(request.GetCertificateRequest())
+	key, err := requestKey(request.GetCertificateRequest())
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "the certificate request (PKCS #10, DER) cannot be used: %s", err)
 	}
@@ -180,5 +180,5 @@ func derOf(certificates []*x509.Certificate) [][]byte {
 	return ders
 }
 
-// joined concatenates DER certificates, as the SPIFFE Workload API wants them.
-func joined(ders [][]byte) []byte { return bytes.Join(ders, nil) }
+// joinDER concatenates DER certificates, as the SPIFFE Workload API wants them.
+func joinDER(ders [][]byte) []byte { return bytes.Join(ders, nil) }

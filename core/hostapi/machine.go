@@ -24,16 +24,16 @@ func (s *service) SetHostname(ctx context.Context, request *hostv1.SetHostnameRe
 	}
 	path, _ := setMachine{grant: grantHostname, pathOptional: true}.path(s.remit.Grants.GetGrants())
 	if path == "" {
-		changed, err := nameKernel(name)
+		changed, err := setKernelHostname(name)
 		if err != nil {
 			return nil, s.refusal(err)
 		}
-		s.tellNamed(changed, name)
+		s.logHostname(changed, name)
 		return &hostv1.SetHostnameResponse{Changed: changed}, nil
 	}
 	kernelChanged := false
 	kept, err := s.files.rewrite(ctx, "write", path, func(present []byte, exists bool) (_ []byte, err error) {
-		if kernelChanged, err = nameKernel(name); err != nil {
+		if kernelChanged, err = setKernelHostname(name); err != nil {
 			return nil, err
 		}
 		if exists && hostnameIn(present) == name {
@@ -41,7 +41,7 @@ func (s *service) SetHostname(ctx context.Context, request *hostv1.SetHostnameRe
 		}
 		return []byte(name + "\n"), nil
 	})
-	s.tellNamed(kernelChanged, name)
+	s.logHostname(kernelChanged, name)
 	if err != nil {
 		return nil, s.refusal(err)
 	}
@@ -51,14 +51,14 @@ func (s *service) SetHostname(ctx context.Context, request *hostv1.SetHostnameRe
 	return &hostv1.SetHostnameResponse{Changed: kernelChanged || kept.changed, InPlace: kept.inPlace}, nil
 }
 
-func (s *service) tellNamed(changed bool, name string) {
+func (s *service) logHostname(changed bool, name string) {
 	if changed {
 		s.log.Info("Set the machine's host name for a role", "hostname", name)
 	}
 }
 
-// nameKernel sets the kernel's host name, and reports whether it changed.
-func nameKernel(name string) (changed bool, err error) {
+// setKernelHostname sets the kernel's host name, and reports whether it changed.
+func setKernelHostname(name string) (changed bool, err error) {
 	present, err := os.Hostname()
 	if err == nil && present == name {
 		return false, nil

@@ -84,7 +84,7 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 			}
 		}
 		response := &workload.X509SVIDResponse{Svids: []*workload.X509SVID{{
-			SpiffeId: current.leaf.URIs[0].String(), X509Svid: current.chain, X509SvidKey: current.key, Bundle: joined(derOf(node.CA)),
+			SpiffeId: current.leaf.URIs[0].String(), X509Svid: current.chain, X509SvidKey: current.key, Bundle: joinDER(derOf(node.CA)),
 		}}}
 		if !proto.Equal(sent, response) {
 			if err := stream.Send(response); err != nil {
@@ -159,7 +159,7 @@ func (w *workloads) make(ctx context.Context) (*document, error) {
 			leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	// A random moment between one half and two thirds of the lifetime, so that the nodes do not ask all at once.
-	return &document{chain: joined(chain), key: private, leaf: leaf, renew: now.Round(0).Add(left/2 + mathrand.N(left/6+1))}, nil
+	return &document{chain: joinDER(chain), key: private, leaf: leaf, renew: now.Round(0).Add(left/2 + mathrand.N(left/6+1))}, nil
 }
 
 // FetchX509Bundles implements workload.SpiffeWorkloadAPIServer.
@@ -171,6 +171,6 @@ func (w *workloads) FetchX509Bundles(_ *workload.X509BundlesRequest, stream grpc
 		return status.FromContextError(err).Err()
 	}
 	return follow(stream, w.config.Identity, func(now *identity.Identity) *workload.X509BundlesResponse {
-		return &workload.X509BundlesResponse{Bundles: map[string][]byte{names.ClusterURI(now.TrustDomain).String(): joined(derOf(now.CA))}}
+		return &workload.X509BundlesResponse{Bundles: map[string][]byte{names.ClusterURI(now.TrustDomain).String(): joinDER(derOf(now.CA))}}
 	})
 }

@@ -39,7 +39,7 @@ func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 	}
 	parameters, err := parse(document)
 	if err != nil {
-		return nil, withoutTickets(document, withoutKeys(err))
+		return nil, redactTickets(document, redactKeys(err))
 	}
 	return parameters, nil
 }
@@ -47,8 +47,8 @@ func Parse(name string, document []byte) (*nodev1.Parameters, error) {
 // recoveryKey matches an age identity.
 var recoveryKey = regexp.MustCompile(`(?i)age-secret-key-[0-9a-z-]*`)
 
-// withoutKeys removes a recovery key from an error. It does not belong in parameters, but a parser would quote its line.
-func withoutKeys(err error) error {
+// redactKeys removes a recovery key from an error. It does not belong in parameters, but a parser would quote its line.
+func redactKeys(err error) error {
 	text := err.Error()
 	if shown := recoveryKey.ReplaceAllString(text, "AGE-SECRET-KEY-(not shown)"); shown != text {
 		return errors.New(shown + "\nIt contains a recovery key, which must be kept offline: treat it as leaked and make another one (`reeve recovery-key new`)")
@@ -63,8 +63,8 @@ var (
 	longWord = regexp.MustCompile(`[0-9A-Za-z_-]{24,}`)
 )
 
-// withoutTickets removes a ticket from an error, which may quote its line.
-func withoutTickets(document []byte, err error) error {
+// redactTickets removes a ticket from an error, which may quote its line.
+func redactTickets(document []byte, err error) error {
 	if !bytes.Contains(document, []byte("ticket")) && !bytes.Contains(document, []byte(ticket.Prefix)) {
 		return err
 	}

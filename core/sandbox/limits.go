@@ -91,8 +91,8 @@ func setLimits(pid int, limits []limit) error {
 	return nil
 }
 
-// expendable makes the kernel kill a process before the core when memory is short. Raising the score is always allowed.
-func expendable(pid int) error {
+// raiseOOMScore makes the kernel kill a process before the core when memory is short. Raising the score is always allowed.
+func raiseOOMScore(pid int) error {
 	text, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		return err

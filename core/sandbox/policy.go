@@ -33,15 +33,15 @@ type Defaults struct{ MemoryBytes, Processes, OpenFiles, CPUWeight int64 }
 // Limits returns the limits of the process's control group.
 func (p Policy) Limits() cgroup.Limits {
 	return cgroup.Limits{
-		MemoryBytes: or(p.Remit.Memory, p.Defaults.MemoryBytes),
-		Processes:   or(p.Remit.Processes, p.Defaults.Processes),
-		CPUWeight:   or(p.Remit.CPUWeight, p.Defaults.CPUWeight),
+		MemoryBytes: orDefault(p.Remit.Memory, p.Defaults.MemoryBytes),
+		Processes:   orDefault(p.Remit.Processes, p.Defaults.Processes),
+		CPUWeight:   orDefault(p.Remit.CPUWeight, p.Defaults.CPUWeight),
 	}
 }
 
-func (p Policy) openFiles() int64 { return or(p.Remit.OpenFiles, p.Defaults.OpenFiles) }
+func (p Policy) openFiles() int64 { return orDefault(p.Remit.OpenFiles, p.Defaults.OpenFiles) }
 
-func or(granted, byDefault int64) int64 {
+func orDefault(granted, byDefault int64) int64 {
 	if granted > 0 {
 		return granted
 	}

@@ -118,7 +118,7 @@ func (h *Host) tryThreads() {
 // tryProcess starts a process that does nothing, in a sandbox of the parts that have not failed so far. It leaves out each part that fails, until the
 // process starts.
 func (h *Host) tryProcess() {
-	executable, err := nothing()
+	executable, err := makeProbeExecutable()
 	if err != nil {
 		h.log.Debug("cannot try the sandbox with a process, because there is no memfd to execute", "error", err)
 		return
@@ -170,8 +170,8 @@ func dumpable(pid int) bool {
 	return unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &stat) != nil || stat.Uid != 0
 }
 
-// nothing returns an executable in memory that exits at once and that only its owner can read.
-func nothing() (*os.File, error) {
+// makeProbeExecutable returns an executable in memory that exits at once and that only its owner can read.
+func makeProbeExecutable() (*os.File, error) {
 	fd, err := unix.MemfdCreate("reeve-sandbox", unix.MFD_CLOEXEC|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, every memfd is executable
 		fd, err = unix.MemfdCreate("reeve-sandbox", unix.MFD_CLOEXEC)
@@ -180,7 +180,7 @@ func nothing() (*os.File, error) {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "reeve-sandbox")
-	_, err = file.Write(smallest())
+	_, err = file.Write(minimalELF())
 	if err == nil {
 		err = unix.Fchmod(fd, 0o511)
 	}
@@ -195,8 +195,8 @@ func nothing() (*os.File, error) {
 	return nil, err
 }
 
-// smallest is an ELF executable: its header, one segment, and the code that exits.
-func smallest() []byte {
+// minimalELF is an ELF executable: its header, one segment, and the code that exits.
+func minimalELF() []byte {
 	const base, headers = 0x400000, 64 + 56
 	image := make([]byte, headers, headers+len(exitCode))
 	copy(image, "\x7fELF\x02\x01\x01")

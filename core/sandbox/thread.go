@@ -184,5 +184,5 @@ func (s *start) whileStopped(pid int) error {
 			return err
 		}
 	}
-	return failed(MissingLimits, "raise its oom_score_adj", expendable(pid))
+	return failed(MissingLimits, "raise its oom_score_adj", raiseOOMScore(pid))
 }

@@ -47,7 +47,7 @@ func view(list []place, uid, gid uint32) error {
 		return err
 	}
 	old := syscall.Umask(0)
-	err = furnish(shown, list, uid, gid)
+	err = fillView(shown, list, uid, gid)
 	syscall.Umask(old)
 	if err != nil {
 		return err
@@ -98,8 +98,8 @@ func take(list []place) (shown []mounted, err error) {
 	return shown, nil
 }
 
-// furnish fills the empty file system, which is the working directory.
-func furnish(shown []mounted, list []place, uid, gid uint32) error {
+// fillView fills the empty file system, which is the working directory.
+func fillView(shown []mounted, list []place, uid, gid uint32) error {
 	for _, directory := range []string{"proc", "dev", "tmp"} {
 		if err := unix.Mkdir(directory, 0o755); err != nil {
 			return err
