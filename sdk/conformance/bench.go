@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bench is the test that roletest's host is made for: the suite's run. What a host calls of a test is here, all else is missing.
+// bench is the testing.TB that roletest's host gets: the suite's run. It only has what a host calls.
 type bench struct {
 	testing.TB
 
@@ -17,7 +17,7 @@ type bench struct {
 	problems []error
 }
 
-// hostError is what Fatal says. It is thrown, as the caller of Fatal does not return.
+// hostError is the argument of Fatal. Fatal panics with it, because its caller must not continue.
 type hostError struct{ text string }
 
 func (e hostError) Error() string { return "the suite's own host: " + e.text }
@@ -50,7 +50,7 @@ func (b *bench) Cleanup(function func()) {
 	b.cleanups = append(b.cleanups, function)
 }
 
-// end runs what Cleanup was given, the last first.
+// end runs the functions given to Cleanup, last first.
 func (b *bench) end() error {
 	b.mu.Lock()
 	cleanups := b.cleanups

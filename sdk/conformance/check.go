@@ -9,53 +9,53 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Check is one demand on a plugin.
+// Check is one requirement for a plugin.
 type Check struct {
-	// ID names the check for good: its group, a dot, and what it is about.
+	// ID is the permanent name of the check: its group, a dot, and its subject.
 	ID string
-	// Group is the part of the suite that the check belongs to.
+	// Group is the check's part of the suite.
 	Group string
-	// Profile is whose verdict the check counts for.
+	// Profile is the profile whose verdict the check counts for.
 	Profile Profile
-	// Sentence says what is demanded and why.
+	// Sentence says what is required and why.
 	Sentence string
 
-	// needs are the IDs of the checks without which this one would only find the same again.
+	// needs are the IDs of checks that must pass first; without them this check would only find the same fault again.
 	needs []string
-	// absent returns why the check has no object: what the manifest declares that the plugin does not have. Empty: it has one. Nil: it always has.
+	// absent returns why the check does not apply: what the plugin lacks, by its manifest. Empty: it applies. nil: it always applies.
 	absent func(*rolev1.Manifest) string
-	// storage says that there must be a consensus store, sandbox that there must be the sandbox of nodes.
+	// storage says that the check needs a consensus store, sandbox that it needs the sandbox of nodes.
 	storage, sandbox bool
-	// run returns nil, or what was seen of the plugin that is not as demanded. found is what a passed check has to tell.
+	// run returns nil, or how the plugin violates the requirement. found is extra information about a passed check.
 	run func(ctx context.Context, s *subject) (found string, err error)
 }
 
-// Profile is a set of demands that a plugin meets or does not meet as a whole.
+// Profile is a set of requirements that a plugin meets or does not meet as a whole.
 type Profile string
 
 const (
-	// Core are the demands on every plugin, whatever its roles do.
+	// Core is for every plugin, whatever its roles do.
 	Core Profile = "core"
-	// ConsensusUser are those on a plugin one of whose roles uses the consensus store.
+	// ConsensusUser is for a plugin with a role that uses the consensus store.
 	ConsensusUser Profile = "consensus user"
-	// NetworkService are those on a plugin one of whose roles listens on ports.
+	// NetworkService is for a plugin with a role that listens on ports.
 	NetworkService Profile = "network service"
-	// Privileged are those on a plugin one of whose roles wants powers of the host, paths or capabilities.
+	// Privileged is for a plugin with a role that wants powers of the host, paths or capabilities.
 	Privileged Profile = "privileged"
 )
 
-// Profiles are all profiles.
+// Profiles returns all profiles.
 func Profiles() []Profile { return []Profile{Core, ConsensusUser, NetworkService, Privileged} }
 
 // Group is a part of the suite.
 type Group struct {
 	Name string
-	// Title is what the group is about.
+	// Title is the group's subject.
 	Title  string
 	checks []Check
 }
 
-// Groups are the parts of the suite, in the order in which they are run.
+// Groups returns the parts of the suite in the order in which they run.
 func Groups() []Group {
 	groups := []Group{
 		{"handshake", "How the process is launched, and what it agrees upon with the core before they speak gRPC.", handshakeChecks()},
@@ -80,10 +80,10 @@ func Groups() []Group {
 	return groups
 }
 
-// Checks are the checks of the group, in their order.
+// Checks returns the group's checks in order.
 func (g Group) Checks() []Check { return slices.Clone(g.checks) }
 
-// Checks are all checks, in the order in which they are run.
+// Checks returns all checks in the order in which they run.
 func Checks() []Check {
 	var all []Check
 	for _, group := range Groups() {
@@ -92,7 +92,7 @@ func Checks() []Check {
 	return all
 }
 
-// withNeeds are the checks with these IDs and all that they need. An error names an ID that no check has.
+// withNeeds returns the checks with these IDs and all that they need. It fails for an unknown ID.
 func withNeeds(ids []string) (map[string]bool, error) {
 	needs := make(map[string][]string)
 	for _, check := range Checks() {

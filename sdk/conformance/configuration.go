@@ -66,7 +66,7 @@ func configurationChecks() []Check {
 
 func hasSchema(of *rolev1.RoleManifest) bool { return of.GetConfigurationSchema() != "" }
 
-// configuration is the one with which a role is started; empty: none.
+// configuration returns the configuration to start a role with; empty if none.
 func (s *subject) configuration(of *rolev1.RoleManifest) (string, error) {
 	if text, given := s.config.Configurations[of.GetName()]; given {
 		return text, nil
@@ -84,7 +84,7 @@ func (s *subject) configuration(of *rolev1.RoleManifest) (string, error) {
 	return document(base), nil
 }
 
-// base is a configuration that fits the schema of a role.
+// base returns a configuration that matches a role's schema.
 func (s *subject) base(of *rolev1.RoleManifest) (any, error) {
 	schema, err := readSchema(of.GetConfigurationSchema())
 	if err != nil {
@@ -111,13 +111,14 @@ func (s *subject) base(of *rolev1.RoleManifest) (any, error) {
 	return nil, errors.New("no configuration was found that fits its schema: give one")
 }
 
-// refused is what Start said of a configuration.
+// refused is Start's refusal of a configuration.
 type refused struct {
 	problems []*rolev1.ConfigurationProblem
 	err      error
 }
 
-// refusal is what Start says of a configuration: the problems, or what is wrong with the answer. It asks once: two checks look at the same answers.
+// refusal returns the problems in Start's refusal of a configuration, or what is wrong with the answer. It asks once per configuration, because two
+// checks use the same answers.
 func (s *subject) refusal(ctx context.Context, of *rolev1.RoleManifest, configuration string) ([]*rolev1.ConfigurationProblem, error) {
 	key := of.GetName() + "\n" + configuration
 	if known, asked := s.refusals[key]; asked {
@@ -160,7 +161,7 @@ func (s *subject) ask(ctx context.Context, of *rolev1.RoleManifest, configuratio
 	return problems, nil
 }
 
-// eachViolation has every role that has a schema refuse every violation of it.
+// eachViolation makes every role with a schema refuse every violation of it.
 func (s *subject) eachViolation(ctx context.Context, judge func(violation, []*rolev1.ConfigurationProblem, error) error) (string, error) {
 	tried, notTried := 0, []string{}
 	err := s.eachRole(func(of *rolev1.RoleManifest) error {
@@ -210,7 +211,7 @@ func checkPaths(ctx context.Context, s *subject) (string, error) {
 		}
 		var paths []string
 		for _, problem := range problems {
-			// A value within a list or an object may be what is told of it.
+			// The problem may name a value within the list or object.
 			for _, accepted := range broken.accepted {
 				if problem.GetPath() == accepted || accepted != "" && strings.HasPrefix(problem.GetPath(), accepted+"/") {
 					return nil
@@ -225,7 +226,7 @@ func checkPaths(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// wrongTypes is a configuration in which every member is of a wrong type, and the paths of them.
+// wrongTypes returns a configuration in which every member has a wrong type, and the members' paths.
 func wrongTypes(of *rolev1.RoleManifest) (string, []string) {
 	schema, err := readSchema(of.GetConfigurationSchema())
 	if err != nil {
@@ -296,7 +297,7 @@ func checkNone(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// detailsHave reports whether a text is in the problems of a refusal.
+// detailsHave reports whether a text occurs in the problems of a refusal.
 func detailsHave(refusal error, text string) bool {
 	for _, detail := range status.Convert(refusal).Details() {
 		if problem, ok := detail.(*rolev1.ConfigurationProblem); ok && strings.Contains(problem.GetPath()+"\n"+problem.GetMessage(), text) {

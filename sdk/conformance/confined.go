@@ -26,15 +26,15 @@ import (
 // confineTime is how long `reeved confine` may take until the process runs: it copies the executable the first time.
 const confineTime = time.Minute
 
-// essential are the parts of a sandbox without which it keeps a role from nothing that matters, each with what does the same.
+// essential are the parts without which a sandbox would show nothing, each with its alternatives.
 var essential = [][]string{{"landlock-files", "mounts"}, {"seccomp"}, {"no-new-privileges"}}
 
-// cannotError says that this machine cannot show what a check is about: it is not run, and says nothing of the plugin.
+// cannotError says that this machine cannot show what a check is about. The check does not run and says nothing about the plugin.
 type cannotError struct{ reason string }
 
 func (e *cannotError) Error() string { return e.reason }
 
-// cannot reports whether an error says nothing but what this machine cannot show.
+// cannot reports whether an error consists only of cannotErrors.
 func cannot(err error) bool {
 	switch of := err.(type) {
 	case *cannotError:
@@ -47,17 +47,17 @@ func cannot(err error) bool {
 	return false
 }
 
-// confined is a process of `reeved confine`, and with it all that it has launched.
+// confined is a process of `reeved confine` with everything that it started.
 type confined struct {
 	command *exec.Cmd
 	input   io.Closer
 	started *confine.Started
-	// gone is closed when it has ended; then left may be read.
+	// gone is closed when it has ended. After that, left may be read.
 	gone chan struct{}
 	left []string
 }
 
-// end ends what was launched, and returns when it is gone.
+// end ends what was started and waits for it.
 func (c *confined) end() error {
 	_ = c.input.Close()
 	timer := time.NewTimer(killTime)
@@ -72,7 +72,7 @@ func (c *confined) end() error {
 	return fmt.Errorf("processes in the sandbox still run %s after the suite asked them to end", killTime)
 }
 
-// awaitGone waits until the process and all that it has left are gone, and returns what had to be killed for that.
+// awaitGone waits until the process and everything that it left are gone, and returns what had to be killed.
 func (c *confined) awaitGone(ctx context.Context) ([]string, error) {
 	timer := time.NewTimer(lingerTime + killTime)
 	defer timer.Stop()
@@ -86,7 +86,7 @@ func (c *confined) awaitGone(ctx context.Context) ([]string, error) {
 	}
 }
 
-// launchConfined launches the executable in the sandbox that a node would have for a role. The process has runtime and data for itself, and may connect to what is in sockets.
+// launchConfined starts the executable in a role's sandbox on a node. The process owns runtime and data, and may connect to the sockets in sockets.
 func (s *subject) launchConfined(of *rolev1.RoleManifest, data, sockets string) (*process, error) {
 	runtime, err := s.directory()
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *process) confine(by *spawner, reeved string, request *confine.Request) 
 			c.input = input
 			if err = by.start(c.command); err == nil {
 				p.confined = c
-				_ = json.NewEncoder(input).Encode(request) // it says so if it cannot read it
+				_ = json.NewEncoder(input).Encode(request) // reeved reports if it cannot read it
 			}
 		}
 	}
@@ -167,7 +167,7 @@ func (p *process) confine(by *spawner, reeved string, request *confine.Request) 
 	return err
 }
 
-// follow hears how the process ends, and what it has left.
+// follow records how the process ends and what it leaves.
 func (c *confined) follow(p *process, answers *os.File, decoder *json.Decoder) {
 	p.code, p.how = -1, "nobody says how"
 	var last confine.Answer
@@ -185,14 +185,14 @@ func (c *confined) follow(p *process, answers *os.File, decoder *json.Decoder) {
 		last = confine.Answer{}
 	}
 	_ = answers.Close()
-	_ = c.command.Wait() // what it has to say it has said
+	_ = c.command.Wait() // its answers have said everything
 	if p.alive() {
 		close(p.ended)
 	}
 	close(c.gone)
 }
 
-// startConfined starts a role in its sandbox, with a directory of its own or that of an earlier run there, and follows its status.
+// startConfined starts a role in its sandbox and follows its status. data is its data directory; empty: a new one.
 func (s *subject) startConfined(ctx context.Context, of *rolev1.RoleManifest, data string) (*instance, error) {
 	configuration, err := s.configuration(of)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *subject) startConfined(ctx context.Context, of *rolev1.RoleManifest, da
 	return s.follow(p, request), nil
 }
 
-// lacks says what essential part of the sandbox cannot be enforced; empty: none.
+// lacks returns the essential part of the sandbox that cannot be enforced; empty if none.
 func (c *confined) lacks() string {
 	for _, parts := range essential {
 		var reasons []string
@@ -245,11 +245,11 @@ func (c *confined) lacks() string {
 	return ""
 }
 
-// enforced says of what the sandbox was made, for the report.
+// enforced describes the sandbox for the report.
 func (c *confined) enforced() string {
 	var missing []string
 	for _, of := range c.started.Missing {
-		if !strings.HasPrefix(of.Part, "cgroup-") { // those are of a node, and are not the suite's
+		if !strings.HasPrefix(of.Part, "cgroup-") { // only a node has control groups
 			missing = append(missing, of.Part)
 		}
 	}
@@ -260,7 +260,7 @@ func (c *confined) enforced() string {
 	return text
 }
 
-// environment is what every process is given, besides its mark.
+// environment is every process's environment besides its mark.
 func environment(runtime string) []string {
 	return []string{plugin.EnvUnixSocketDir + "=" + runtime, "GOTRACEBACK=single"}
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// descendants are the processes, other than the plugin's own, that are of its group or have its mark in their environment: a child has it unless it was
-// given another environment, and is then found by the group unless it has left that too.
+// descendants returns other processes of the plugin's group or with its mark in their environment. A child has the mark unless it was given another
+// environment, and is then found by the group unless it has left that too.
 func (p *process) descendants() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	// A process without a sandbox is in the session of the suite, a confined one leads its own. `reeved confine` ends what a confined process has left, and the number of the
-	// group may be another's then.
+	// A process without a sandbox is in the suite's session; a confined one leads its own. `reeved confine` ends what a confined process leaves, and
+	// the number of its group may then belong to another.
 	session, byGroup := p.pid(), p.alive()
 	if p.confined == nil {
 		session, byGroup = sessionOf(os.Getpid()), true
@@ -35,10 +35,10 @@ func (p *process) descendants() []int {
 	return found
 }
 
-// environmentOf is the environment of a process: empty if it is a zombie or somebody else's. In the middle of execve a process shows no environment yet, and on a busy machine it may
-// stay there for long enough to be overlooked: a child that had left the group of its parent was. It is read again then.
+// environmentOf returns the environment of a process; empty for a zombie or somebody else's process. In the middle of execve a process shows no
+// environment yet, possibly long enough on a busy machine to overlook a child that left its parent's group. Then it is read again.
 func environmentOf(pid int) []byte {
-	const envEnd = 48 // the last address of the environment; 0: the kernel has not put it there yet
+	const envEnd = 48 // the end address of the environment; 0: the kernel has not set it yet
 	at := filepath.Join("/proc", strconv.Itoa(pid))
 	for deadline := time.Now().Add(lingerTime); ; time.Sleep(time.Millisecond) {
 		environment, err := os.ReadFile(filepath.Join(at, "environ"))
@@ -47,27 +47,28 @@ func environmentOf(pid int) []byte {
 		}
 		fields := statFields(pid)
 		if len(fields) <= envEnd || fields[envEnd] != "0" {
-			environment, _ = os.ReadFile(filepath.Join(at, "environ")) // it may have come since
+			environment, _ = os.ReadFile(filepath.Join(at, "environ")) // it may have been set since
 			return environment
 		}
-		// A process without an executable is a zombie, or the kernel's own.
+		// A process without an executable is a zombie or a kernel thread.
 		if _, err := os.Readlink(filepath.Join(at, "exe")); err != nil {
 			return nil
 		}
 	}
 }
 
-// ofGroup reports whether a process lives and is of a group in a session. A group lies in one session: in another one the number is that of a stranger's group.
+// ofGroup reports whether a process lives and is in a group in a session. A group is in one session; in another one the number belongs to a
+// stranger's group.
 func ofGroup(pid, group, session int) bool {
 	if of, err := syscall.Getpgid(pid); err != nil || of != group || sessionOf(pid) != session {
 		return false
 	}
-	// It may be dead, and wait for somebody to hear of it.
+	// It may be a zombie.
 	fields := statFields(pid)
 	return len(fields) > 0 && fields[0] != "Z" && fields[0] != "X"
 }
 
-// sessionOf is the session of a process; -1: it has ended.
+// sessionOf returns the session of a process; -1 if it has ended.
 func sessionOf(pid int) int {
 	fields := statFields(pid)
 	if len(fields) < 4 {

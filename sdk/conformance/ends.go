@@ -15,7 +15,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// shortGrace is a grace period that the core may give to a role when the machine is shut down.
+// shortGrace is a grace period as the core may give it when the machine shuts down.
 const shortGrace = time.Second
 
 func endChecks() []Check {
@@ -75,7 +75,7 @@ func endChecks() []Check {
 	}
 }
 
-// stopped stops a role in the way that everybody expects, and waits for its process.
+// stopped stops a role normally and waits for its process.
 func (i *instance) stopped(ctx context.Context) error {
 	if err := i.stop(ctx, i.grace); err != nil {
 		return fmt.Errorf("it answers Stop with %w%s", err, i.lastWords())
@@ -83,7 +83,7 @@ func (i *instance) stopped(ctx context.Context) error {
 	return i.exited(ctx)
 }
 
-// exited waits for the process to end, which it was asked for.
+// exited waits for the process to end after a Stop.
 func (i *instance) exited(ctx context.Context) error {
 	if err := i.awaitEnd(ctx, exitTime); err != nil {
 		return fmt.Errorf("after Stop %w", err)
@@ -142,7 +142,7 @@ func checkStopTwice(ctx context.Context, s *subject) (string, error) {
 		for range 2 {
 			call, err := i.conn.NewStream(stopping, &grpc.StreamDesc{}, rolev1.RoleService_Stop_FullMethodName)
 			if err == nil {
-				if err = call.SendMsg(stopRequest(i.request.GetInstanceId(), i.grace)); err == nil || errors.Is(err, io.EOF) { // RecvMsg says why a stream has ended
+				if err = call.SendMsg(stopRequest(i.request.GetInstanceId(), i.grace)); err == nil || errors.Is(err, io.EOF) { // RecvMsg returns why a stream has ended
 					calls = append(calls, call)
 					continue
 				}
@@ -176,7 +176,7 @@ func checkStopStarting(ctx context.Context, s *subject) (string, error) {
 			if err != nil {
 				return err
 			}
-			// Three times while Start is under way, three times right after it.
+			// Three times while Start is running, three times right after it.
 			start := make(chan error, 1)
 			go func() { start <- p.callStart(ctx, request) }()
 			var startErr error
@@ -213,7 +213,7 @@ func checkGrace(ctx context.Context, s *subject) (string, error) {
 			return err
 		}
 		began := time.Now()
-		// The call itself is given longer, so that what does not keep the deadline is told from what does.
+		// The call itself gets longer, to tell a role that misses the deadline from one that keeps it.
 		err = i.stop(ctx, shortGrace)
 		took := time.Since(began)
 		switch code := status.Code(err); {
@@ -233,7 +233,7 @@ func checkSIGTERM(ctx context.Context, s *subject) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := idle.describe(ctx); err != nil { // it serves by then
+	if _, err := idle.describe(ctx); err != nil { // now it serves
 		return "", err
 	}
 	if err := idle.terminated(ctx, graceTime); err != nil {
@@ -264,7 +264,7 @@ func checkKill(ctx context.Context, s *subject) (string, error) {
 		if err != nil {
 			return err
 		}
-		// Right after Start, and when it works.
+		// Right after Start, and while it works.
 		for n := range 4 {
 			i, err := s.start(ctx, of, data)
 			if err == nil && n%2 == 1 {

@@ -94,7 +94,7 @@ func checkCookie(ctx context.Context, s *subject) (string, error) {
 	if p.code == 0 {
 		return "", fmt.Errorf("started without %s it ends with status 0", role.Handshake.MagicCookieKey)
 	}
-	// Its standard error is read to its end first.
+	// First read its standard error to the end.
 	if err := s.end(p); err != nil {
 		return "", err
 	}
@@ -104,7 +104,7 @@ func checkCookie(ctx context.Context, s *subject) (string, error) {
 	return "", nil
 }
 
-// shake launches the process with an offer of versions and returns its handshake line.
+// shake starts the process with offered versions and returns its handshake line.
 func (s *subject) shake(ctx context.Context, versions string) (*process, handshake, error) {
 	p, err := s.launch(cookie(), "PLUGIN_PROTOCOL_VERSIONS="+versions)
 	if err != nil {
@@ -145,7 +145,7 @@ func checkVersions(ctx context.Context, s *subject) (string, error) {
 	if line.version != "1" {
 		return "", fmt.Errorf("offered the versions 1 and %s it chooses %q, and speaks 1 only", later, line.version)
 	}
-	// It may end, or say what it speaks; the core finds the mismatch by either.
+	// It may end, or name its version; the core detects the mismatch either way.
 	_, line, err = s.shake(ctx, later)
 	if err == nil && line.version == later {
 		return "", fmt.Errorf("offered the version %s only, it says that it speaks that, and speaks 1 only", later)

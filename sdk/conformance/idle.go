@@ -8,31 +8,31 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// idleLife is what was seen of a role that was started, came as far as it comes, and had nothing to do for idleTime.
+// idleLife is what was observed of a role that was started, settled, and had nothing to do for idleTime.
 type idleLife struct {
-	// err is why nothing could be seen.
+	// err is why nothing was observed.
 	err error
-	// start is what it had used of a processor when it had come so far, and ready how long that took.
+	// start is the processor time until it settled, ready the duration.
 	start, ready time.Duration
-	// had and wanted are what it used of a processor in its idle time, and for how long it wanted one (processorTime); seconds is how long that was. All are of the last look.
+	// had and wanted are the processor time that it used and wanted while idle (processorTime), seconds the duration, all of the last look.
 	had, wanted time.Duration
 	seconds     float64
 	holding     holding
-	// logged is how many bytes it had written to its log by the end of the first look.
+	// logged is how many bytes it had logged by the end of the first look.
 	logged    int64
 	listeners []listening
 	written   []string
-	// status is the last that it stated, request with what it was started.
+	// status is its last status, request its start request.
 	status  *rolev1.WatchResponse
 	request *rolev1.StartRequest
 }
 
-// restless reports whether the role used more of a processor than a role may that has nothing to do.
+// restless reports whether the role used more processor time than an idle role may.
 func (l *idleLife) restless() bool {
 	return l.wanted.Seconds() > maxIdleShare*l.seconds && l.had.Seconds() > minIdleShare*l.seconds
 }
 
-// idle is the idle life of a role, which it lives once for all checks.
+// idle returns the idle life of a role, which is observed once for all checks.
 func (s *subject) idle(ctx context.Context, of *rolev1.RoleManifest) *idleLife {
 	life := s.idleLives[of.GetName()]
 	if life == nil {
@@ -49,7 +49,7 @@ func (s *subject) liveIdle(ctx context.Context, of *rolev1.RoleManifest) *idleLi
 		return &idleLife{err: err}
 	}
 	if needsOnlyStore(of) && s.config.Store != nil {
-		// That it takes longer than it may is what store.ready is about.
+		// store.ready judges whether it takes too long.
 		_, _ = i.await(ctx, readyTime, func(now *rolev1.WatchResponse) bool { return works(now) || blocked(now) || failed(now) })
 	}
 	life := &idleLife{ready: time.Since(began), request: i.request}
@@ -63,7 +63,7 @@ func (s *subject) liveIdle(ctx context.Context, of *rolev1.RoleManifest) *idleLi
 		had, wanted := i.processorTimes()
 		life.seconds = time.Since(began).Seconds()
 		life.had, life.wanted = had-hadBefore, wanted-wantedBefore
-		if look == 0 { // maxIdle bounds the log of one look
+		if look == 0 { // maxIdle limits the log of one look
 			_, life.logged = i.logged()
 		}
 		if !life.restless() {
@@ -83,7 +83,7 @@ func (s *subject) liveIdle(ctx context.Context, of *rolev1.RoleManifest) *idleLi
 	return life
 }
 
-// processorTimes are the processorTime of the process and its descendants.
+// processorTimes sums processorTime over the process and its descendants.
 func (p *process) processorTimes() (had, wanted time.Duration) {
 	for _, pid := range p.family() {
 		h, w := processorTime(pid)

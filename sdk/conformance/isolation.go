@@ -53,13 +53,13 @@ func isolationChecks() []Check {
 	}
 }
 
-// isConfined reports whether a role is to have a sandbox.
+// isConfined reports whether a role has a sandbox.
 func isConfined(of *rolev1.RoleManifest) bool {
-	powers, _ := remit.Of(of.GetGrants()) // what is wrong with them is for manifest.valid
+	powers, _ := remit.Of(of.GetGrants()) // manifest.valid reports wrong grants
 	return !powers.Privileged
 }
 
-// eachConfined asks something of every role that has a sandbox.
+// eachConfined calls ask for every role that has a sandbox.
 func (s *subject) eachConfined(ask func(*rolev1.RoleManifest) error) error {
 	return s.eachRole(func(of *rolev1.RoleManifest) error {
 		if !isConfined(of) {
@@ -69,7 +69,7 @@ func (s *subject) eachConfined(ask func(*rolev1.RoleManifest) error) error {
 	})
 }
 
-// settledConfined starts a role in its sandbox, and waits until it has come as far as it did without.
+// settledConfined starts a role in its sandbox and waits until it has come as far as without one.
 func (s *subject) settledConfined(ctx context.Context, of *rolev1.RoleManifest, data string, without *rolev1.WatchResponse) (*instance, error) {
 	i, err := s.startConfined(ctx, of, data)
 	if err != nil {
@@ -151,7 +151,7 @@ func checkForeignFiles(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// within reports whether a path is a directory, or below it.
+// within reports whether path is directory or below it.
 func within(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
@@ -175,7 +175,7 @@ func checkForeignSockets(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// declaredPorts are the TCP ports that a role has in its manifest, or shows as endpoints.
+// declaredPorts returns the TCP ports in a role's manifest and endpoints.
 func declaredPorts(of *rolev1.RoleManifest, now *rolev1.WatchResponse) (ports []uint16) {
 	for _, port := range of.GetPorts() {
 		ports = append(ports, uint16(port.GetNumber()))
@@ -189,7 +189,7 @@ func declaredPorts(of *rolev1.RoleManifest, now *rolev1.WatchResponse) (ports []
 	return ports
 }
 
-// hostPort is where to connect to for an endpoint; empty: that is not known of it.
+// hostPort returns the host:port of an endpoint; empty if unknown.
 func hostPort(address string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil && !strings.Contains(address, "/") {
 		return address

@@ -16,12 +16,12 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// usable are the checks without which no role can be started.
+// usable are the checks that must pass to start any role.
 func usable(more ...string) []string {
 	return append([]string{"manifest.protocols", "manifest.valid", "manifest.schema"}, more...)
 }
 
-// started are the checks without which no role can be seen at work.
+// started are the checks that must pass to see any role at work.
 func started(more ...string) []string {
 	return append([]string{"lifecycle.start", "lifecycle.status", "lifecycle.ready"}, more...)
 }
@@ -241,7 +241,7 @@ func checkHealth(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// sample is a line of Prometheus' text format that is no comment.
+// sample matches a line of Prometheus' text format other than comments.
 var sample = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-zA-Z_][a-zA-Z0-9_]*="([^"\\]|\\[\\"n])*",?)*\})?[ \t]+([-+]?[0-9.eE+-]+|[-+]?Inf|NaN)([ \t]+-?[0-9]+)?$`)
 
 func checkMetrics(ctx context.Context, s *subject) (string, error) {

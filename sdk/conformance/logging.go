@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxLogLine is how long a line may be that the core still takes apart, in bytes.
+	// maxLogLine is the longest line in bytes that the core parses.
 	maxLogLine = 8 << 10
-	// idleTime is how long a role is watched that has nothing to do, maxIdle how much it may log by then, in bytes: a start and some words a second.
+	// idleTime is how long an idle role is watched, maxIdle how many bytes it may log by then: a start and some words a second.
 	idleTime = 2 * time.Second
 	maxIdle  = 256 << 10
 )
@@ -65,7 +65,7 @@ func loggingChecks() []Check {
 	}
 }
 
-// logOfLife is what a role logs from its start to its end.
+// logOfLife returns what a role logs from its start to its end.
 func (s *subject) logOfLife(ctx context.Context, of *rolev1.RoleManifest) (string, error) {
 	i, err := s.settled(ctx, of, "")
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *subject) logOfLife(ctx context.Context, of *rolev1.RoleManifest) (strin
 	if err := i.stopped(ctx); err != nil {
 		return "", err
 	}
-	// Its standard error is read to its end first.
+	// First read its standard error to the end.
 	if err := s.end(i.process); err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ func checkBounded(ctx context.Context, s *subject) (string, error) {
 	return strings.Join(found, ", "), err
 }
 
-// secretsOf are the members of a role's configuration that are secret and take a text.
+// secretsOf returns the secret string members of a role's configuration.
 func secretsOf(of *rolev1.RoleManifest) []string {
 	schema, err := readSchema(of.GetConfigurationSchema())
 	if err != nil {
@@ -163,7 +163,7 @@ func secretsOf(of *rolev1.RoleManifest) []string {
 	})
 }
 
-// secretText is in a secret value. It is nowhere else.
+// secretText is part of the secret values and occurs nowhere else.
 const secretText = "3q2bYxkS9vTzR7"
 
 func checkSecret(ctx context.Context, s *subject) (string, error) {
@@ -186,7 +186,7 @@ func checkSecret(ctx context.Context, s *subject) (string, error) {
 				given = next
 			}
 		}
-		// Where the schema does not take the text, only the refusal can be looked at.
+		// If the schema does not accept the text, only the refusal can be checked.
 		if err := s.keepsSecret(ctx, of, document(given), true); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func checkSecret(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// keepsSecret starts a role with a configuration that has the secret text in it, and looks for that in everything that the role says.
+// keepsSecret starts a role with a configuration that contains the secret text, and looks for the text in everything that the role says.
 func (s *subject) keepsSecret(ctx context.Context, of *rolev1.RoleManifest, configuration string, fits bool) error {
 	data, err := s.directory()
 	if err != nil {

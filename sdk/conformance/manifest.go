@@ -14,7 +14,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// protocol is the version of the role protocol that the suite speaks.
+// protocol is the version of the role protocol that the suite uses.
 const protocol = "reeve.role.v1"
 
 func manifestChecks() []Check {
@@ -56,7 +56,7 @@ func manifestChecks() []Check {
 	}
 }
 
-// noneOf is why a check has no object, if no role has what it is about.
+// noneOf returns why a check does not apply if no role has its subject.
 func noneOf(manifest *rolev1.Manifest, has func(*rolev1.RoleManifest) bool, why string) string {
 	if slices.ContainsFunc(manifest.GetRoles(), has) {
 		return ""
@@ -87,7 +87,7 @@ func checkProtocols(_ context.Context, s *subject) (string, error) {
 	return "", nil
 }
 
-// checkManifest has the SDK judge the manifest as if it had been written with it: it refuses what the catalog refuses.
+// checkManifest lets the SDK judge the manifest as if it had been written with it: it refuses what the catalog refuses.
 func checkManifest(_ context.Context, s *subject) (string, error) {
 	written := role.Plugin{Name: s.manifest.GetName(), Version: s.manifest.GetVersion()}
 	var problems []error

@@ -14,7 +14,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// reachTime is how long an endpoint may take to accept a connection of this machine.
+// reachTime is the timeout of a connection to an endpoint.
 const reachTime = 5 * time.Second
 
 func networkChecks() []Check {
@@ -50,13 +50,13 @@ func networkChecks() []Check {
 	return checks
 }
 
-// serves reports whether a role listens on ports, and can be seen to.
+// serves reports whether a role listens on ports and can be observed doing so.
 func serves(of *rolev1.RoleManifest) bool {
 	powers, _ := remit.Of(of.GetGrants())
 	return (len(of.GetPorts()) > 0 || !powers.Listen.None()) && standsAlone(of)
 }
 
-// eachServer asks something of every role that listens on ports.
+// eachServer calls ask for every role that listens on ports.
 func (s *subject) eachServer(ask func(*rolev1.RoleManifest) error) error {
 	return s.eachRole(func(of *rolev1.RoleManifest) error {
 		if !serves(of) {
@@ -66,7 +66,8 @@ func (s *subject) eachServer(ask func(*rolev1.RoleManifest) error) error {
 	})
 }
 
-// serving starts a role, and waits until it has an endpoint that can be connected to. A role that waits for what the suite does not have may have none.
+// serving starts a role and waits until it has an endpoint that can be connected to. A role that waits for something that the suite lacks may have
+// none.
 func (s *subject) serving(ctx context.Context, of *rolev1.RoleManifest) (*instance, []string, error) {
 	i, err := s.settled(ctx, of, "")
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *subject) serving(ctx context.Context, of *rolev1.RoleManifest) (*instan
 	return i, addressesOf(now), nil
 }
 
-// addressesOf are the addresses of endpoints that can be connected to by TCP.
+// addressesOf returns the TCP addresses of the endpoints.
 func addressesOf(now *rolev1.WatchResponse) (found []string) {
 	for _, endpoint := range now.GetEndpoints() {
 		if address := hostPort(endpoint.GetAddress()); address != "" {
@@ -120,8 +121,8 @@ func checkReachable(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// reach connects to an endpoint of a role. The role itself must listen on the port: otherwise another host could answer for it, and the suite, which may be root, would connect
-// wherever a plugin says.
+// reach connects to an endpoint of a role. The role itself must listen on the port. Otherwise another host could answer for it, and the suite, which
+// may be root, would connect wherever a plugin says.
 func (i *instance) reach(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()

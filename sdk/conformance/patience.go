@@ -7,14 +7,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// untold is a context whose deadline is not told to the plugin, as gRPC would. One that hangs until its call is given up would else end it at the same moment as the suite,
-// and which of the two comes first would decide the verdict.
+// untold hides a context's deadline, which gRPC would send to the plugin. A plugin that hangs until its call times out would otherwise end it at the
+// same moment as the suite, and chance would decide the verdict.
 type untold struct{ context.Context }
 
-// Deadline says that there is none.
+// Deadline returns no deadline.
 func (untold) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// patience has a connection keep its deadlines to itself.
+// patience are options for a connection that hides its deadlines.
 func patience() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {

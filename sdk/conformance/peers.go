@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// laterField is the number of a field that no message of the protocol has, and laterValue that of a value that no enumeration has.
+	// laterField is a field number that no message of the protocol has, laterValue a value that no enumeration has.
 	laterField = 3333
 	laterValue = 99
 )
@@ -48,7 +48,7 @@ func peerChecks() []Check {
 	}
 }
 
-// aged puts a field into a message that nobody knows yet.
+// aged adds an unknown field to a message.
 func aged[M proto.Message](message M) M {
 	m := message.ProtoReflect()
 	m.SetUnknown(protowire.AppendString(protowire.AppendTag(slices.Clone(m.GetUnknown()), laterField, protowire.BytesType), "of a later version"))
@@ -151,7 +151,7 @@ func checkNewerHost(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// startOlder starts a role as a core does that knows no later states.
+// startOlder starts a role like a core that knows no later states.
 func (s *subject) startOlder(ctx context.Context, of *rolev1.RoleManifest) (*instance, error) {
 	configuration, err := s.configuration(of)
 	if err != nil {
@@ -197,7 +197,7 @@ func checkOlderHost(ctx context.Context, s *subject) (string, error) {
 			}
 			return fmt.Errorf("with an older host, it states no status within %s%s", statusTime, i.lastWords())
 		}
-		// Its start is for resources.start.
+		// resources.start judges its start.
 		_, _ = i.await(ctx, statusTime, func(now *rolev1.WatchResponse) bool { return works(now) || blocked(now) || failed(now) })
 		if err := i.spins(ctx, host); err != nil {
 			return fmt.Errorf("with an older host, %w", err)

@@ -41,13 +41,13 @@ func powerChecks() []Check {
 	return checks
 }
 
-// hasPowers reports whether a role wants to reach beyond its own.
+// hasPowers reports whether a role wants powers beyond its own directories.
 func hasPowers(of *rolev1.RoleManifest) bool {
 	powers, _ := remit.Of(of.GetGrants())
 	return powers.Tier() != clusterv1.Tier_TIER_CONFINED
 }
 
-// eachPowerful asks something of every role that wants powers.
+// eachPowerful calls ask for every role that wants powers.
 func (s *subject) eachPowerful(ask func(*rolev1.RoleManifest) error) error {
 	return s.eachRole(func(of *rolev1.RoleManifest) error {
 		if !hasPowers(of) {
@@ -82,7 +82,7 @@ func checkGranted(ctx context.Context, s *subject) (string, error) {
 	return strings.Join(found, "; "), err
 }
 
-// wanted are the powers that a role wants, for people.
+// wanted lists the powers that a role wants, for people.
 func wanted(of *rolev1.RoleManifest) string {
 	var texts []string
 	for _, grant := range of.GetGrants() {
@@ -106,7 +106,7 @@ func checkWithheld(ctx context.Context, s *subject) (string, error) {
 		if err != nil {
 			return err
 		}
-		// A host of its own, which grants nothing.
+		// A separate host that grants nothing.
 		host := roletest.NewClusterIn(s.bench, s.work, 1).Host(0)
 		socket := host.RoleSocket(s.bench, of.GetName())
 		if usesStore(of) && s.users[of.GetName()] != nil {
@@ -132,7 +132,7 @@ func checkWithheld(ctx context.Context, s *subject) (string, error) {
 			}
 			return fmt.Errorf("without what it wants, it states no status within %s%s", statusTime, i.lastWords())
 		}
-		// Its start is for resources.start.
+		// resources.start judges its start.
 		_, _ = i.await(ctx, statusTime, func(now *rolev1.WatchResponse) bool { return works(now) || blocked(now) || failed(now) })
 		if err := i.spins(ctx, host); err != nil {
 			return fmt.Errorf("without what it wants, %w", err)

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc/PID/stat: the kernel shows them to programs in hundredths of a second, whatever it counts in.
+// clockTick is the unit of times in /proc/PID/stat. The kernel always shows hundredths of a second.
 const clockTick = 10 * time.Millisecond
 
-// holding is what processes have of the machine.
+// holding is what processes hold.
 type holding struct {
 	files, threads int
-	memory         int64 // bytes of their own, of no file
+	memory         int64 // anonymous memory in bytes
 }
 
-// holdingOf is what a process and its descendants have.
+// holdingOf returns what a process and its descendants hold.
 func (p *process) holdingOf() (now holding) {
 	for _, pid := range p.family() {
 		at := filepath.Join("/proc", strconv.Itoa(pid))
@@ -34,10 +34,10 @@ func (p *process) holdingOf() (now holding) {
 	return now
 }
 
-// family is the process with its descendants.
+// family returns the process and its descendants.
 func (p *process) family() []int { return append([]int{p.pid()}, p.descendants()...) }
 
-// statusOf is a number of bytes in /proc/PID/status; 0: the process has ended.
+// statusOf returns a number of bytes in /proc/PID/status; 0 if the process has ended.
 func statusOf(at, name string) int64 {
 	content, _ := os.ReadFile(filepath.Join(at, "status"))
 	for line := range strings.Lines(string(content)) {
@@ -49,8 +49,8 @@ func statusOf(at, name string) int64 {
 	return 0
 }
 
-// usedTime is what a process has used of the processors since it was launched, threads that have ended included: by the kernel's ticks, or by the finer measure of the threads that
-// live if that is more.
+// usedTime returns the processor time of a process including its ended threads: by the kernel's ticks, or by the finer count of the living threads if
+// that is more.
 func usedTime(pid int) time.Duration {
 	had, _ := processorTime(pid)
 	fields := statFields(pid)
@@ -62,7 +62,7 @@ func usedTime(pid int) time.Duration {
 	return max(had, time.Duration(user+system)*clockTick)
 }
 
-// usedTimes are the usedTime of the process and its descendants.
+// usedTimes sums usedTime over the process and its descendants.
 func (p *process) usedTimes() (used time.Duration) {
 	for _, pid := range p.family() {
 		used += usedTime(pid)
@@ -70,20 +70,20 @@ func (p *process) usedTimes() (used time.Duration) {
 	return used
 }
 
-// statFields are the fields of /proc/PID/stat from the state on: the name before them may have anything in it. None: the process has ended.
+// statFields returns the fields of /proc/PID/stat from the state on; the name before them may contain anything. nil if the process has ended.
 func statFields(pid int) []string {
 	content, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
 }
 
-// listening is a socket on which a process takes connections.
+// listening is a socket on which a process accepts connections.
 type listening struct {
-	// address is where, if it is TCP; path is that of a Unix socket, beginning with '@' if it is in no file system.
+	// address is the TCP address. path is the Unix socket's, beginning with '@' for an abstract one.
 	address netip.AddrPort
 	path    string
 }
 
-// listeners are the sockets on which the process and its descendants listen.
+// listeners returns the sockets on which the process and its descendants listen.
 func (p *process) listeners() (found []listening) {
 	for _, pid := range p.family() {
 		at := filepath.Join("/proc", strconv.Itoa(pid))
@@ -121,7 +121,7 @@ func (p *process) listeners() (found []listening) {
 	return found
 }
 
-// eachField yields the fields of every line of a table of the kernel but the first.
+// eachField yields the fields of every line but the first of a kernel table.
 func eachField(path string, yield func([]string)) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func eachField(path string, yield func([]string)) {
 	}
 }
 
-// addressOf reads an address as the kernel's tables have it: 32-bit words in the machine's order, which is little-endian wherever Reeve runs, and a port.
+// addressOf parses an address of the kernel's tables: 32-bit words in host order, which is little-endian wherever Reeve runs, and a port.
 func addressOf(text string) netip.AddrPort {
 	digits, port, _ := strings.Cut(text, ":")
 	number, _ := strconv.ParseUint(port, 16, 16)
@@ -149,7 +149,7 @@ func addressOf(text string) netip.AddrPort {
 	return netip.AddrPortFrom(address.Unmap(), uint16(number))
 }
 
-// written are the regular files that the process and its descendants have open for writing.
+// written returns the regular files that the process and its descendants have open for writing.
 func (p *process) written() (found []string) {
 	for _, pid := range p.family() {
 		links, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))

@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// maxLine is how long the handshake line may be, in bytes: a path and some numbers.
+	// maxLine is the longest handshake line in bytes: a path and some numbers.
 	maxLine = 4 << 10
-	// maxKept is how much of what a process writes to its standard error is kept, in bytes. The rest is only counted.
+	// maxKept is how many bytes of a process's standard error are kept. The rest is only counted.
 	maxKept = 4 << 20
-	// lingerTime is how long a descendant may take to end after the process has: its end may be under way, and a busy machine delays it.
+	// lingerTime is how long a descendant may take to end after the process: its end may be under way, and a busy machine delays it.
 	lingerTime = 10 * time.Second
-	// killTime is how long the kernel may take to end what was killed.
+	// killTime is how long the kernel may take to end a killed process.
 	killTime = 10 * time.Second
 )
 
-// process is a launched plugin. It leads a process group of its own.
+// process is a started plugin. It leads its own process group.
 type process struct {
 	leader int    // its process ID
-	mark   string // a variable of its environment that no other has
-	// confined is what has launched it in its sandbox; nil: it has none.
+	mark   string // a unique variable of its environment
+	// confined is the `reeved confine` that started it; nil if it has no sandbox.
 	confined *confined
-	// directory is where it puts its socket.
+	// directory is where it must put its socket.
 	directory string
 	ended     chan struct{} // closed when the process was waited for
 	code      int           // the status with which it ended, if it did by itself; -1 otherwise
@@ -47,14 +47,14 @@ type process struct {
 	out, err  *os.File      // the reading ends
 	readers   sync.WaitGroup
 	conn      *grpc.ClientConn
-	line      handshake // what it printed, from connect on
+	line      handshake // set by connect
 
 	mu     sync.Mutex
 	log    bytes.Buffer
-	amount int64 // of what was written to standard error
+	amount int64 // bytes written to standard error
 }
 
-// pipes makes the standard output and the standard error of a process. Whoever launches it closes the ends that are returned.
+// pipes makes a process's standard output and error. The caller closes the returned ends after the start.
 func (p *process) pipes() (out, stderr *os.File, err error) {
 	if p.out, out, err = os.Pipe(); err != nil {
 		return nil, nil, err
@@ -65,13 +65,13 @@ func (p *process) pipes() (out, stderr *os.File, err error) {
 	return out, stderr, nil
 }
 
-// read reads what a process writes that was launched.
+// read starts to read a started process's output.
 func (p *process) read() {
 	p.readers.Go(p.readOutput)
 	p.readers.Go(p.readLog)
 }
 
-// launchProcess executes a file with an environment that has nothing in it but what is given.
+// launchProcess executes a file with exactly the given environment.
 func launchProcess(by *spawner, executable, directory, mark string, environment []string) (*process, error) {
 	p := &process{mark: mark, directory: directory, ended: make(chan struct{}), first: make(chan string, 1)}
 	out, stderr, err := p.pipes()
@@ -100,7 +100,7 @@ func launchProcess(by *spawner, executable, directory, mark string, environment 
 	return p, nil
 }
 
-// readOutput takes the first line and throws away the rest.
+// readOutput keeps the first line and discards the rest.
 func (p *process) readOutput() {
 	reader := bufio.NewReaderSize(p.out, maxLine)
 	line, _ := reader.ReadSlice('\n')
@@ -123,14 +123,14 @@ func (p *process) readLog() {
 	}
 }
 
-// logged is what the process has written to its standard error, and how much it was.
+// logged returns what the process wrote to standard error, and how many bytes that were.
 func (p *process) logged() (string, int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String(), p.amount
 }
 
-// lastWords is what the process wrote last, for whoever has to find out why it ended; empty: nothing.
+// lastWords returns the end of its log, to show why it ended; empty if there is none.
 func (p *process) lastWords() string {
 	text, _ := p.logged()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -141,13 +141,13 @@ func (p *process) lastWords() string {
 	return fmt.Sprintf("; it last wrote: %s", last[:min(len(last), 512)])
 }
 
-// pid is the process's ID, and that of its group.
+// pid returns the ID of the process and its group.
 func (p *process) pid() int { return p.leader }
 
-// exit says how the process ended. It must have.
+// exit says how the process ended. Call it after the end.
 func (p *process) exit() string { return p.how }
 
-// signal sends the process a signal, unless it has ended.
+// signal sends the process a signal unless it has ended.
 func (p *process) signal(signal syscall.Signal) error {
 	select {
 	case <-p.ended:
@@ -171,7 +171,7 @@ func (p *process) awaitEnd(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// handshake is what the first line of output says.
+// handshake is the parsed handshake line.
 type handshake struct {
 	core, version, network, address, protocol, certificate string
 }
@@ -210,8 +210,8 @@ func (p *process) awaitLine(ctx context.Context) (handshake, error) {
 	return h, nil
 }
 
-// connect connects to the socket that the handshake named. As for the core, the socket must lie in the process's own directory, and a process of its group must listen on it:
-// another one could answer for the plugin.
+// connect connects to the socket of the handshake. As for the core, the socket must be in the process's own directory, and a process of its group
+// must listen on it: another one could answer for the plugin.
 func (p *process) connect(h handshake) error {
 	if h.network != "unix" || filepath.Dir(h.address) != p.directory {
 		return fmt.Errorf("it listens on %s %s, want a Unix socket directly in %s", h.network, h.address, p.directory)
@@ -229,11 +229,11 @@ func (p *process) connect(h handshake) error {
 	return err
 }
 
-// end kills whatever is left of the process and its descendants and returns when nothing is.
+// end kills the process and its descendants and waits for their end.
 func (p *process) end() (err error) {
 	if p.confined != nil {
 		err = p.confined.end()
-	} else if p.alive() { // the number may be another's by now
+	} else if p.alive() { // its number may be reused by now
 		_ = syscall.Kill(-p.pid(), syscall.SIGKILL)
 	}
 	<-p.ended
@@ -254,7 +254,7 @@ func (p *process) end() (err error) {
 	return err
 }
 
-// alive reports whether the process was not waited for yet.
+// alive reports whether the process was not reaped yet.
 func (p *process) alive() bool {
 	select {
 	case <-p.ended:
@@ -264,7 +264,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// drain reads what the process and its descendants have written to its end, which there is when all of them have ended. What has escaped may still hold it open.
+// drain reads the output to its end, which comes when the process and its descendants have ended. An escaped process may still hold it open.
 func (p *process) drain() {
 	read := make(chan struct{})
 	go func() {
@@ -281,10 +281,10 @@ func (p *process) drain() {
 	<-read
 }
 
-// left are the descendants that live on after the process has ended by itself. Their own end may be under way, and is waited for.
+// left returns the descendants that survive the process's own end. It waits for those that are ending.
 func (p *process) left() []int { return p.await(p.descendants, lingerTime) }
 
-// await asks who is alive until nobody is, or the time is over. Nothing tells of the end of a process that is not a child.
+// await polls alive until it is empty or the time is over. There is no notification of the end of a process that is not a child.
 func (p *process) await(alive func() []int, most time.Duration) []int {
 	for deadline := time.Now().Add(most); ; time.Sleep(10 * time.Millisecond) {
 		pids := alive()

@@ -6,85 +6,85 @@ import (
 	"time"
 )
 
-// Version is that of the suite. A check that is added, or demands more, raises it: the same plugin may conform to the one version and not to the next.
+// Version is the version of the suite. It grows when a check is added or requires more: a plugin may conform to one version and not to the next.
 const Version = "0.4.0"
 
-// Status is how a check ended.
+// Status is the outcome of a check.
 type Status string
 
 const (
-	// Pass: it is as demanded.
+	// Pass: the plugin meets the requirement.
 	Pass Status = "pass"
-	// Fail: it is not.
+	// Fail: it does not.
 	Fail Status = "fail"
-	// Skip: the manifest declares that the plugin does not have what the check is about.
+	// Skip: by its manifest, the plugin lacks the subject of the check.
 	Skip Status = "skip"
-	// NotRun: it could not be found out, because of another check's failure or because the run was interrupted.
+	// NotRun: unknown, because another check failed or the run was interrupted.
 	NotRun Status = "not run"
 )
 
-// Verdict is what a run says of a profile.
+// Verdict is the outcome of a profile.
 type Verdict string
 
 const (
-	// Conforms: every check of the profile passed, or has no object, and some have one.
+	// Conforms: every check of the profile passed or does not apply, and at least one applies.
 	Conforms Verdict = "conforms"
 	// DoesNotConform: a check failed.
 	DoesNotConform Verdict = "does not conform"
-	// Incomplete: no check failed, and not all were run.
+	// Incomplete: no check failed, but not all were run.
 	Incomplete Verdict = "incomplete"
-	// NotApplicable: no check of the profile has an object, as the manifest declares absent what it is about.
+	// NotApplicable: by the manifest, no check of the profile applies.
 	NotApplicable Verdict = "not applicable"
 )
 
-// Report is what a run of the suite has found.
+// Report is the result of a run of the suite.
 type Report struct {
 	// SuiteVersion is Version.
 	SuiteVersion string `json:"suite_version"`
-	// Executable is the file as it was given, Digest that of its bytes ("sha256:" and hex; empty if it cannot be read).
+	// Executable is the file as given. Digest is its digest ("sha256:" and hex; empty if it cannot be read).
 	Executable string `json:"executable"`
 	Digest     string `json:"digest"`
-	// Plugin and PluginVersion are as in the manifest; empty if it gave none.
+	// Plugin and PluginVersion are from the manifest; empty without one.
 	Plugin        string `json:"plugin"`
 	PluginVersion string `json:"plugin_version"`
-	// Platform is the operating system and the architecture of the machine, Processors how many it has for the suite.
+	// Platform is the machine's operating system and architecture, Processors the number of processors that the suite may use.
 	Platform   string `json:"platform"`
 	Processors int    `json:"processors"`
-	// Started is when the run began, Seconds how long it took.
+	// Started is when the run began, Seconds its duration.
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Results are those of all checks, in the order in which they were run.
+	// Results has the results of all checks in the order of their run.
 	Results []Result `json:"results"`
-	// Figures are what was measured, in the order in which it was.
+	// Figures are the measurements in the order in which they were made.
 	Figures []Figure `json:"figures"`
-	// Blocked are the roles that were seen to be Blocked by what the machine lacks: the suite could not test them at work.
+	// Blocked are the roles that this machine kept Blocked: the suite could not test them at work.
 	Blocked []Blocked `json:"blocked"`
-	// Verdicts are those of all profiles.
+	// Verdicts has the verdicts of all profiles.
 	Verdicts []ProfileVerdict `json:"verdicts"`
 }
 
-// Result is how a check ended.
+// Result is the outcome of a check.
 type Result struct {
 	Check    string  `json:"check"`
 	Group    string  `json:"group"`
 	Profile  Profile `json:"profile"`
 	Sentence string  `json:"sentence"`
 	Status   Status  `json:"status"`
-	// Reason is what was seen, or why the check was skipped or not run; after a pass it may be empty.
+	// Reason is what was observed, or why the check was skipped or not run. It may be empty after a pass.
 	Reason  string  `json:"reason"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Figure is something that was measured of a role.
+// Figure is a measurement of a role.
 type Figure struct {
 	Role string `json:"role"`
-	// Name is what it is of: "start", "ready", "memory", "idle", "log", or the growth of something while the role was made to work.
+	// Name is what was measured: "start", "ready", "memory", "idle", "log", or the growth of something while the role worked.
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 }
 
-// Blocked is a role that the machine kept from its work, and what it said that it lacks.
+// Blocked is a role that the machine kept Blocked, with what it says is missing.
 type Blocked struct {
 	Role   string `json:"role"`
 	Reason string `json:"reason"`
@@ -111,7 +111,7 @@ func (r *Report) Conforms() bool {
 	return some
 }
 
-// Verdict is that on a profile; empty: the report has none.
+// Verdict returns the verdict of a profile; empty if the report has none.
 func (r *Report) Verdict(profile Profile) Verdict {
 	for _, of := range r.Verdicts {
 		if of.Profile == profile {
@@ -121,7 +121,7 @@ func (r *Report) Verdict(profile Profile) Verdict {
 	return ""
 }
 
-// Result is that of a check; nil: there is no such check.
+// Result returns the result of a check; nil if there is no such check.
 func (r *Report) Result(check string) *Result {
 	for n := range r.Results {
 		if r.Results[n].Check == check {
@@ -131,7 +131,7 @@ func (r *Report) Result(check string) *Result {
 	return nil
 }
 
-// judge sets the verdicts by the results.
+// judge derives the verdicts from the results.
 func (r *Report) judge() {
 	r.Verdicts = nil
 	for _, profile := range Profiles() {
@@ -151,7 +151,7 @@ func (r *Report) judge() {
 	}
 }
 
-// Failures says in a line for each what has failed; empty: nothing has.
+// Failures lists the failures, one per line; empty if there are none.
 func (r *Report) Failures() string {
 	var lines []string
 	for _, result := range r.Results {

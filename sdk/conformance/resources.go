@@ -21,22 +21,24 @@ import (
 )
 
 const (
-	// maxStart is what a role may use of a processor until it is Ready: far more than a start takes, and no measure of the clock, which a busy machine makes longer.
+	// maxStart is the processor time that a role may use until it is Ready: far more than a start takes. It is not wall-clock time, which a busy
+	// machine stretches.
 	maxStart = 2 * time.Second
-	// maxMemory is what the processes of a role may have of memory of their own, unless the manifest wants more: room for a runtime that brings a virtual machine.
+	// maxMemory is the anonymous memory that a role's processes may have unless the manifest wants more: room for a runtime with a virtual machine.
 	maxMemory = 256 << 20
-	// maxIdleShare is what a role that has nothing to do may want of a processor, minIdleShare what it must have had of it, as on a busy machine also what wakes up for a moment waits.
+	// maxIdleShare is the share of a processor that an idle role may want, minIdleShare what it must have got of it: on a busy machine, even a
+	// process that only wakes up for a moment has to wait.
 	maxIdleShare = 0.25
 	minIdleShare = 0.04
-	// driven is how often a role is made to work, and settledAt after how many times it is looked at first: until then it may still fill what it keeps.
+	// driven is how often a role is made to work, settledAt after how many times it is first measured: until then it may still fill its caches.
 	driven    = 200
 	settledAt = 50
-	// What may add up from then on, of each cycle: half of a file, half of a thread, and of memory as much as a garbage collector may leave lying until it wakes up.
+	// The allowed growth from then on per cycle: half a file, half a thread, and as much memory as a garbage collector may leave until it runs.
 	maxGrowth       = (driven - settledAt) / 2
 	maxMemoryGrowth = 64 << 20
-	// maxDrivenLog is what a role may log of each cycle, in bytes.
+	// maxDrivenLog is how many bytes a role may log per cycle.
 	maxDrivenLog = 2 << 10
-	// firstRuns are the runs on the same data that may still fill it, maxRunFiles and maxRunBytes what each later one may add.
+	// firstRuns are the runs on the same data that may still fill it. maxRunFiles and maxRunBytes are what each later run may add.
 	firstRuns   = 5
 	maxRunFiles = 2
 	maxRunBytes = 1 << 20
@@ -60,7 +62,7 @@ func resourceChecks() []Check {
 		},
 		{
 			ID: "resources.idle",
-			// One that floods its log wants a processor for that.
+			// Flooding the log costs processor time.
 			needs: started("lifecycle.stop", "logging.bounded"),
 			Sentence: fmt.Sprintf("An idle role uses less than %d %% of a processor. A role that polls takes processor time from all others for as long as the node runs.",
 				int(100*maxIdleShare)),
@@ -128,14 +130,14 @@ func checkIdle(ctx context.Context, s *subject) (string, error) {
 	return strings.Join(found, ", "), err
 }
 
-// drivenLife is what was seen of a role that was made to work again and again in one process.
+// drivenLife is what was observed of a role that was made to work repeatedly in one process.
 type drivenLife struct {
-	// err is why nothing could be seen, grown what it had more and more of, and talked that it logged too much of it.
+	// err is why nothing was observed, grown what kept growing, talked that it logged too much.
 	err, grown, talked error
 	found              string
 }
 
-// ofDrivenLife is a check that judges a part of the life of every role.
+// ofDrivenLife makes a check that judges a part of every role's drivenLife.
 func ofDrivenLife(part func(*drivenLife) error) func(context.Context, *subject) (string, error) {
 	return func(ctx context.Context, s *subject) (string, error) {
 		var found []string
@@ -152,7 +154,7 @@ func ofDrivenLife(part func(*drivenLife) error) func(context.Context, *subject) 
 	}
 }
 
-// liveDriven makes a role work, and looks at what it has now and then.
+// liveDriven makes a role work, and measures it now and then.
 func (s *subject) liveDriven(ctx context.Context, of *rolev1.RoleManifest) *drivenLife {
 	i, err := s.settled(ctx, of, "")
 	if err != nil {
@@ -198,7 +200,7 @@ func (s *subject) liveDriven(ctx context.Context, of *rolev1.RoleManifest) *driv
 	return life
 }
 
-// drive makes a role work once: everything that a core asks of it and tells it.
+// drive makes a role work once: everything that a core asks it and tells it.
 func (i *instance) drive(ctx context.Context, host *roletest.Host, n int) error {
 	membership, _ := host.Membership.Get()
 	membership = proto.CloneOf(membership)
@@ -226,12 +228,12 @@ func (i *instance) drive(ctx context.Context, host *roletest.Host, n int) error 
 	return i.lives()
 }
 
-// restore has a host know again what it knows now.
+// restore returns a function that resets a host to its present values.
 func (s *subject) restore(host *roletest.Host) func() {
 	membership, _ := host.Membership.Get()
 	return func() {
 		host.Membership.Set(membership)
-		// The directory only ever grows.
+		// The directory's revision must only grow.
 		host.Directory.Update(func(now *hostv1.Directory) *hostv1.Directory {
 			if now = proto.CloneOf(now); now != nil {
 				now.Revision++
@@ -241,7 +243,7 @@ func (s *subject) restore(host *roletest.Host) func() {
 	}
 }
 
-// run is one of a role on the data of the last one: what it had used of a processor when it had come as far as it comes, and what was in its directory in the end.
+// run is one run on the data of the last one: the processor time until it settled, and the content of its directory at the end.
 type run struct {
 	start time.Duration
 	files int

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// steadyTime is how long a stream of the host is open before it counts as one that a role keeps.
+	// steadyTime is how long a stream of the host is open before it counts as followed.
 	steadyTime = time.Second
 	// returnTime is how long a role may take to find the next core.
 	returnTime = 30 * time.Second
@@ -69,17 +69,18 @@ func restartChecks() []Check {
 
 func outlivesCore(of *rolev1.RoleManifest) bool { return !of.GetEndsWithCore() }
 
-// coreLife is what was seen of a role whose core went away, and that was adopted by another one.
+// coreLife is what was observed of a role whose core went away and that was adopted by another one.
 type coreLife struct {
-	// err is why nothing could be seen.
+	// err is why nothing was observed.
 	err error
-	// ended is how the role ended, spun what it did too much of, stranger what it said it was, deaf what it did not follow again, and stuck how it did not stop.
+	// ended: the role ended. spun: it did too much of something. stranger: it reported another identity. deaf: it did not follow something again.
+	// stuck: it did not stop.
 	ended, spun, stranger, deaf, stuck error
 	// streams are the methods that it followed.
 	streams []string
 }
 
-// ofCoreLife is a check that judges a part of the life of every role.
+// ofCoreLife makes a check that judges a part of every role's coreLife.
 func ofCoreLife(part func(*coreLife) error) func(context.Context, *subject) (string, error) {
 	return func(ctx context.Context, s *subject) (string, error) {
 		var streams []string
@@ -103,14 +104,14 @@ func ofCoreLife(part func(*coreLife) error) func(context.Context, *subject) (str
 	}
 }
 
-// liveCore takes the core away from a role, and has another one adopt it.
+// liveCore takes the core away from a role and lets another one adopt it.
 func (s *subject) liveCore(ctx context.Context, of *rolev1.RoleManifest) *coreLife {
 	i, err := s.settled(ctx, of, "")
 	if err != nil {
 		return &coreLife{err: err}
 	}
 	host := s.standIn(of)
-	// It may open what it follows when it is Ready already.
+	// The role may open its streams only once it is Ready.
 	err = i.livesFor(ctx, steadyTime/2)
 	first := host.Streams()
 	if err := errors.Join(err, i.livesFor(ctx, steadyTime)); err != nil {
@@ -146,7 +147,7 @@ func (s *subject) liveCore(ctx context.Context, of *rolev1.RoleManifest) *coreLi
 	return life
 }
 
-// dismiss is the end of the core: nobody asks the role anything, and nobody answers it.
+// dismiss ends the core: nobody calls the role, and nobody answers its calls.
 func (s *subject) dismiss(i *instance, host *roletest.Host) {
 	host.Stop()
 	i.cancel()
@@ -154,7 +155,7 @@ func (s *subject) dismiss(i *instance, host *roletest.Host) {
 	_ = i.conn.Close()
 }
 
-// adopt connects to a role's process as the next core does.
+// adopt connects to a role's process like the next core.
 func (s *subject) adopt(i *instance) (*instance, error) {
 	if err := i.connect(i.line); err != nil {
 		return nil, err
@@ -162,7 +163,7 @@ func (s *subject) adopt(i *instance) (*instance, error) {
 	return s.follow(i.process, i.request), nil
 }
 
-// known judges what an adopted role says of itself.
+// known judges the status of an adopted role.
 func (i *instance) known(ctx context.Context, before *rolev1.WatchResponse) error {
 	now, err := i.await(ctx, statusTime, func(*rolev1.WatchResponse) bool { return true })
 	switch {
@@ -184,7 +185,7 @@ func (i *instance) known(ctx context.Context, before *rolev1.WatchResponse) erro
 	return nil
 }
 
-// follows waits until streams of a host are open. Nothing tells of it.
+// follows polls until the streams of a host are open. There is no notification.
 func follows(ctx context.Context, host *roletest.Host, streams []string) error {
 	missing := func() []string {
 		open := host.Streams()

@@ -16,7 +16,7 @@ type schema struct {
 	root     any
 }
 
-// readSchema reads a schema. What it refers to must be in itself.
+// readSchema parses a schema. It must not refer to other documents.
 func readSchema(text string) (*schema, error) {
 	root, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
@@ -32,14 +32,14 @@ func readSchema(text string) (*schema, error) {
 	return &schema{compiled, root}, err
 }
 
-// noLoader refuses every reference out of a schema, as the cluster does.
+// noLoader refuses every reference to another document, as the cluster does.
 type noLoader struct{}
 
 func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("it refers to %s, and must stand by itself", url)
 }
 
-// takesObject reports whether there may be an object that fits.
+// takesObject reports whether an object can match.
 func (s *schema) takesObject() bool {
 	object, isObject := s.root.(map[string]any)
 	if !isObject {
@@ -49,10 +49,10 @@ func (s *schema) takesObject() bool {
 	return len(types) == 0 || slices.Contains(types, "object")
 }
 
-// misfit is a place of a document where a keyword is not kept.
+// misfit is a place in a document that violates a keyword.
 type misfit struct{ location, keyword string }
 
-// misfits returns where a value does not fit; nil: it fits.
+// misfits returns where a value does not match; nil if it matches.
 func (s *schema) misfits(value any) []misfit {
 	var invalid *jsonschema.ValidationError
 	if !errors.As(s.compiled.Validate(value), &invalid) {
@@ -74,10 +74,10 @@ func (s *schema) misfits(value any) []misfit {
 	return found
 }
 
-// fits reports whether a value fits.
+// fits reports whether a value matches.
 func (s *schema) fits(value any) bool { return s.compiled.Validate(value) == nil }
 
-// resolve follows a reference within the schema.
+// resolve follows references within the schema.
 func (s *schema) resolve(node any) map[string]any {
 	for range 16 {
 		object, _ := node.(map[string]any)
@@ -101,7 +101,7 @@ func (s *schema) resolve(node any) map[string]any {
 	return nil
 }
 
-// typesOf are the types that a schema allows; empty: all.
+// typesOf returns the types that a schema allows; empty: all.
 func typesOf(node map[string]any) []string {
 	switch of := node["type"].(type) {
 	case string:
@@ -118,7 +118,7 @@ func typesOf(node map[string]any) []string {
 	return nil
 }
 
-// integer is a keyword's whole number.
+// integer returns a keyword's whole number.
 func integer(node map[string]any, keyword string) (int, bool) {
 	number, ok := node[keyword].(json.Number)
 	if !ok {
@@ -141,7 +141,7 @@ func pointer(location []string) string {
 	return path
 }
 
-// document is a value as the text of a configuration.
+// document encodes a value as a configuration.
 func document(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -150,5 +150,5 @@ func document(value any) string {
 	return string(text)
 }
 
-// parse is a document as the schema's values are.
+// parse parses a document into values like the schema's.
 func parse(text string) (any, error) { return jsonschema.UnmarshalJSON(strings.NewReader(text)) }

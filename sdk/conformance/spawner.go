@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// spawner starts processes on a thread of its own. The kernel is asked to kill them when the thread that started them ends, which then is when the
-// suite's own process does: a suite that is killed leaves no plugin behind.
+// spawner starts processes on its own thread. The kernel kills them when that thread ends, which is when the suite's process ends: a killed suite
+// leaves no plugin behind.
 type spawner struct {
 	requests chan *spawn
 	done     chan struct{}
@@ -35,7 +35,7 @@ func (s *spawner) close() {
 	<-s.done
 }
 
-// run starts what it is asked to, on one thread.
+// run starts processes on one thread.
 func (s *spawner) run() {
 	defer close(s.done)
 	// It is never unlocked: the thread ends with the goroutine.

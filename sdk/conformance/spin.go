@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// spinTime is how long a role is watched that has lost something.
+	// spinTime is how long a role is watched after it has lost something.
 	spinTime = 2 * time.Second
-	// What it may use up of a second by then. A role that tries again ten times a second stays far below.
+	// maxSpinShare is the share of a processor that it may want. A role that retries ten times a second stays far below.
 	maxSpinShare = 0.5
-	// minSpinShare is what it must have had of it: on a busy machine also what wakes up for a moment waits for long.
+	// minSpinShare is what it must have got of it: on a busy machine, even a process that only wakes up for a moment has to wait long.
 	minSpinShare = 0.04
 	maxSpinCalls = 30
 	maxSpinLog   = 32 << 10
@@ -27,12 +27,12 @@ const (
 
 // effort is what a role has done so far.
 type effort struct {
-	had, wanted time.Duration // of a processor
+	had, wanted time.Duration // processor time
 	calls       int
 	logged      int64
 }
 
-// followed are the methods of the host that a role may call again and again.
+// followed are the methods of the host that a role may call repeatedly.
 func followed() []string {
 	return []string{"WatchMembership", "WatchDirectory", "WatchNetwork", "OpenConsensus", "WatchTrust", "IssueSVID"}
 }
@@ -47,8 +47,8 @@ func (i *instance) effort(host *roletest.Host) effort {
 	return now
 }
 
-// processorTime is what a process has had of the processors, and for how long it has wanted one: what it has had, and how long it had to wait for that. Of a process that
-// does not wait for anything else the latter grows as the clock does, however busy the machine is.
+// processorTime returns the processor time that a process has got, and how long it wanted a processor: what it got plus its time in the run queue.
+// For a process that waits for nothing else the latter grows like the clock, however busy the machine is.
 func processorTime(pid int) (had, wanted time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, thread := range threads {
@@ -65,10 +65,10 @@ func processorTime(pid int) (had, wanted time.Duration) {
 	return had, wanted
 }
 
-// looks is how often a role is watched before it counts as one that does too much. On a busy machine one look may mislead.
+// looks is how often a role is watched before it counts as doing too much. On a busy machine a single look may mislead.
 const looks = 3
 
-// spins returns what a role does too much of since it has lost something. One look suffices if it finds nothing.
+// spins returns what a role does too much of after it has lost something. A single look without a finding suffices.
 func (i *instance) spins(ctx context.Context, host *roletest.Host) (err error) {
 	for range looks {
 		if err = i.spinsOnce(ctx, host); err == nil || ctx.Err() != nil {
@@ -78,7 +78,7 @@ func (i *instance) spins(ctx context.Context, host *roletest.Host) (err error) {
 	return err
 }
 
-// spinsOnce watches a role for spinTime, and returns what it does too much of.
+// spinsOnce watches a role for spinTime and returns what it does too much of.
 func (i *instance) spinsOnce(ctx context.Context, host *roletest.Host) error {
 	before, began := i.effort(host), time.Now()
 	timer := time.NewTimer(spinTime)
@@ -86,7 +86,7 @@ func (i *instance) spinsOnce(ctx context.Context, host *roletest.Host) error {
 	select {
 	case <-timer.C:
 	case <-i.ended:
-		return nil // whoever asks finds that out too
+		return nil // the caller notices too
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -102,7 +102,7 @@ func (i *instance) spinsOnce(ctx context.Context, host *roletest.Host) error {
 	return nil
 }
 
-// lives returns how a role has ended, if it has.
+// lives returns an error if a role has ended.
 func (i *instance) lives() error {
 	select {
 	case <-i.ended:
@@ -115,7 +115,7 @@ func (i *instance) lives() error {
 	return nil
 }
 
-// livesFor watches a role for a while, and returns how it has ended, if it does.
+// livesFor watches a role for a while, and returns an error if it ends.
 func (i *instance) livesFor(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

@@ -11,39 +11,39 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// Store is a consensus store for the roles that are tested. Package store of this module has one.
+// Store is a consensus store for the tested roles. Package store of this module has one.
 type Store interface {
-	// User has the store know a ConsensusUser, and returns what the suite needs of it.
+	// User creates a ConsensusUser in the store.
 	User(ctx context.Context, name string) (StoreUser, error)
-	// Close ends the store and removes what it has made.
+	// Close ends the store and removes its files.
 	Close() error
 }
 
-// StoreUser is a ConsensusUser of a Store: what a role has of it, and what the role has made of that.
+// StoreUser is a ConsensusUser of a Store, with what the role has done as this user.
 type StoreUser interface {
-	// Socket is the path of the Unix socket on which etcd's API is served to this user.
+	// Socket is the path of the Unix socket that serves etcd's API to this user.
 	Socket() string
-	// Usage is what the user has asked for since Clear.
+	// Usage is what the user has requested since Clear.
 	Usage() StoreUsage
-	// Leases are the times for which the user's leases would live on.
+	// Leases returns the remaining lifetimes of the user's leases.
 	Leases(ctx context.Context) ([]time.Duration, error)
-	// Full takes all room from the store, or gives it back.
+	// Full makes the store full, or no longer full.
 	Full(ctx context.Context, full bool) error
-	// Clear removes the user's keys and leases, and counts anew.
+	// Clear removes the user's keys and leases, and resets Usage.
 	Clear(ctx context.Context) error
 }
 
-// StoreUsage is what a user has asked of a store.
+// StoreUsage is what a user has requested.
 type StoreUsage struct {
-	// Requests is how many requests there were.
+	// Requests is the number of requests.
 	Requests int
-	// Denied are those that etcd refused as not the user's; some of them, if they are many.
+	// Denied are requests that etcd refused because they were outside the user's prefix; only some of them if there are many.
 	Denied []string
-	// NoRoom is how many were refused since there was no room.
+	// NoRoom is the number of requests that were refused because the store was full.
 	NoRoom int
 }
 
-// consensusCapability is what a role requires that wants the store to be on its node.
+// consensusCapability is what a role requires that wants the store on its node.
 const consensusCapability = "reeve.consensus.v1"
 
 // usesStore reports whether a role has a ConsensusUser.
@@ -54,12 +54,13 @@ func needsOnlyStore(of *rolev1.RoleManifest) bool {
 	return usesStore(of) && standsAlone(of)
 }
 
-// standsAlone reports whether a role needs nobody but its host, and its store if it has one: the suite runs one role at a time, and calls none of its capabilities.
+// standsAlone reports whether a role needs only its host, and its store if it has one. The suite runs one role at a time, and calls none of its
+// capabilities.
 func standsAlone(of *rolev1.RoleManifest) bool {
 	return len(of.GetProvides()) == 0 && !slices.ContainsFunc(of.GetRequires(), func(name string) bool { return name != consensusCapability })
 }
 
-// openStore opens the store, if there is one, to a role. The host is the role's.
+// openStore opens the store, if there is one, for a role on its host.
 func (s *subject) openStore(ctx context.Context, host *roletest.Host, of *rolev1.RoleManifest) error {
 	if s.config.Store == nil || !usesStore(of) || s.users[of.GetName()] != nil {
 		return nil
@@ -83,7 +84,7 @@ func (s *subject) openStore(ctx context.Context, host *roletest.Host, of *rolev1
 	return nil
 }
 
-// clearStore removes what the roles have stored, so that no check finds what another one has left.
+// clearStore removes what the roles have stored, so that checks do not affect each other.
 func (s *subject) clearStore(ctx context.Context) error {
 	for _, user := range s.users {
 		if err := user.Clear(ctx); err != nil {

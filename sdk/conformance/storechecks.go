@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// awayTime is how long the store is away from a role that says so at once.
+	// awayTime is how long the store is away for a role that reports that at once.
 	awayTime = 4 * time.Second
-	// toldTime is how long a role may take to say that it lacks the store, backTime how long until it is as before when it has it again.
+	// toldTime is how long a role may take to report that the store is away, backTime how long until it has recovered.
 	toldTime = 20 * time.Second
 	backTime = 30 * time.Second
-	// fullTime is how long a role is left alone with a store without room: long enough for what writes every second.
+	// fullTime is how long a role is left alone with a full store: long enough for a role that writes every second.
 	fullTime = 3 * time.Second
-	// leftLease is how long a lease may live on that a stopped role has left.
+	// leftLease is the longest lifetime of a lease that a stopped role may leave.
 	leftLease = 30 * time.Second
 )
 
@@ -28,7 +28,7 @@ func storeChecks() []Check {
 	absent := func(manifest *rolev1.Manifest) string {
 		return noneOf(manifest, usesStore, "no role has a ConsensusUser")
 	}
-	// Of a role that waits for something else too, it cannot be seen how it does.
+	// A role that also waits for something else cannot be observed.
 	absentReady := func(manifest *rolev1.Manifest) string {
 		if why := absent(manifest); why != "" {
 			return why
@@ -130,7 +130,7 @@ func storeChecks() []Check {
 	return checks
 }
 
-// eachStored asks something of every role with a ConsensusUser, one after another.
+// eachStored calls ask for every role with a ConsensusUser.
 func (s *subject) eachStored(ask func(*rolev1.RoleManifest) error) error {
 	return s.eachRole(func(of *rolev1.RoleManifest) error {
 		if !usesStore(of) {
@@ -140,14 +140,14 @@ func (s *subject) eachStored(ask func(*rolev1.RoleManifest) error) error {
 	})
 }
 
-// settledStored starts a role that uses the store, and returns it with its state when it has come as far as it comes.
+// settledStored starts a role that uses the store, and returns it with its state when it has settled.
 func (s *subject) settledStored(ctx context.Context, of *rolev1.RoleManifest, data string) (*instance, rolev1.RoleState, error) {
 	i, err := s.settled(ctx, of, data)
 	if err != nil {
 		return nil, 0, err
 	}
 	if needsOnlyStore(of) {
-		// It has had but a moment. That it takes longer than it may is what store.ready is about.
+		// It had only a moment. store.ready judges whether it takes too long.
 		if now, err := i.await(ctx, readyTime, func(now *rolev1.WatchResponse) bool { return works(now) || blocked(now) }); err == nil {
 			return i, now.GetState(), nil
 		}
@@ -156,7 +156,7 @@ func (s *subject) settledStored(ctx context.Context, of *rolev1.RoleManifest, da
 	return i, now.GetState(), i.lives()
 }
 
-// asBefore waits until a role is in the state again that it was in.
+// asBefore waits until a role is in its former state again.
 func (i *instance) asBefore(ctx context.Context, of *rolev1.RoleManifest, before rolev1.RoleState) error {
 	if needsOnlyStore(of) && before == rolev1.RoleState_ROLE_STATE_READY {
 		if _, err := i.await(ctx, backTime, func(now *rolev1.WatchResponse) bool { return now.GetState() == before || failed(now) }); err != nil && ctx.Err() == nil {
@@ -171,7 +171,7 @@ func failed(now *rolev1.WatchResponse) bool {
 	return now.GetState() == rolev1.RoleState_ROLE_STATE_FAILED
 }
 
-// tells waits until a role that was Ready says that it is not.
+// tells waits until a role that was Ready reports that it is not.
 func (i *instance) tells(ctx context.Context, of *rolev1.RoleManifest, before rolev1.RoleState) error {
 	if !needsOnlyStore(of) || before != rolev1.RoleState_ROLE_STATE_READY {
 		return nil
@@ -260,15 +260,15 @@ func checkStoreWaits(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// storeLife is what was seen of a role whose store went away and came back.
+// storeLife is what was observed of a role whose store went away and came back.
 type storeLife struct {
-	// err is why nothing could be seen.
+	// err is why nothing was observed.
 	err error
-	// ended is how the role ended, untold that it did not say so, spun what it did too much of, and lost how it did not come back.
+	// ended: the role ended. untold: it did not report the loss. spun: it did too much of something. lost: it did not recover.
 	ended, untold, spun, lost error
 }
 
-// ofStoreLife is a check that judges a part of the life of every role.
+// ofStoreLife makes a check that judges a part of every role's storeLife.
 func ofStoreLife(part func(*storeLife) error) func(context.Context, *subject) (string, error) {
 	return func(ctx context.Context, s *subject) (string, error) {
 		return "", s.eachStored(func(of *rolev1.RoleManifest) error {
@@ -282,7 +282,7 @@ func ofStoreLife(part func(*storeLife) error) func(context.Context, *subject) (s
 	}
 }
 
-// liveStore takes the store away from a role, and gives it back.
+// liveStore takes the store away from a role and gives it back.
 func (s *subject) liveStore(ctx context.Context, of *rolev1.RoleManifest) *storeLife {
 	i, before, err := s.settledStored(ctx, of, "")
 	if err != nil {
@@ -318,7 +318,7 @@ func checkRevoked(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// openAgain gives a role back what was revoked.
+// openAgain undoes a revocation.
 func (s *subject) openAgain(host *roletest.Host, of *rolev1.RoleManifest) {
 	host.OpenStore(s.users[of.GetName()].Socket(), of.GetConsensusUser())
 }
@@ -358,7 +358,7 @@ func checkSplit(ctx context.Context, s *subject) (string, error) {
 	})
 }
 
-// keepsStore reports whether a role has the store in Split too.
+// keepsStore reports whether a role keeps the store in Split.
 func keepsStore(of *rolev1.RoleManifest) bool {
 	return of.GetStartsFromCache() || of.GetInSplit() == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE
 }

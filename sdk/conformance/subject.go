@@ -24,41 +24,41 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// The bounds are those of the core, which ends what does not keep to them.
+// The core's limits. It ends a role that exceeds them.
 const (
 	handshakeTime = 30 * time.Second
 	describeTime  = 30 * time.Second
 	startTime     = 15 * time.Second
-	// statusTime is how long a role may take to state its status at all, and to answer anything else.
+	// statusTime is the timeout of a role's first status and of other answers.
 	statusTime = 20 * time.Second
-	// graceTime is what the core leaves to a role that is stopped and says nothing of it, exitTime how much later the process may end.
+	// graceTime is the core's default grace period, exitTime how much later the process may end.
 	graceTime = limits.StopGrace
 	exitTime  = 5 * time.Second
 	// readyTime is how long a role that waits for nothing may take until it is Ready.
 	readyTime = 30 * time.Second
 )
 
-// subject is the plugin that is tested.
+// subject is the plugin under test.
 type subject struct {
 	config     Config
 	executable string
-	// digest is that of the executable; empty: it cannot be read.
+	// digest is the executable's; empty if it cannot be read.
 	digest string
-	// work is the directory of the run. Its path is short: the paths of sockets end at 107 bytes.
+	// work is the directory of the run. Its path is short, because socket paths are limited to 107 bytes.
 	work    string
 	bench   *bench
 	spawner *spawner
 	// manifest is nil until it is known.
 	manifest *rolev1.Manifest
-	// hosts are what the suite stands in for, by role: each has one of its own.
+	// hosts are the suite's hosts, one per role.
 	hosts map[string]*roletest.Host
-	// store is nil until a role needs it. users are the ConsensusUsers in it, by role.
+	// store is nil until a role needs it. users are its ConsensusUsers by role.
 	store Store
 	users map[string]StoreUser
-	// storeLives and coreLives are what was seen of roles, by role: several checks look at the same.
+	// storeLives and coreLives are observations by role that several checks use.
 	storeLives map[string]*storeLife
 	coreLives  map[string]*coreLife
-	// idleLives and drivenLives are the same, and runs are those of a role on the same data.
+	// idleLives and drivenLives are the same. runs are a role's runs on the same data.
 	idleLives   map[string]*idleLife
 	drivenLives map[string]*drivenLife
 	runs        map[string][]run
@@ -82,7 +82,7 @@ func newSubject(config Config) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if os.Geteuid() == 0 { // a role that has a user of its own passes through it
+	if os.Geteuid() == 0 { // roles with their own user pass through it
 		if err := os.Chmod(work, 0o711); err != nil {
 			return nil, errors.Join(err, os.RemoveAll(work))
 		}
@@ -94,7 +94,8 @@ func newSubject(config Config) (*subject, error) {
 	}, nil
 }
 
-// place is where the directory of a run is made: on a disk, and not below /tmp, which a role has for itself in its sandbox unless something of the machine's is shown there.
+// place returns where to make a run's directory: on a disk, and not below /tmp, which a role has for itself in its sandbox unless something of the
+// machine is shown there.
 func place() string {
 	const temporary = "/var/tmp"
 	if info, err := os.Stat(temporary); err == nil && info.IsDir() && syscall.Access(temporary, 7) == nil {
@@ -112,7 +113,7 @@ func (s *subject) close() error {
 	return errors.Join(err, os.RemoveAll(s.work))
 }
 
-// figure keeps what was measured of a role.
+// figure records a measurement of a role.
 func (s *subject) figure(of *rolev1.RoleManifest, name string, value float64, unit string) {
 	s.figures = append(s.figures, Figure{Role: limits.Clean(of.GetName()), Name: name, Value: value, Unit: unit})
 }
@@ -129,7 +130,7 @@ func (s *subject) directory() (string, error) {
 // cookie is the variable without which a plugin does not serve.
 func cookie() string { return role.Handshake.MagicCookieKey + "=" + role.Handshake.MagicCookieValue }
 
-// launch launches the executable. The variables come to those that tell it where to put its socket and who it is.
+// launch starts the executable. It adds the variables to those for the socket's directory and the process's mark.
 func (s *subject) launch(variables ...string) (*process, error) {
 	directory, err := s.directory()
 	if err != nil {
@@ -145,15 +146,15 @@ func (s *subject) launch(variables ...string) (*process, error) {
 	return p, nil
 }
 
-// mark is a variable of the environment of a process with a runtime directory, whose name nothing else has, also beside another suite.
+// mark returns a unique variable for a process with a runtime directory. It differs from those of other suites too.
 func (s *subject) mark(directory string) string {
 	return "REEVE_INSTANCE=" + nodeID + "/" + filepath.Base(s.work) + "/" + filepath.Base(directory)
 }
 
-// nodeID is that of the node whose core the suite stands in for, as its hosts have it.
+// nodeID is the node ID of the suite's hosts.
 const nodeID = "reeve-000102030405060708090a0b0c0d0e0f"
 
-// connected launches the executable as a core does, and connects to it.
+// connected starts the executable like a core and connects to it.
 func (s *subject) connected(ctx context.Context, variables ...string) (*process, error) {
 	p, err := s.launch(append([]string{cookie(), "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(int(role.Handshake.ProtocolVersion))}, variables...)...)
 	if err != nil {
@@ -179,7 +180,7 @@ func (p *process) describe(ctx context.Context) (*rolev1.Manifest, error) {
 	return answer.GetManifest(), nil
 }
 
-// standIn makes the host of a role, once, and lets it do what the role wants.
+// standIn makes a role's host, once, and grants what the role wants.
 func (s *subject) standIn(of *rolev1.RoleManifest) *roletest.Host {
 	if host := s.hosts[of.GetName()]; host != nil {
 		return host
@@ -204,7 +205,7 @@ func (s *subject) standIn(of *rolev1.RoleManifest) *roletest.Host {
 	return host
 }
 
-// request is what Start sends for a role.
+// request returns the StartRequest for a role.
 func (s *subject) request(p *process, of *rolev1.RoleManifest, data, configuration string) *rolev1.StartRequest {
 	host := s.standIn(of)
 	s.mu.Lock()
@@ -226,13 +227,13 @@ type instance struct {
 	status  event.Value[*rolev1.WatchResponse]
 	watch   chan struct{} // closed when the status stream has ended
 	cancel  context.CancelFunc
-	// grace is what the core leaves to the role when it is stopped.
+	// grace is the role's grace period.
 	grace time.Duration
-	// found is told that the machine keeps the role Blocked.
+	// found is called if the machine keeps the role Blocked.
 	found func(role, reason string)
 }
 
-// prepare launches a process for a role, whose Start is still to be called. data is the role's directory.
+// prepare starts a process for a role before its Start. data is the role's directory.
 func (s *subject) prepare(ctx context.Context, of *rolev1.RoleManifest, data, configuration string) (*process, *rolev1.StartRequest, error) {
 	host := s.standIn(of)
 	if err := s.openStore(ctx, host, of); err != nil {
@@ -245,7 +246,7 @@ func (s *subject) prepare(ctx context.Context, of *rolev1.RoleManifest, data, co
 	return p, s.request(p, of, data, configuration), nil
 }
 
-// start starts a role with a directory of its own, or that of an earlier run, and follows its status.
+// start starts a role and follows its status. data is its data directory; empty: a new one.
 func (s *subject) start(ctx context.Context, of *rolev1.RoleManifest, data string) (*instance, error) {
 	configuration, err := s.configuration(of)
 	if err != nil {
@@ -278,7 +279,7 @@ func (s *subject) follow(p *process, request *rolev1.StartRequest) *instance {
 	return s.followBy(p, request, &rolev1.WatchRequest{})
 }
 
-// followBy follows the status, and asks for it in a way of its own.
+// followBy follows the status with a given request.
 func (s *subject) followBy(p *process, request *rolev1.StartRequest, ask *rolev1.WatchRequest) *instance {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{process: p, request: request, watch: make(chan struct{}), cancel: cancel, grace: graceTime, found: s.foundBlocked}
@@ -307,7 +308,7 @@ func (s *subject) followBy(p *process, request *rolev1.StartRequest, ask *rolev1
 func (i *instance) await(ctx context.Context, most time.Duration, accept func(*rolev1.WatchResponse) bool) (*rolev1.WatchResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	// Nothing more comes when the stream has ended; what came is still there.
+	// When the stream has ended, no status follows, but the last one is still there.
 	go func() {
 		select {
 		case <-i.watch:
@@ -320,10 +321,11 @@ func (i *instance) await(ctx context.Context, most time.Duration, accept func(*r
 	return i.status.Wait(ctx, accept)
 }
 
-// graceOf is what the core leaves to a role when it is stopped.
+// graceOf returns a role's grace period.
 func graceOf(of *rolev1.RoleManifest) time.Duration { return limits.StopGraceOf(of.GetStopGrace()) }
 
-// settle waits until the role is Ready or Degraded, or Blocked by what this machine lacks. One that waits for what the suite does not have is left alone for a moment instead.
+// settle waits until the role is Ready, Degraded or Blocked by this machine. A role that waits for something that the suite lacks is left alone for a
+// moment instead.
 func (i *instance) settle(ctx context.Context, of *rolev1.RoleManifest) error {
 	most := readyTime
 	if waitsFor(of) != "" {
@@ -359,23 +361,23 @@ func (i *instance) settle(ctx context.Context, of *rolev1.RoleManifest) error {
 	return fmt.Errorf("it is neither Ready nor Degraded after %s, but %s%s", most, last.GetState(), i.lastWords())
 }
 
-// works reports whether a role says that it does its work, or a part of it.
+// works reports whether a role says that it does its work or a part of it.
 func works(now *rolev1.WatchResponse) bool {
 	return now.GetState() == rolev1.RoleState_ROLE_STATE_READY || now.GetState() == rolev1.RoleState_ROLE_STATE_DEGRADED
 }
 
-// blocked reports whether a role says that something outside of it keeps it from its work.
+// blocked reports whether a role says that something outside it blocks its work.
 func blocked(now *rolev1.WatchResponse) bool {
 	return now.GetState() == rolev1.RoleState_ROLE_STATE_BLOCKED
 }
 
-// mayLack reports whether a machine may lack what a role needs. One that wants nothing beyond its own has here all that there is for it.
+// mayLack reports whether a machine may lack what a role needs. A role without further wishes has everything here.
 func mayLack(of *rolev1.RoleManifest) bool {
 	powers, _ := remit.Of(of.GetGrants())
 	return hasPowers(of) || !powers.Connect.None()
 }
 
-// foundBlocked takes note that this machine keeps a role Blocked.
+// foundBlocked records that this machine keeps a role Blocked.
 func (s *subject) foundBlocked(role, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,7 +389,7 @@ func (s *subject) foundBlocked(role, reason string) {
 	s.blocked = append(s.blocked, Blocked{Role: role, Reason: reason})
 }
 
-// cannotWork says that a check cannot be made of a role on this machine, if that keeps it Blocked.
+// cannotWork returns an error if this machine keeps the role Blocked, so that a check is impossible.
 func (i *instance) cannotWork() error {
 	if now, _ := i.status.Get(); blocked(now) {
 		return &cannotError{fmt.Sprintf("it is Blocked on this machine: %s", now.GetReason())}
@@ -395,10 +397,10 @@ func (i *instance) cannotWork() error {
 	return nil
 }
 
-// waitingTime is how long a role is left alone that may wait for what the suite does not have.
+// waitingTime is how long a role is left alone that may wait for something that the suite lacks.
 const waitingTime = 500 * time.Millisecond
 
-// waitsFor says for what a role may wait before it is Ready; empty: for nothing.
+// waitsFor returns what a role may wait for before it is Ready; empty: nothing.
 func waitsFor(of *rolev1.RoleManifest) string {
 	switch {
 	case of.GetConsensusUser() != "":
@@ -427,7 +429,7 @@ func stopRequest(id string, grace time.Duration) *rolev1.StopRequest {
 	return &rolev1.StopRequest{InstanceId: id, Grace: durationpb.New(grace), Reason: rolev1.StopReason_STOP_REASON_RESTART}
 }
 
-// endAll ends every process that is left, and returns when nothing of it is.
+// endAll ends every process and waits for them.
 func (s *subject) endAll() error {
 	s.mu.Lock()
 	open, watches := s.open, s.watches
@@ -457,7 +459,7 @@ func (s *subject) end(p *process) error {
 	return p.end()
 }
 
-// eachRole asks something of every role of the manifest.
+// eachRole calls ask for every role of the manifest.
 func (s *subject) eachRole(ask func(*rolev1.RoleManifest) error) error {
 	var problems []error
 	for _, of := range s.manifest.GetRoles() {

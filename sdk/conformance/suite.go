@@ -19,35 +19,35 @@ import (
 	"github.com/reeveproject/reeve/proto/limits"
 )
 
-// cycles is how often a role is started and stopped on the same data: what goes wrong now and then, or adds up, shows by then.
+// cycles is how often a role is started and stopped on the same data, to show rare faults and growth.
 const cycles = 20
 
-// maxReason is how long the reason of a result may be, in bytes: it may quote what the plugin wrote.
+// maxReason is the longest reason of a result in bytes: it may quote what the plugin wrote.
 const maxReason = 4 << 10
 
-// Config is what is to be tested.
+// Config says what to test.
 type Config struct {
 	// Executable is the plugin's file.
 	Executable string
-	// Configurations are those with which roles are started, by role, as JSON. A role that is not named is started without a configuration, or with one that is
-	// made by its schema if that requires something.
+	// Configurations are the roles' configurations as JSON, by role. Other roles are started without one, or with one made from their schema if that
+	// requires something.
 	Configurations map[string]string
-	// Store opens the consensus store of the run, which is closed when the run ends; it is called at most once, and only if a role has a ConsensusUser. Open of package
-	// store is one. Nil: the checks that need a store are not run, and the verdict on a plugin that uses one is Incomplete.
+	// Store opens the consensus store of the run, which is closed at the end. It is called at most once, and only if a role has a ConsensusUser.
+	// Package store's Open is one. nil: checks that need a store are not run, and the verdict for a plugin that uses one is Incomplete.
 	Store func(context.Context) (Store, error)
-	// Reeved is the file of the core, which has the sandbox of nodes (`reeved confine`), and is of the same build as the suite. Empty: the checks that need a sandbox are not
-	// run, and the verdict is Incomplete.
+	// Reeved is the path of reeved, which makes the sandbox of nodes (`reeved confine`), of the same build as the suite. Empty: checks that need a
+	// sandbox are not run, and the verdict is Incomplete.
 	Reeved string
-	// Checks are the IDs of those that are to be run; those that they need are run too. The others are not run, so that a report which does not show a failure is Incomplete: this is
-	// for whoever mends what a check has found. Empty: all checks.
+	// Checks are the IDs of the checks to run, with those that they need. The others are not run, so a report without a failure is Incomplete. It is
+	// for fixing what a check has found. Empty: all checks.
 	Checks []string
-	// Began is called before a check is run, and Ended with every result but those of checks that Checks leaves out. Nil: nobody follows.
+	// Began is called before a check runs, and Ended with every result except of checks that Checks leaves out. nil: nobody follows.
 	Began func(Check)
 	Ended func(Result)
 }
 
-// Test runs the suite. It returns an error only if this machine cannot run it, or if Config.Checks has what is no check; whatever is wrong with the executable is in the report. When the context ends, the
-// checks that are left are not run. Whatever was launched or made is gone when Test returns.
+// Test runs the suite. It returns an error only if this machine cannot run it, or if Config.Checks has an unknown ID; everything that is wrong with
+// the executable is in the report. When the context ends, the remaining checks are not run. All processes and files are gone when Test returns.
 func Test(ctx context.Context, config Config) (*Report, error) {
 	report := &Report{
 		SuiteVersion: Version, Executable: config.Executable, Platform: runtime.GOOS + "/" + runtime.GOARCH, Processors: runtime.GOMAXPROCS(0),
@@ -61,7 +61,7 @@ func Test(ctx context.Context, config Config) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conformance: %w", err)
 	}
-	// It is closed also if a check panics.
+	// Close it even if a check panics.
 	closed := sync.OnceValue(s.close)
 	defer func() { _ = closed() }()
 	ended := make(map[string]Status)
@@ -92,11 +92,11 @@ func Test(ctx context.Context, config Config) (*Report, error) {
 	return report, nil
 }
 
-// lacksSandbox is why a check is not run that needs a sandbox.
+// lacksSandbox is why a check that needs a sandbox is not run.
 const lacksSandbox = "the suite has no sandbox: set Config.Reeved to the path of reeved (`reeve plugin test` expects it in its own directory)"
 
-// Run runs the suite in a test of the plugin's own module: every check is a subtest. Where the module has no reeved, the checks that need a sandbox are skipped as Go's tests are
-// that lack something; a report would be incomplete.
+// Run runs the suite in a test of the plugin's own module, with a subtest for each check. Without reeved, the checks that need a sandbox are skipped,
+// as usual for Go tests; a report would be incomplete.
 func Run(t *testing.T, config Config) {
 	t.Helper()
 	report, err := Test(t.Context(), config)
@@ -123,14 +123,14 @@ func newResult(of Check) Result {
 	return Result{Check: of.ID, Group: of.Group, Profile: of.Profile, Sentence: of.Sentence}
 }
 
-// result runs a check, if it is to be run.
+// result runs a check if it must run.
 func (s *subject) result(ctx context.Context, check Check, ended map[string]Status) (result Result) {
 	result = newResult(check)
 	if ctx.Err() != nil {
 		result.Status, result.Reason = NotRun, "the run was interrupted"
 		return result
 	}
-	if check.absent != nil && s.manifest != nil { // what is absent is so whatever else is found
+	if check.absent != nil && s.manifest != nil { // absence does not depend on other results
 		if why := check.absent(s.manifest); why != "" {
 			result.Status, result.Reason = Skip, why
 			return result
@@ -164,10 +164,10 @@ func (s *subject) result(ctx context.Context, check Check, ended map[string]Stat
 	return result
 }
 
-// attempt runs a check and ends whatever it has launched.
+// attempt runs a check and ends everything that it started.
 func (s *subject) attempt(ctx context.Context, check Check) (found string, err error) {
 	defer func() {
-		// What roletest's host cannot do, it says as a test does.
+		// roletest's host reports its failures like a test, by a panic.
 		if cause := recover(); cause != nil {
 			failed, ok := cause.(hostError)
 			if !ok {
@@ -180,12 +180,12 @@ func (s *subject) attempt(ctx context.Context, check Check) (found string, err e
 	return check.run(ctx, s)
 }
 
-// tidy makes a text fit for a report: what is in it may come from the plugin.
+// tidy makes a text fit for a report: it may come from the plugin.
 func tidy(text string) string {
 	return limits.Cut(limits.Clean(strings.ReplaceAll(text, "\n", "; ")), maxReason)
 }
 
-// digest is that of a file's bytes; empty if it cannot be read.
+// digest returns the digest of a file; empty if it cannot be read.
 func digest(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -203,7 +203,7 @@ func digest(path string) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// absolute is a path from wherever a process is launched.
+// absolute returns an absolute path, for processes with another working directory.
 func absolute(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("no executable is named")

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// texts are tried where a pattern says what a text is like.
+// texts are tried where a schema has a pattern.
 var texts = []string{
 	"a", "abc", "a1", "1", "a-b", "a.example", "/a", "/srv/a", "127.0.0.1:0", "127.0.0.1", ":0", "[::1]:0", "http://a.example/", "1s", "10m", "1Mi", "a:b", "a@b.example", "0123456789abcdef",
 	"A", "2006-01-02", "00000000-0000-4000-8000-000000000000", "",
 }
 
-// example makes a value that fits a part of the schema. whole puts a value in its place in a document, so that the schema itself judges.
+// example makes a value that matches a part of the schema. whole puts a value into its place in a document, so that the schema itself judges.
 func (s *schema) example(node any, whole func(any) any, deep int) (any, bool) {
 	if deep > 16 {
 		return nil, false
@@ -93,7 +93,7 @@ func (s *schema) list(node map[string]any, whole func(any) any, deep int) any {
 	for range min(least, 64) {
 		item, ok := s.example(node["items"], func(value any) any { return whole(append(slices.Clone(made), value)) }, deep+1)
 		if !ok {
-			// It may take all of them to fit.
+			// All items may be needed to match.
 			item, _ = s.part(node["items"], deep+1)
 		}
 		made = append(made, item)
@@ -101,7 +101,7 @@ func (s *schema) list(node map[string]any, whole func(any) any, deep int) any {
 	return made
 }
 
-// object makes the object that has what is required and no more.
+// object makes an object with only the required members.
 func (s *schema) object(node map[string]any, deep int) any {
 	made := map[string]any{}
 	required, _ := node["required"].([]any)
@@ -114,13 +114,13 @@ func (s *schema) object(node map[string]any, deep int) any {
 	return made
 }
 
-// part makes a value for a part of the schema by that alone, where what is around it is not whole yet.
+// part makes a value for a part of the schema alone, while the document around it is incomplete.
 func (s *schema) part(node any, deep int) (any, bool) {
 	resolved := s.resolve(node)
 	text := document(resolved)
 	alone, err := readSchema(text)
 	if err != nil || deep > 16 {
-		// It refers to what is elsewhere: the whole will be judged in the end.
+		// It depends on other parts, so only the whole document can be judged later.
 		if candidates := s.candidates(resolved, func(value any) any { return value }, deep); len(candidates) > 0 {
 			return candidates[0], true
 		}
@@ -129,7 +129,7 @@ func (s *schema) part(node any, deep int) (any, bool) {
 	return alone.example(resolved, func(value any) any { return value }, deep)
 }
 
-// with is an object with a member set.
+// with returns an object with a member set.
 func with(object any, name string, value any) any {
 	members, _ := object.(map[string]any)
 	made := maps.Clone(members)
@@ -140,7 +140,7 @@ func with(object any, name string, value any) any {
 	return made
 }
 
-// without is an object without a member.
+// without returns an object without a member.
 func without(object any, name string) any {
 	members, _ := object.(map[string]any)
 	made := maps.Clone(members)
@@ -148,7 +148,7 @@ func without(object any, name string) any {
 	return made
 }
 
-// plus adds to a number of JSON.
+// plus adds to a JSON number.
 func plus(number json.Number, by int64) json.Number {
 	if whole, err := number.Int64(); err == nil {
 		return json.Number(formatInteger(whole + by))

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// violation is a configuration that breaks a constraint of the schema.
+// violation is a configuration that violates one constraint of the schema.
 type violation struct {
-	// path is where, and keyword what is broken there.
+	// path and keyword say which constraint.
 	path, keyword string
-	// accepted are the paths by which a problem may tell of it.
+	// accepted are the paths that a problem may name for it.
 	accepted []string
 	document string
 }
@@ -29,7 +29,7 @@ func orDocument(path string) string {
 	return path
 }
 
-// keywords are those that say something of a value by itself. Others lead to them, or say nothing.
+// keywords are those that constrain a value by themselves.
 var keywords = []string{
 	"type", "enum", "const", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems",
 	"minProperties", "maxProperties", "required", "additionalProperties", "propertyNames", "dependentRequired", "contains", "anyOf", "oneOf", "not", "if",
@@ -38,13 +38,13 @@ var keywords = []string{
 // noSuchField is a member that no configuration has.
 const noSuchField = "no_such_field_of_a_configuration"
 
-// violations breaks every constraint of the schema once, in a configuration that fits otherwise. untried are those for which no value was found.
+// violations violates every constraint of the schema once, in an otherwise valid configuration. untried are those without a value that violates them.
 func (s *schema) violations(base any) (found []violation, untried []string) {
 	s.walk(s.root, "", base, func(value any) any { return value }, 0, &found, &untried)
 	return found, untried
 }
 
-// walk breaks what a part of the schema says of the value at a path. value is one that fits there, and whole puts another in its place.
+// walk violates the constraints of a part of the schema on the value at a path. value matches there, and whole puts another value in its place.
 func (s *schema) walk(part any, path string, value any, whole func(any) any, deep int, found *[]violation, untried *[]string) {
 	node := s.resolve(part)
 	if deep > 16 || node == nil {
@@ -100,7 +100,7 @@ func (s *schema) walk(part any, path string, value any, whole func(any) any, dee
 	}
 }
 
-// try takes the first value that breaks the keyword at the path, by the schema's own word.
+// try takes the first value that violates the keyword at the path, as judged by the schema.
 func (s *schema) try(path, keyword string, values []any, accepted []string, whole func(any) any, found *[]violation, untried *[]string) {
 	for _, value := range values {
 		text := document(whole(value))
@@ -114,12 +114,12 @@ func (s *schema) try(path, keyword string, values []any, accepted []string, whol
 	*untried = append(*untried, violation{path: path, keyword: keyword}.String())
 }
 
-// others are values of all types, the first of which is not of a type is taken. None is null, which many take for a value that is left out.
+// others are values of all types; the first one of a wrong type is used. None is null, because many treat null as missing.
 func others() []any {
 	return []any{"no such value", json.Number("-987654321"), json.Number("0.125"), true, map[string]any{noSuchField: true}, []any{true}}
 }
 
-// broken returns values that may break a keyword, the likeliest first.
+// broken returns values that may violate a keyword, the likeliest first.
 func broken(keyword string, node map[string]any, value any) []any {
 	number, _ := node[keyword].(json.Number)
 	count, _ := integer(node, keyword)
@@ -155,7 +155,7 @@ func broken(keyword string, node map[string]any, value any) []any {
 	return others()
 }
 
-// grown is a list of a length.
+// grown returns a list of a given length.
 func grown(list []any, length int) []any {
 	made := slices.Clone(list)
 	for len(made) < length && length < 10_000 {

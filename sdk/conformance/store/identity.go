@@ -29,13 +29,13 @@ func (d *door) Accept() (net.Conn, error) {
 	return &connection{conn, d.user}, nil
 }
 
-// connection is one of a user's.
+// connection is a connection of a user.
 type connection struct {
 	net.Conn
 	user *user
 }
 
-// identityOf is what a connection's credentials say for etcd to take it for a user: the common name of a verified certificate is the user's.
+// identityOf returns credentials by which etcd recognizes a user: the common name of a verified certificate.
 func identityOf(name string) credentials.TLSInfo {
 	return credentials.TLSInfo{
 		State:          tls.ConnectionState{HandshakeComplete: true, VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}},
@@ -43,12 +43,12 @@ func identityOf(name string) credentials.TLSInfo {
 	}
 }
 
-// as returns a context whose calls in this process are a user's.
+// as returns a context for calls in this process as a user.
 func as(ctx context.Context, name string) context.Context {
 	return peer.NewContext(metadata.NewIncomingContext(ctx, metadata.MD{}), &peer.Peer{AuthInfo: identityOf(name)})
 }
 
-// userOf is the user whose connection a call came on.
+// userOf returns the user whose connection a call came on.
 func (s *Store) userOf(ctx context.Context) *user {
 	caller, _ := peer.FromContext(ctx)
 	info := caller.AuthInfo.(credentials.TLSInfo)
@@ -57,7 +57,7 @@ func (s *Store) userOf(ctx context.Context) *user {
 	return s.users[info.State.VerifiedChains[0][0].Subject.CommonName]
 }
 
-// transport is the server's transport credentials: nothing is exchanged, the socket says who the peer is.
+// transport is the server's transport credentials. It exchanges nothing: the socket identifies the peer.
 type transport struct{}
 
 // ServerHandshake implements credentials.TransportCredentials.

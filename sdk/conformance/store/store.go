@@ -26,10 +26,10 @@ import (
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
-// startTime is how long etcd may take to start: far longer than it does, as machines that run tests are busy.
+// startTime is how long etcd may take to start: far more than usual, because test machines are busy.
 const startTime = time.Minute
 
-// root is etcd's all-powerful user. It acts in this process only.
+// root is etcd's superuser. It is only used in this process.
 const root = "root"
 
 // Store is a running store.
@@ -46,9 +46,9 @@ type Store struct {
 
 var _ conformance.Store = (*Store)(nil)
 
-// Open starts a store, which runs until it is closed. It is what conformance.Config.Store is meant for.
+// Open starts a store that runs until it is closed. Use it for conformance.Config.Store.
 func Open(ctx context.Context) (conformance.Store, error) {
-	// Its path is short: those of sockets end at 107 bytes.
+	// A short path, because socket paths are limited to 107 bytes.
 	directory, err := os.MkdirTemp("/tmp", "rs")
 	if err != nil {
 		return nil, err
@@ -71,9 +71,9 @@ func (s *Store) start(ctx context.Context) error {
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.Name + "=" + peer.String()
 	config.EnableGRPCGateway = false
-	// Who a client is comes from its connection. etcd revokes what has expired by a token of its own.
+	// The connection identifies a client. etcd uses a token of its own to revoke expired leases.
 	config.ClientTLSInfo.ClientCertAuth, config.AuthToken = true, "simple"
-	// One member elects itself, and nothing of what it has outlives the run.
+	// A single member elects itself, and nothing outlives the run.
 	config.TickMs, config.ElectionMs = 10, 100
 	config.UnsafeNoFsync = true
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
@@ -89,7 +89,7 @@ func (s *Store) start(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// Without a version it refuses its clients. It has one some time after it is ready, and tells nobody.
+	// Without a cluster version the store refuses clients. It gets one some time after it is ready, without a notification.
 	for server.Server.ClusterVersion() == nil || !api.IsCapabilityEnabled(api.V3rpcCapability) {
 		select {
 		case <-time.After(time.Millisecond):
@@ -103,7 +103,7 @@ func (s *Store) start(ctx context.Context) error {
 	}
 	s.api = v3rpc.Server(server.Server, nil, s.unary, grpc.ChainStreamInterceptor(s.stream), grpc.Creds(transport{}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: embed.DefaultGRPCKeepAliveMinTime}),
-		// etcd must not be closed under a call that still runs.
+		// etcd must not be closed while a call runs.
 		grpc.WaitForHandlers(true),
 	)
 	return nil
@@ -132,7 +132,7 @@ func (s *Store) Close() error {
 	var err error
 	if s.client != nil {
 		if err = s.client.Close(); errors.Is(err, context.Canceled) {
-			err = nil // it says that it has ended
+			err = nil // the expected error after Close
 		}
 	}
 	if s.server != nil {
@@ -141,7 +141,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, os.RemoveAll(s.directory))
 }
 
-// User implements conformance.Store. A user that is there already is returned as it is.
+// User implements conformance.Store. It returns an existing user unchanged.
 func (s *Store) User(ctx context.Context, name string) (conformance.StoreUser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Store) User(ctx context.Context, name string) (conformance.StoreUser, e
 	return made, nil
 }
 
-// full raises etcd's own alarm that it has no room, or takes it back.
+// full raises or clears etcd's own alarm for a full store.
 func (s *Store) full(ctx context.Context, full bool) error {
 	action := pb.AlarmRequest_DEACTIVATE
 	if full {

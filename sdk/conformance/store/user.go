@@ -19,7 +19,7 @@ import (
 	"github.com/reeveproject/reeve/sdk/conformance"
 )
 
-// maxRefusals is how many refusals of a user are written down. The rest would say the same.
+// maxRefusals is how many refusals of a user are recorded. More would say the same.
 const maxRefusals = 16
 
 // user is a ConsensusUser of the store.
@@ -45,10 +45,10 @@ func (u *user) Usage() conformance.StoreUsage {
 	return conformance.StoreUsage{Requests: u.requests, Denied: slices.Clone(u.denied), NoRoom: u.noRoom}
 }
 
-// Full implements conformance.StoreUser. etcd has no room for anybody then.
+// Full implements conformance.StoreUser. The store is then full for everybody.
 func (u *user) Full(ctx context.Context, full bool) error { return u.store.full(ctx, full) }
 
-// Leases implements conformance.StoreUser. All leases of a store are its users', of whom one runs at a time.
+// Leases implements conformance.StoreUser. All leases of the store count, because only one user is active at a time.
 func (u *user) Leases(ctx context.Context) ([]time.Duration, error) {
 	var left []time.Duration
 	return left, u.eachLease(ctx, func(ctx context.Context, id clientv3.LeaseID) error {
@@ -67,7 +67,7 @@ func (u *user) eachLease(ctx context.Context, do func(context.Context, clientv3.
 		return err
 	}
 	for _, lease := range found.Leases {
-		// It may have run out in the meantime.
+		// It may have expired meanwhile.
 		if err := do(ctx, lease.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return err
 		}
@@ -92,7 +92,7 @@ func (u *user) Clear(ctx context.Context) error {
 	return nil
 }
 
-// methods is all that a ConsensusUser may call in a cluster.
+// methods are the methods that a ConsensusUser may call in a cluster.
 var methods = map[string]bool{
 	pb.KV_Range_FullMethodName: true, pb.KV_Put_FullMethodName: true, pb.KV_DeleteRange_FullMethodName: true, pb.KV_Txn_FullMethodName: true,
 	pb.Watch_Watch_FullMethodName: true, pb.Maintenance_Status_FullMethodName: true,
@@ -121,7 +121,7 @@ func (s *Store) stream(server any, stream grpc.ServerStream, info *grpc.StreamSe
 	return handle(server, &requests{ServerStream: stream, user: u, method: info.FullMethod})
 }
 
-// requests counts what is asked on a stream.
+// requests counts the requests on a stream.
 type requests struct {
 	grpc.ServerStream
 	user   *user
@@ -137,7 +137,7 @@ func (r *requests) RecvMsg(message any) error {
 	return err
 }
 
-// SendMsg implements grpc.ServerStream. That a watch is refused is an answer on its stream.
+// SendMsg implements grpc.ServerStream. A refused watch is an answer on its stream.
 func (r *requests) SendMsg(message any) error {
 	if answer, ok := message.(*pb.WatchResponse); ok && answer.GetCanceled() && strings.Contains(answer.GetCancelReason(), "permission denied") {
 		r.user.denies(r.method, "a watch")
@@ -145,7 +145,7 @@ func (r *requests) SendMsg(message any) error {
 	return r.ServerStream.SendMsg(message)
 }
 
-// asked counts a request and what became of it.
+// asked counts a request and its outcome.
 func (u *user) asked(method string, request any, err error) {
 	switch status.Code(err) {
 	case codes.PermissionDenied:
@@ -168,7 +168,7 @@ func (u *user) denies(method, what string) {
 	}
 }
 
-// keysOf says what a request is about.
+// keysOf names a request's keys.
 func keysOf(request any) string {
 	keys := func(key, end []byte) string {
 		if len(end) == 0 {

@@ -1,9 +1,9 @@
-// reeve-conformance runs the conformance suite on a plugin's executable and prints the report as JSON. It is what `reeve plugin test` runs, which prints the
-// report for people too: reeve itself does not carry the suite.
+// reeve-conformance runs the conformance suite on a plugin's executable and prints the report as JSON. `reeve plugin test` runs it and also prints
+// the report for people: reeve itself does not contain the suite.
 //
-// The report goes to the standard output, what is being done to the standard error (-progress). It ends with 0 if the plugin conforms, with 1 if it does not or
-// the run was interrupted, with 2 if the command line is wrong or this machine cannot run the suite. SIGINT, SIGTERM and, with -stdin, the end of the standard input
-// end the run early; whatever was launched is then ended first.
+// The report goes to standard output, progress to standard error (-progress). The exit status is 0 if the plugin conforms, 1 if it does not or the
+// run was interrupted, 2 if the command line is wrong or this machine cannot run the suite. SIGINT, SIGTERM and, with -stdin, the end of standard
+// input end the run early, after everything that was started has ended.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 
 func main() { os.Exit(run()) }
 
-// beside is the reeved that lies beside this program; empty: there is none.
+// beside returns the reeved in this program's directory; empty if there is none.
 func beside() string {
 	self, err := os.Executable()
 	if err == nil {
@@ -41,7 +41,7 @@ func beside() string {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Who reads what is being done may be killed. The suite is then to end what it has launched, and not to die of its next line.
+	// The reader of the progress may be killed. Then the suite must end what it has started instead of dying of its next line.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	config := conformance.Config{Configurations: make(map[string]string), Store: store.Open}
 	flags := flag.NewFlagSet("reeve-conformance", flag.ContinueOnError)
