@@ -34,7 +34,7 @@ func fakeKubernetes(ts *testscript.TestScript, cluster *fakecluster.Cluster, arg
 		cluster.AddPlugin(store)
 		cluster.AddPlugin(record)
 	case "stale":
-		return cluster.SetHealthy(args[1], false)
+		return cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Healthy = false })
 	case "worker":
 		worker, instance, err := fakeWorker(cluster, args[1], args[2], args[3:])
 		if err != nil {

@@ -209,7 +209,7 @@ func setup(env *testscript.Env, place string) error {
 		cluster.AddPlugin(plugin(name))
 	}
 	for _, role := range []string{"consensus", "hostsfile"} {
-		if _, assignErr := cluster.Assign(nodeA, role, ""); assignErr != nil {
+		if assignErr := cluster.Assign(nodeA, role, ""); assignErr != nil {
 			err = errors.Join(err, assignErr)
 		}
 	}
@@ -327,11 +327,13 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Setenv("NEWCOMER", identity.NodeID(key))
 		cluster.Newcomer(key, "192.0.2.20:40000", map[string]string{"rack": "7"}, args[1:]...)
 	case "state":
-		cluster.SetState(args[1], clusterv1.NodeState(clusterv1.NodeState_value["NODE_STATE_"+strings.ToUpper(args[2])]))
+		state := clusterv1.NodeState(clusterv1.NodeState_value["NODE_STATE_"+strings.ToUpper(args[2])])
+		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Record.State = state })
 	case "step":
-		cluster.SetStep(args[1], &clusterv1.StoreMembership{MemberId: strings.Trim(args[2], "-"), Step: args[3], Stuck: len(args) > 4})
+		step := &clusterv1.StoreMembership{MemberId: strings.Trim(args[2], "-"), Step: args[3], Stuck: len(args) > 4}
+		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Store = step })
 	case "problem":
-		cluster.SetProblem(args[1], args[2])
+		err = cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Problem = args[2] })
 	case "kubernetes", "worker", "loaded", "controller", "pki", "stale":
 		err = fakeKubernetes(ts, cluster, args)
 	default:
@@ -378,13 +380,12 @@ func fakeNode(cluster *fakecluster.Cluster, args []string) error {
 	case "store":
 		cluster.SetStore(args[1])
 	case "missing":
-		reasons := make(map[string]string)
-		var names []string
+		var missing []*clusterv1.Missing
 		for _, text := range args[2:] {
 			name, reason, _ := strings.Cut(text, "=")
-			names, reasons[name] = append(names, name), reason
+			missing = append(missing, &clusterv1.Missing{Name: name, Reason: reason})
 		}
-		return cluster.Miss(args[1], reasons, names...)
+		return cluster.ChangeNode(args[1], func(node *clusterv1.Node) { node.Status.Missing = missing })
 	case "rolled-back":
 		return cluster.Report(nodeA, args[1], &clusterv1.InstanceStatus{
 			State: instanceState("ready"), Pid: 4711, Tier: clusterv1.Tier_TIER_GRANTED,

@@ -48,7 +48,7 @@ var kinds = map[clusterv1.OperatorRole]clusterv1.Caller{
 	clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER:   clusterv1.Caller_CALLER_VIEWER,
 }
 
-// identify finds out who makes a call.
+// identify finds out who makes a call. The cluster is locked.
 func (c *Cluster) identify(ctx context.Context) (caller, error) {
 	from, _ := peer.FromContext(ctx)
 	info, ok := from.AuthInfo.(credentials.TLSInfo)
@@ -56,8 +56,6 @@ func (c *Cluster) identify(ctx context.Context) (caller, error) {
 		return caller{kind: clusterv1.Caller_CALLER_LOCAL, name: "local"}, nil
 	}
 	chain := info.State.PeerCertificates
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if key, err := identity.PinnedKey(chain[0]); err == nil {
 		return c.pinned(key)
 	}
@@ -105,7 +103,7 @@ func (c *Cluster) admit(ctx context.Context, method string) (caller, error) {
 		refused := caller{name: who.name}
 		return refused, status.Errorf(codes.PermissionDenied, "%s is not for %s", rpcName(method), who.name)
 	}
-	return who, nil
+	return who, c.unlocked(who, method)
 }
 
 // newcomer is a machine that proves a key.
@@ -135,26 +133,32 @@ func permissionOf(method string) *clusterv1.Permission {
 
 func rpcName(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
 
+// unary holds the cluster from the admission of a call to its answer: no call has to think of others.
 func (c *Cluster) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	who, err := c.admit(ctx, info.FullMethod)
 	var response any
-	if err == nil {
-		err = c.unlocked(who, info.FullMethod)
-	}
 	if err == nil {
 		response, err = handler(context.WithValue(ctx, callerKey{}, who), request)
 	}
 	message, _ := request.(proto.Message)
 	c.record(ctx, info.FullMethod, who, message, err)
-	return response, err
+	if err != nil {
+		return nil, err
+	}
+	if name := rpcName(info.FullMethod); !strings.HasPrefix(name, "Get") && !strings.HasPrefix(name, "List") {
+		c.wake()
+	}
+	// It is sent when others may change what it shows.
+	return proto.Clone(response.(proto.Message)), nil
 }
 
 func (c *Cluster) stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	c.mu.Lock()
 	who, err := c.admit(stream.Context(), info.FullMethod)
-	if err == nil {
-		err = c.unlocked(who, info.FullMethod)
-	}
 	c.record(stream.Context(), info.FullMethod, who, nil, err)
+	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -180,7 +184,8 @@ func (c *Cluster) record(ctx context.Context, method string, who caller, request
 			entry.Address = net.JoinHostPort(host, clientPort)
 		}
 	}
-	c.Update(func() { c.append(entry) })
+	c.append(entry)
+	c.wake()
 }
 
 // append adds an entry to the audit log.

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -101,16 +100,20 @@ func NewOf(id string, owner ed25519.PublicKey) (*Cluster, error) {
 
 // StartCurator serves the cluster API at an address of its own.
 func (c *Cluster) StartCurator() error {
-	certificate, err := c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
+	certificate, err := c.curatorCertificate()
 	if err != nil {
 		return err
 	}
 	address, server, err := c.serveTLS(certificate, func(server *grpc.Server) {
 		clusterv1.RegisterManagementServiceServer(server, &management{cluster: c})
 		clusterv1.RegisterEnrolmentServiceServer(server, &enrolment{cluster: c})
-	})
+	}, c.admitted()...)
 	c.Update(func() { c.curator, c.curatorServer = address, server })
 	return err
+}
+
+func (c *Cluster) curatorCertificate() (tls.Certificate, error) {
+	return c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
 }
 
 // Curator is the address of the cluster API.
@@ -127,7 +130,7 @@ func (c *Cluster) AddNode(id, certified string) error {
 	}
 	address, _, err := c.serveTLS(certificate, func(server *grpc.Server) {
 		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, id: id})
-	})
+	}, c.admitted()...)
 	if err != nil {
 		return err
 	}
@@ -160,29 +163,29 @@ func (c *Cluster) ServeLocal(socket string) error {
 	c.mu.Lock()
 	served := c.volume.served
 	c.mu.Unlock()
-	local := c.serve(listener, insecure.NewCredentials(), func(server *grpc.Server) {
+	local := c.serve(listener, func(server *grpc.Server) {
 		nodev1.RegisterNodeServiceServer(server, &node{cluster: c, served: served})
-	})
+	}, c.admitted()...)
 	c.Update(func() { c.side.socket, c.side.local = socket, local })
 	return nil
 }
 
-func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Server)) (string, *grpc.Server, error) {
+// serveTLS serves with a certificate at an address of its own, and returns that.
+func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Server), options ...grpc.ServerOption) (string, *grpc.Server, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	server := c.serve(listener, credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert,
-	}), register)
-	return listener.Addr().String(), server, nil
+	transport := credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert})
+	return listener.Addr().String(), c.serve(listener, register, append(options, grpc.Creds(transport))...), nil
 }
 
-func (c *Cluster) serve(listener net.Listener, transport credentials.TransportCredentials, register func(*grpc.Server)) *grpc.Server {
-	return c.serveBy(listener, register, grpc.Creds(transport), grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream))
+// admitted are the options of a server that lets in whom the RPCs declare.
+func (c *Cluster) admitted() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream)}
 }
 
-func (c *Cluster) serveBy(listener net.Listener, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.Server {
+func (c *Cluster) serve(listener net.Listener, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(options...)
 	register(server)
 	c.mu.Lock()
@@ -236,8 +239,25 @@ func (c *Cluster) Update(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change()
+	c.wake()
+}
+
+// wake wakes everybody who watches the cluster, which is locked.
+func (c *Cluster) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// ChangeNode changes what the cluster knows of a node.
+func (c *Cluster) ChangeNode(id string, change func(*clusterv1.Node)) error {
+	var err error
+	c.Update(func() {
+		var node *clusterv1.Node
+		if node, err = c.find(id); err == nil {
+			change(node)
+		}
+	})
+	return err
 }
 
 // watch calls send with the present state, and after every change.
@@ -269,17 +289,19 @@ func (c *Cluster) find(id string) (*clusterv1.Node, error) {
 
 // SetMembership sets the membership of the first node.
 func (c *Cluster) SetMembership(state hostv1.MembershipState, reason string) {
-	c.Update(func() {
-		c.member = proto.CloneOf(c.member)
-		c.member.State, c.member.Reason = state, reason
-	})
+	c.Update(func() { c.member.State, c.member.Reason = state, reason })
 }
 
 // UntilWatched waits until somebody watches a node.
 func (c *Cluster) UntilWatched(ctx context.Context) error {
+	return c.until(ctx, func() bool { return c.watchers > 0 })
+}
+
+// until waits until something is so.
+func (c *Cluster) until(ctx context.Context, so func() bool) error {
 	found := errors.New("found")
 	err := c.watch(ctx, func() error {
-		if c.watchers > 0 {
+		if so() {
 			return found
 		}
 		return nil
@@ -292,70 +314,56 @@ func (c *Cluster) UntilWatched(ctx context.Context) error {
 
 // Report replaces what a node says of a role, with the configuration that it has now; nil: it no longer says anything of it.
 func (c *Cluster) Report(id, role string, instance *clusterv1.InstanceStatus) error {
-	var err error
-	c.Update(func() { err = c.report(id, role, instance) })
-	return err
+	return c.ChangeNode(id, func(node *clusterv1.Node) { report(node, role, instance) })
 }
 
-func (c *Cluster) report(id, role string, instance *clusterv1.InstanceStatus) error {
-	node, err := c.find(id)
-	if err != nil {
-		return err
+func report(node *clusterv1.Node, role string, instance *clusterv1.InstanceStatus) {
+	node.Status.Instances = slices.DeleteFunc(node.Status.Instances, func(other *clusterv1.InstanceStatus) bool { return other.GetRole() == role })
+	if instance == nil {
+		return
 	}
-	reported := proto.CloneOf(node.GetStatus())
-	reported.Instances = nil
-	for _, other := range node.GetStatus().GetInstances() {
-		if other.GetRole() != role {
-			reported.Instances = append(reported.Instances, other)
+	instance = proto.CloneOf(instance)
+	instance.Role, instance.Since = role, timestamppb.New(Began)
+	for _, assignment := range node.GetRecord().GetRoles() {
+		if assignment.GetRole() == role {
+			instance.ConfigurationGeneration = assignment.GetGeneration()
 		}
 	}
-	if instance != nil {
-		instance = proto.CloneOf(instance)
-		instance.Role, instance.Since = role, timestamppb.New(Began)
-		for _, assignment := range node.GetRecord().GetRoles() {
-			if assignment.GetRole() == role {
-				instance.ConfigurationGeneration = assignment.GetGeneration()
-			}
-		}
-		reported.Instances = append(reported.Instances, instance)
-	}
-	node.Status = reported
-	return nil
+	node.Status.Instances = append(node.Status.Instances, instance)
 }
 
 // Assign gives a role to a node and lets become of it what its outcome says.
-func (c *Cluster) Assign(id, role, configuration string) (*clusterv1.NodeRecord, error) {
-	c.mu.Lock()
-	node, err := c.find(id)
-	if err != nil {
-		c.mu.Unlock()
-		return nil, err
-	}
-	record := proto.CloneOf(node.GetRecord())
+func (c *Cluster) Assign(id, role, configuration string) error {
+	return c.ChangeNode(id, func(node *clusterv1.Node) { c.assign(node, role, configuration) })
+}
+
+func (c *Cluster) assign(node *clusterv1.Node, role, configuration string) {
+	give(node.GetRecord(), role, configuration)
+	c.begin(node, role, node.GetRecord().GetGeneration())
+}
+
+// give writes a role into the record of a node.
+func give(record *clusterv1.NodeRecord, role, configuration string) {
 	record.Generation++
-	var assignment *clusterv1.RoleAssignment
-	for _, candidate := range record.GetRoles() {
-		if candidate.GetRole() == role {
-			assignment = candidate
-		}
+	i := slices.IndexFunc(record.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role })
+	if i < 0 {
+		i = len(record.GetRoles())
+		record.Roles = append(record.Roles, &clusterv1.RoleAssignment{Role: role})
 	}
-	if assignment == nil {
-		assignment = &clusterv1.RoleAssignment{Role: role}
-		record.Roles = append(record.Roles, assignment)
-	}
-	assignment.Configuration, assignment.Generation = configuration, record.GetGeneration()
-	node.Record = record
+	record.Roles[i].Configuration, record.Roles[i].Generation = configuration, record.GetGeneration()
+}
+
+// begin lets become of an instance of a role what its outcome says.
+func (c *Cluster) begin(node *clusterv1.Node, role string, number uint64) {
 	states, ok := c.outcomes[role]
-	c.mu.Unlock()
 	if !ok {
 		states = usualOutcome()
 	}
 	for _, state := range states {
-		state = proto.CloneOf(state)
-		state.InstanceId = fmt.Sprintf("%s/%s/%d", id, role, assignment.GetGeneration())
-		err = errors.Join(err, c.Report(id, role, state))
+		state.InstanceId = fmt.Sprintf("%s/%s/%d", node.GetRecord().GetId(), role, number)
+		report(node, role, state)
+		c.wake()
 	}
-	return record, err
 }
 
 // Outcome sets what becomes of a role when it is assigned.

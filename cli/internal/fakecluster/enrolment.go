@@ -6,10 +6,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/proto/identity"
@@ -29,20 +26,15 @@ func (e *enrolment) Register(ctx context.Context, request *clusterv1.RegisterReq
 	if from, ok := peer.FromContext(ctx); ok {
 		address = from.Addr.String()
 	}
-	var response *clusterv1.RegisterResponse
-	var err error
-	c.Update(func() {
-		node, findErr := c.find(identity.NodeID(key))
-		if findErr != nil {
-			var with *clusterv1.Ticket
-			if with, err = c.spend(request.GetTicketId(), request.GetTicketSecret()); err != nil {
-				return
-			}
-			node = c.newcomer(key, with, request, address)
+	node, err := c.find(identity.NodeID(key))
+	if err != nil {
+		with, err := c.spend(request.GetTicketId(), request.GetTicketSecret())
+		if err != nil {
+			return nil, err
 		}
-		response = &clusterv1.RegisterResponse{Node: proto.CloneOf(node.GetRecord()), CaCertificates: [][]byte{c.authority.certificate.Raw}}
-	})
-	return response, err
+		node = c.newcomer(key, with, request, address)
+	}
+	return &clusterv1.RegisterResponse{Node: node.GetRecord(), CaCertificates: [][]byte{c.authority.certificate.Raw}}, nil
 }
 
 // newcomer makes the record of a machine. The cluster is locked.
@@ -96,35 +88,25 @@ func (e *enrolment) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreaming
 func (e *enrolment) Commit(ctx context.Context, _ *clusterv1.CommitRequest) (*clusterv1.CommitResponse, error) {
 	c := e.cluster
 	id := identity.NodeID(callerOf(ctx).key)
-	var response *clusterv1.CommitResponse
-	var err error
-	c.Update(func() {
-		var node *clusterv1.Node
-		if node, err = c.find(id); err != nil {
-			return
-		}
-		record := proto.CloneOf(node.GetRecord())
-		if record.GetState() < clusterv1.NodeState_NODE_STATE_STANDBY || record.GetState() > clusterv1.NodeState_NODE_STATE_UP {
-			err = status.Errorf(codes.FailedPrecondition, "node %s is not approved", id)
-			return
-		}
-		record.State = clusterv1.NodeState_NODE_STATE_UP
-		node.Record, node.Healthy = record, true
-		node.Status = &clusterv1.NodeStatus{
-			NodeId: id, Addresses: record.GetRegistration().GetAddresses(), Isolation: clusterv1.Isolation_ISOLATION_OWN_UID, Volume: record.GetRegistration().GetVolume(),
-			Version: record.GetRegistration().GetVersion(), Reported: timestamppb.New(Began),
-		}
-		for _, role := range record.GetRoles() {
-			node.Status.Instances = append(node.Status.Instances, ready(id, role.GetRole()))
-		}
-		if slices.ContainsFunc(record.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == "consensus" }) {
-			node.Store = &clusterv1.StoreMembership{MemberId: id[len(id)-16:]}
-		}
-		response = &clusterv1.CommitResponse{
-			Node: proto.CloneOf(record), CaCertificates: [][]byte{c.authority.certificate.Raw}, Curators: []string{c.curator}, OwnerPublicKey: c.owner,
-		}
-	})
-	return response, err
+	node, err := c.find(id)
+	if err != nil {
+		return nil, err
+	}
+	record := node.GetRecord()
+	record.State, node.Healthy = clusterv1.NodeState_NODE_STATE_UP, true
+	node.Status = &clusterv1.NodeStatus{
+		NodeId: id, Addresses: record.GetRegistration().GetAddresses(), Isolation: clusterv1.Isolation_ISOLATION_OWN_UID, Volume: record.GetRegistration().GetVolume(),
+		Version: record.GetRegistration().GetVersion(), Reported: timestamppb.New(Began),
+	}
+	for _, role := range record.GetRoles() {
+		node.Status.Instances = append(node.Status.Instances, ready(id, role.GetRole()))
+	}
+	if slices.ContainsFunc(record.GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == "consensus" }) {
+		node.Store = &clusterv1.StoreMembership{MemberId: id[len(id)-16:]}
+	}
+	return &clusterv1.CommitResponse{
+		Node: record, CaCertificates: [][]byte{c.authority.certificate.Raw}, Curators: []string{c.curator}, OwnerPublicKey: c.owner,
+	}, nil
 }
 
 // ready is the status of an instance that is as it should be.

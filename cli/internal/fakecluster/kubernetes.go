@@ -3,31 +3,26 @@ package fakecluster
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // RunRole has a node run a role as it is reported, and returns when the node says so.
 func (c *Cluster) RunRole(id, role string, instance *clusterv1.InstanceStatus) error {
 	c.Outcome(role, instance)
-	_, err := c.Assign(id, role, "")
-	return err
+	return c.Assign(id, role, "")
 }
 
 // ServeRole serves what an instance of a role serves to operators, with the certificate of the role on the node certified, and returns where.
@@ -36,26 +31,8 @@ func (c *Cluster) ServeRole(certified, role string, register func(*grpc.Server))
 	if err != nil {
 		return "", err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	c.serveBy(listener, register, grpc.Creds(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert,
-	})))
-	return listener.Addr().String(), nil
-}
-
-// SetHealthy says whether the heartbeat of a node is fresh.
-func (c *Cluster) SetHealthy(id string, healthy bool) error {
-	var err error
-	c.Update(func() {
-		var node *clusterv1.Node
-		if node, err = c.find(id); err == nil {
-			node.Healthy = healthy
-		}
-	})
-	return err
+	address, _, err := c.serveTLS(certificate, register)
+	return address, err
 }
 
 // Worker is what kubernetes-worker serves on a node.
@@ -75,14 +52,13 @@ type Worker struct {
 
 // session says whether the caller is an operator, whose session lasts.
 func (w *Worker) session(ctx context.Context) error {
+	w.Cluster.mu.Lock()
+	defer w.Cluster.mu.Unlock()
 	who, err := w.Cluster.identify(ctx)
-	if err != nil {
-		return err
+	if err == nil && who.session == (identity.Session{}) {
+		err = status.Error(codes.Unauthenticated, "the caller shows no session")
 	}
-	if who.session == (identity.Session{}) {
-		return status.Error(codes.Unauthenticated, "the caller shows no session")
-	}
-	return nil
+	return err
 }
 
 // LoadImage implements kubernetesv1.WorkerServiceServer.
@@ -138,76 +114,53 @@ func (p *PKI) GetTrust(context.Context, *kubernetesv1.GetTrustRequest) (*kuberne
 }
 
 // required says whether a node has what a role requires, apart from what is given to it in the same step.
-func (c *Cluster) required(id, role string, with ...string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	node, err := c.find(id)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) required(node *clusterv1.Node, role string, with ...string) error {
 	has := slices.Clone(with)
 	for _, assignment := range node.GetRecord().GetRoles() {
 		has = append(has, assignment.GetRole())
 	}
-	offered := make(map[string]*rolev1.RoleManifest)
-	for _, plugin := range c.plugins {
-		for _, one := range plugin.GetManifest().GetRoles() {
-			offered[one.GetName()] = one
-		}
-	}
-	for _, requirement := range offered[role].GetRequires() {
+	for _, requirement := range c.offered(role).GetRequires() {
 		if !slices.ContainsFunc(has, func(other string) bool {
-			return other == requirement || slices.Contains(offered[other].GetProvides(), requirement)
+			return other == requirement || slices.Contains(c.offered(other).GetProvides(), requirement)
 		}) {
-			return status.Errorf(codes.FailedPrecondition, "role %q of node %s requires %q, which no other role of the node is or provides", role, id, requirement)
+			return status.Errorf(codes.FailedPrecondition, "role %q of node %s requires %q, which no other role of the node is or provides", role, node.GetRecord().GetId(), requirement)
 		}
 	}
 	return nil
 }
 
-// SetRoles gives a node all roles that it does not have, one after another, and takes none from it.
+// SetRoles gives a node the roles that it does not have, and takes none from it.
 func (m *management) SetRoles(_ context.Context, request *clusterv1.SetRolesRequest) (*clusterv1.SetRolesResponse, error) {
-	m.cluster.mu.Lock()
-	node, err := m.cluster.find(request.GetNodeId())
-	record := proto.CloneOf(node.GetRecord())
-	m.cluster.mu.Unlock()
+	c := m.cluster
+	node, err := c.find(request.GetNodeId())
 	if err != nil {
 		return nil, err
-	}
-	if expected := request.GetExpectedGeneration(); expected != 0 && expected != record.GetGeneration() {
-		return nil, status.Errorf(codes.Aborted, "the record of node %s has generation %d, not %d", request.GetNodeId(), record.GetGeneration(), expected)
 	}
 	var names []string
 	for _, role := range request.GetRoles() {
 		names = append(names, role.GetRole())
 	}
-	for _, has := range record.GetRoles() {
-		if !slices.Contains(names, has.GetRole()) {
-			return nil, status.Errorf(codes.FailedPrecondition, "role %s would be taken from the node", has.GetRole())
-		}
-	}
 	for _, role := range request.GetRoles() {
 		if strings.Contains(role.GetConfiguration(), "wrong") {
 			return nil, status.Error(codes.InvalidArgument, "/wrong: is not allowed")
 		}
-		if err := m.cluster.required(request.GetNodeId(), role.GetRole(), names...); err != nil {
+		if err := c.required(node, role.GetRole(), names...); err != nil {
 			return nil, err
 		}
+	}
+	if request.GetDryRun() {
+		node = proto.CloneOf(node)
 	}
 	for _, role := range request.GetRoles() {
-		if slices.ContainsFunc(record.GetRoles(), func(has *clusterv1.RoleAssignment) bool {
+		switch {
+		case slices.ContainsFunc(node.GetRecord().GetRoles(), func(has *clusterv1.RoleAssignment) bool {
 			return has.GetRole() == role.GetRole() && has.GetConfiguration() == role.GetConfiguration()
-		}) {
-			continue
-		}
-		if request.GetDryRun() {
-			record.Generation++
-			record.Roles = append(record.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: record.GetGeneration()})
-			continue
-		}
-		if record, err = m.cluster.Assign(request.GetNodeId(), role.GetRole(), role.GetConfiguration()); err != nil {
-			return nil, err
+		}):
+		case request.GetDryRun():
+			give(node.GetRecord(), role.GetRole(), role.GetConfiguration())
+		default:
+			c.assign(node, role.GetRole(), role.GetConfiguration())
 		}
 	}
-	return &clusterv1.SetRolesResponse{Node: record}, nil
+	return &clusterv1.SetRolesResponse{Node: node.GetRecord()}, nil
 }

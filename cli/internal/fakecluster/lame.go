@@ -1,16 +1,10 @@
 package fakecluster
 
 import (
-	"crypto/tls"
-	"net"
-
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
-
-	"github.com/reeveproject/reeve/proto/identity"
 )
 
 // StartLameCurator serves, besides the one that works, a curator whose store is away: it lets everybody in and answers nothing. If it is honest it says that it has begun with nothing
@@ -23,26 +17,16 @@ func (c *Cluster) StartLameCurator(honest bool) error {
 			return err
 		}
 	}
-	certificate, err := c.authority.server(identity.RoleURI(c.authority.domain, "reeve-any", "curator"), identity.CuratorName(c.authority.domain))
+	certificate, err := c.curatorCertificate()
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	server := grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAnyClientCert})),
-		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
-			c.Update(func() { c.lameCalls++ })
-			return refused.Err()
-		}))
-	c.Update(func() {
-		c.lame = listener.Addr().String()
-		c.servers = append(c.servers, server)
-	})
-	c.serving.Go(func() { _ = server.Serve(listener) })
-	return nil
+	address, _, err := c.serveTLS(certificate, func(*grpc.Server) {}, grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		c.Update(func() { c.lameCalls++ })
+		return refused.Err()
+	}))
+	c.Update(func() { c.lame = address })
+	return err
 }
 
 // LameCalls is how often a lame curator was called.

@@ -1,7 +1,6 @@
 package fakecluster
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"time"
@@ -16,43 +15,28 @@ import (
 
 // changeRecord changes the record of a node, unless dryRun, and returns it as it is then, or would be.
 func (m *management) changeRecord(id string, dryRun bool, change func(*clusterv1.NodeRecord) error) (*clusterv1.NodeRecord, error) {
-	var record *clusterv1.NodeRecord
-	var err error
-	m.cluster.Update(func() {
-		var node *clusterv1.Node
-		if node, err = m.cluster.find(id); err != nil {
-			return
-		}
-		record = proto.CloneOf(node.GetRecord())
-		if err = change(record); err == nil && !dryRun {
-			node.Record = record
-		}
-	})
+	node, err := m.cluster.find(id)
+	if err != nil {
+		return nil, err
+	}
+	record := proto.CloneOf(node.GetRecord())
+	if err = change(record); err == nil && !dryRun {
+		node.Record = record
+	}
 	return record, err
 }
 
 func relabel(record *clusterv1.NodeRecord, labels map[string]string) {
-	record.Labels = maps.Clone(record.GetLabels())
-	for name, value := range labels {
-		if value == "" {
-			delete(record.Labels, name)
-			continue
-		}
-		if record.Labels == nil {
-			record.Labels = make(map[string]string)
-		}
-		record.Labels[name] = value
+	if record.Labels == nil {
+		record.Labels = make(map[string]string)
 	}
+	maps.Copy(record.Labels, labels)
+	maps.DeleteFunc(record.Labels, func(_, value string) bool { return value == "" })
 }
 
 func (m *management) ApproveNode(_ context.Context, request *clusterv1.ApproveNodeRequest) (*clusterv1.ApproveNodeResponse, error) {
 	record, err := m.changeRecord(request.GetNodeId(), request.GetDryRun(), func(record *clusterv1.NodeRecord) error {
-		switch {
-		case len(request.GetPublicKey()) > 0 && !bytes.Equal(request.GetPublicKey(), record.GetPublicKey()):
-			return status.Error(codes.Aborted, "the node has another key")
-		case record.GetState() > clusterv1.NodeState_NODE_STATE_UP:
-			return status.Errorf(codes.FailedPrecondition, "node %s was removed", record.GetId())
-		case record.GetState() != clusterv1.NodeState_NODE_STATE_NEW:
+		if record.GetState() != clusterv1.NodeState_NODE_STATE_NEW {
 			return nil
 		}
 		record.State, record.Roles = clusterv1.NodeState_NODE_STATE_STANDBY, record.GetRegistration().GetRoles()
@@ -67,8 +51,8 @@ func (m *management) ApproveNode(_ context.Context, request *clusterv1.ApproveNo
 
 func (m *management) AcceptNode(_ context.Context, request *clusterv1.AcceptNodeRequest) (*clusterv1.AcceptNodeResponse, error) {
 	record, err := m.changeRecord(request.GetNodeId(), request.GetDryRun(), func(*clusterv1.NodeRecord) error { return nil })
-	if err == nil && !request.GetDryRun() {
-		m.cluster.SetProblem(request.GetNodeId(), "")
+	if node, findErr := m.cluster.find(request.GetNodeId()); findErr == nil && !request.GetDryRun() {
+		node.Problem = ""
 	}
 	return &clusterv1.AcceptNodeResponse{Node: &clusterv1.Node{Record: record}}, err
 }
@@ -121,38 +105,8 @@ func (m *management) DeleteNode(_ context.Context, request *clusterv1.DeleteNode
 	return response, err
 }
 
-// SetProblem sets what is wrong with a node.
-func (c *Cluster) SetProblem(id, problem string) {
-	c.Update(func() {
-		if node, err := c.find(id); err == nil {
-			node.Problem = problem
-		}
-	})
-}
-
-// SetStep sets what the store does for a node, and SetState the state of its record.
-func (c *Cluster) SetStep(id string, store *clusterv1.StoreMembership) {
-	c.Update(func() {
-		if node, err := c.find(id); err == nil {
-			node.Store = store
-		}
-	})
-}
-
-// SetState sets the state of a node's record.
-func (c *Cluster) SetState(id string, state clusterv1.NodeState) {
-	c.Update(func() {
-		if node, err := c.find(id); err == nil {
-			node.Record = proto.CloneOf(node.GetRecord())
-			node.Record.State = state
-		}
-	})
-}
-
 func (m *management) ListCertificates(context.Context, *clusterv1.ListCertificatesRequest) (*clusterv1.ListCertificatesResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	certificate := func(kind clusterv1.CertificateKind, subject, node, use string, left time.Duration) *clusterv1.Certificate {
 		return &clusterv1.Certificate{
 			Kind: kind, Subject: subject, NodeId: node, NotBefore: timestamppb.New(Began), NotAfter: timestamppb.New(c.clock.Add(left)), Fingerprint: "00ff", Use: use,
@@ -172,8 +126,6 @@ func (c *Cluster) phase() clusterv1.CAPhase {
 
 func (m *management) RotateCA(_ context.Context, request *clusterv1.RotateCARequest) (*clusterv1.RotateCAResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if want := clusterv1.CAStep_CA_STEP_PREPARE + clusterv1.CAStep(c.steps%3); request.GetStep() != want {
 		return nil, status.Errorf(codes.FailedPrecondition, "that is not the next step, which is %s", want)
 	}

@@ -2,7 +2,6 @@ package fakecluster
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +28,7 @@ type nodeSide struct {
 	emptied map[string]int
 	store   *consensusv1.StoreStatus
 	// restarts counts the instances that RestartRole began.
-	restarts int
+	restarts uint64
 	// followers is how many follow a log or events.
 	followers int
 	// socket and local are the local node's.
@@ -116,19 +115,7 @@ func (c *Cluster) StartNode() error { return c.ServeLocal(c.side.socket) }
 
 // UntilFollowed waits until somebody follows a log or events.
 func (c *Cluster) UntilFollowed(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		changed, followers := c.changed, c.side.followers
-		c.mu.Unlock()
-		if followers > 0 {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return c.until(ctx, func() bool { return c.side.followers > 0 })
 }
 
 // following counts a follower until the function that it returns is called.
@@ -209,10 +196,12 @@ func (n *node) DebugRole(ctx context.Context, request *nodev1.DebugRoleRequest) 
 	}
 	restarted, err := n.RestartRole(ctx, &nodev1.RestartRoleRequest{Role: request.GetRole(), DryRun: true})
 	if err == nil && !request.GetDryRun() {
-		n.cluster.mu.Lock()
 		id := n.status().GetNodeId()
-		n.cluster.mu.Unlock()
-		err = n.cluster.Report(id, request.GetRole(), &clusterv1.InstanceStatus{
+		node, err := n.cluster.find(id)
+		if err != nil {
+			return nil, err
+		}
+		report(node, request.GetRole(), &clusterv1.InstanceStatus{
 			State: hostv1.InstanceState_INSTANCE_STATE_READY, Pid: 4711, Debug: true, InstanceId: id + "/" + request.GetRole() + "/2000",
 		})
 	}
@@ -221,41 +210,24 @@ func (n *node) DebugRole(ctx context.Context, request *nodev1.DebugRoleRequest) 
 
 func (n *node) RestartRole(_ context.Context, request *nodev1.RestartRoleRequest) (*nodev1.RestartRoleResponse, error) {
 	c, role := n.cluster, request.GetRole()
-	c.mu.Lock()
-	id := n.status().GetNodeId()
-	node, err := c.find(id)
+	node, err := c.find(n.status().GetNodeId())
 	if err != nil {
-		c.mu.Unlock()
 		return nil, err
 	}
-	former := ""
-	assigned := slices.ContainsFunc(node.GetRecord().GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role })
-	for _, instance := range node.GetStatus().GetInstances() {
-		if instance.GetRole() == role && instance.GetPid() != 0 {
-			former = instance.GetInstanceId()
-		}
-	}
-	states, chosen := c.outcomes[role]
-	c.side.restarts++
-	number := c.side.restarts
-	c.mu.Unlock()
-	if !assigned {
+	if !slices.ContainsFunc(node.GetRecord().GetRoles(), func(a *clusterv1.RoleAssignment) bool { return a.GetRole() == role }) {
 		return nil, status.Errorf(codes.NotFound, "role %s is not one that this node should run", role)
 	}
-	if request.GetDryRun() {
-		return &nodev1.RestartRoleResponse{InstanceId: former}, nil
-	}
-	if !chosen {
-		states = usualOutcome()
-	}
-	for _, state := range states {
-		state = proto.CloneOf(state)
-		state.InstanceId = fmt.Sprintf("%s/%s/%d", id, role, 1000+number)
-		if err := c.Report(id, role, state); err != nil {
-			return nil, err
+	response := &nodev1.RestartRoleResponse{}
+	for _, instance := range node.GetStatus().GetInstances() {
+		if instance.GetRole() == role && instance.GetPid() != 0 {
+			response.InstanceId = instance.GetInstanceId()
 		}
 	}
-	return &nodev1.RestartRoleResponse{InstanceId: former}, nil
+	c.side.restarts++
+	if !request.GetDryRun() {
+		c.begin(node, role, 1000+c.side.restarts)
+	}
+	return response, nil
 }
 
 // usualOutcome is what becomes of a role where nothing else was said.
@@ -271,9 +243,7 @@ func (n *node) GetMetrics(context.Context, *nodev1.GetMetricsRequest) (*nodev1.G
 }
 
 func (n *node) RecoverStore(_ context.Context, request *nodev1.RecoverStoreRequest) (*nodev1.RecoverStoreResponse, error) {
-	n.cluster.mu.Lock()
 	store := n.cluster.side.store
-	n.cluster.mu.Unlock()
 	switch {
 	case store == nil:
 		return nil, status.Error(codes.Unavailable, "no member of the store runs on this node")
@@ -282,6 +252,6 @@ func (n *node) RecoverStore(_ context.Context, request *nodev1.RecoverStoreReque
 	case request.GetDryRun():
 		return &nodev1.RecoverStoreResponse{}, nil
 	}
-	n.cluster.SetStore("")
+	store.Problem = ""
 	return &nodev1.RecoverStoreResponse{SizeBefore: store.GetDatabaseSize(), SizeAfter: store.GetDatabaseInUse()}, nil
 }

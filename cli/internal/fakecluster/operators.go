@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/proto/identity"
@@ -19,11 +18,10 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// The bounds of Login, in seconds.
+// How long certificates and sessions last, in seconds.
 const (
 	certificateSeconds = 60 * 60
 	sessionSeconds     = 12 * 60 * 60
-	longestSession     = 7 * 24 * 60 * 60
 )
 
 // skew is by how much certificates are good before they are issued, for clocks that differ.
@@ -31,8 +29,6 @@ const skew = time.Hour
 
 func (m *management) GetClusterInfo(context.Context, *clusterv1.GetClusterInfoRequest) (*clusterv1.GetClusterInfoResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return &clusterv1.GetClusterInfoResponse{
 		ClusterId: c.id, TrustDomain: c.authority.domain, CaCertificates: [][]byte{c.authority.certificate.Raw},
 		OwnerPublicKey: c.owner, Nodes: uint32(len(c.nodes)),
@@ -40,34 +36,23 @@ func (m *management) GetClusterInfo(context.Context, *clusterv1.GetClusterInfoRe
 }
 
 func (m *management) Login(ctx context.Context, request *clusterv1.LoginRequest) (*clusterv1.LoginResponse, error) {
-	who := callerOf(ctx)
-	switch {
-	case len(request.GetPublicKey()) != ed25519.PublicKeySize:
-		return nil, status.Error(codes.InvalidArgument, "public_key: it is not an Ed25519 key")
-	case request.GetLifetimeSeconds() > certificateSeconds:
-		return nil, status.Error(codes.InvalidArgument, "lifetime_seconds: at most one hour")
-	case request.GetSessionSeconds() > longestSession:
-		return nil, status.Error(codes.InvalidArgument, "session_seconds: at most one week")
-	}
-	m.cluster.mu.Lock()
-	now, owner, refused, lifetime := m.cluster.clock, m.cluster.owner, m.cluster.noLogins, m.cluster.lifetime
-	m.cluster.mu.Unlock()
-	if refused {
+	c, who, now := m.cluster, callerOf(ctx), m.cluster.clock
+	if c.noLogins {
 		return nil, status.Error(codes.Unavailable, "the store has no leader")
 	}
 	session := who.session
 	if session == (identity.Session{}) {
-		session.ID = identity.OwnerKeyID(owner)
+		session.ID = identity.OwnerKeyID(c.owner)
 		if who.operator != nil {
 			session.Operator, session.ID = who.operator.GetName(), who.operator.GetId()
 		}
 		session.Ends = now.Add(seconds(request.GetSessionSeconds(), sessionSeconds)).Truncate(time.Second)
 	}
-	until := now.Add(seconds(request.GetLifetimeSeconds(), lifetime))
+	until := now.Add(seconds(request.GetLifetimeSeconds(), c.lifetime))
 	if until.After(session.Ends) {
 		until = session.Ends
 	}
-	der, err := m.cluster.authority.session(session, request.GetPublicKey(), now.Add(-skew), until)
+	der, err := c.authority.session(session, request.GetPublicKey(), now.Add(-skew), until)
 	if err != nil {
 		return nil, err
 	}
@@ -88,17 +73,7 @@ func seconds(asked, usual uint32) time.Duration {
 }
 
 func (m *management) AddOperator(ctx context.Context, request *clusterv1.AddOperatorRequest) (*clusterv1.AddOperatorResponse, error) {
-	switch {
-	case !identity.ValidName(request.GetName()):
-		return nil, status.Error(codes.InvalidArgument, "name: it is no name")
-	case kinds[request.GetRole()] == 0:
-		return nil, status.Error(codes.InvalidArgument, "role: it is none")
-	case len(request.GetPublicKey()) != ed25519.PublicKeySize:
-		return nil, status.Error(codes.InvalidArgument, "public_key: it is not an Ed25519 key")
-	}
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, operator := range c.operators {
 		if operator.GetName() != request.GetName() {
 			continue
@@ -106,7 +81,7 @@ func (m *management) AddOperator(ctx context.Context, request *clusterv1.AddOper
 		if operator.GetRole() != request.GetRole() || !bytes.Equal(operator.GetPublicKey(), request.GetPublicKey()) {
 			return nil, status.Errorf(codes.AlreadyExists, "there is an operator %s with another key or role", operator.GetName())
 		}
-		return &clusterv1.AddOperatorResponse{Operator: proto.CloneOf(operator)}, nil
+		return &clusterv1.AddOperatorResponse{Operator: operator}, nil
 	}
 	operator := &clusterv1.Operator{
 		Name: request.GetName(), Role: request.GetRole(), Id: fmt.Sprintf("%032x", c.made+1), PublicKey: request.GetPublicKey(),
@@ -117,24 +92,16 @@ func (m *management) AddOperator(ctx context.Context, request *clusterv1.AddOper
 		c.operators = append(c.operators, operator)
 		slices.SortFunc(c.operators, func(a, b *clusterv1.Operator) int { return strings.Compare(a.GetName(), b.GetName()) })
 	}
-	return &clusterv1.AddOperatorResponse{Operator: proto.CloneOf(operator)}, nil
+	return &clusterv1.AddOperatorResponse{Operator: operator}, nil
 }
 
 func (m *management) ListOperators(context.Context, *clusterv1.ListOperatorsRequest) (*clusterv1.ListOperatorsResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	response := &clusterv1.ListOperatorsResponse{OwnerPublicKey: c.owner}
-	for _, operator := range c.operators {
-		response.Operators = append(response.Operators, proto.CloneOf(operator))
-	}
-	return response, nil
+	return &clusterv1.ListOperatorsResponse{OwnerPublicKey: c.owner, Operators: c.operators}, nil
 }
 
 func (m *management) RevokeOperator(_ context.Context, request *clusterv1.RevokeOperatorRequest) (*clusterv1.RevokeOperatorResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for i, operator := range c.operators {
 		if operator.GetName() != request.GetName() {
 			continue
@@ -142,38 +109,23 @@ func (m *management) RevokeOperator(_ context.Context, request *clusterv1.Revoke
 		if !request.GetDryRun() {
 			c.operators = slices.Delete(c.operators, i, i+1)
 		}
-		return &clusterv1.RevokeOperatorResponse{Operator: proto.CloneOf(operator)}, nil
+		return &clusterv1.RevokeOperatorResponse{Operator: operator}, nil
 	}
 	return nil, status.Errorf(codes.NotFound, "there is no operator %s", request.GetName())
 }
 
-// The bounds of ListAudit.
-const (
-	auditDefault = 100
-	auditMost    = 1000
-)
-
 func (m *management) ListAudit(_ context.Context, request *clusterv1.ListAuditRequest) (*clusterv1.ListAuditResponse, error) {
-	limit := int(request.GetLimit())
-	if limit == 0 {
-		limit = auditDefault
-	}
-	if limit > auditMost {
-		return nil, status.Errorf(codes.InvalidArgument, "limit: at most %d", auditMost)
-	}
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	response := &clusterv1.ListAuditResponse{}
 	for _, entry := range slices.Backward(c.audit) {
 		if request.GetBefore() != 0 && entry.GetSequence() >= request.GetBefore() {
 			continue
 		}
-		if len(response.Entries) == limit {
+		if len(response.Entries) == int(request.GetLimit()) {
 			response.More = true
 			break
 		}
-		response.Entries = append(response.Entries, proto.CloneOf(entry))
+		response.Entries = append(response.Entries, entry)
 	}
 	return response, nil
 }
@@ -199,13 +151,19 @@ func (c *Cluster) Calls(rpc string) int {
 
 // AddOperator makes an operator.
 func (c *Cluster) AddOperator(name string, role clusterv1.OperatorRole, key ed25519.PublicKey) error {
-	_, err := (&management{cluster: c}).AddOperator(context.Background(), &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: key})
+	var err error
+	c.Update(func() {
+		_, err = (&management{cluster: c}).AddOperator(context.Background(), &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: key})
+	})
 	return err
 }
 
 // RevokeOperator removes an operator.
 func (c *Cluster) RevokeOperator(name string) error {
-	_, err := (&management{cluster: c}).RevokeOperator(context.Background(), &clusterv1.RevokeOperatorRequest{Name: name})
+	var err error
+	c.Update(func() {
+		_, err = (&management{cluster: c}).RevokeOperator(context.Background(), &clusterv1.RevokeOperatorRequest{Name: name})
+	})
 	return err
 }
 
@@ -228,27 +186,13 @@ func (c *Cluster) Call(rpc string) {
 	})
 }
 
-// Owner is the owner's public key.
-func (c *Cluster) Owner() ed25519.PublicKey {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.owner)
-}
-
 func (n *node) ReplaceOwner(_ context.Context, request *nodev1.ReplaceOwnerRequest) (*nodev1.ReplaceOwnerResponse, error) {
-	c := n.cluster
-	if len(request.GetOwnerPublicKey()) != ed25519.PublicKeySize {
-		return nil, status.Error(codes.InvalidArgument, "owner_public_key: it is not an Ed25519 key")
-	}
-	if request.GetDryRun() {
-		return &nodev1.ReplaceOwnerResponse{}, nil
-	}
-	c.Update(func() {
+	if c := n.cluster; !request.GetDryRun() {
 		c.owner = request.GetOwnerPublicKey()
 		c.append(&clusterv1.AuditEntry{
 			Caller: "core of node " + c.nodes[0].GetRecord().GetId(), Kind: clusterv1.Caller_CALLER_CORE, Address: "local", Rpc: "ReplaceOwner",
 			Parameters: map[string]string{"requester": "user 0"}, Code: codes.OK.String(),
 		})
-	})
+	}
 	return &nodev1.ReplaceOwnerResponse{}, nil
 }

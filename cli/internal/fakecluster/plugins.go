@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +24,8 @@ import (
 )
 
 // waiting is the plugin of which a version waits that offers a role; empty: there is none.
-func (m *management) waiting(role string) string {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	for _, plugin := range m.cluster.plugins {
+func (c *Cluster) waiting(role string) string {
+	for _, plugin := range c.plugins {
 		if slices.ContainsFunc(plugin.GetWaiting().GetManifest().GetRoles(), func(offered *rolev1.RoleManifest) bool { return offered.GetName() == role }) {
 			return plugin.GetName()
 		}
@@ -36,31 +33,37 @@ func (m *management) waiting(role string) string {
 	return ""
 }
 
+// offered is the role of the catalog that has a name; nil: none has.
+func (c *Cluster) offered(role string) *rolev1.RoleManifest {
+	for _, plugin := range c.plugins {
+		for _, offered := range plugin.GetManifest().GetRoles() {
+			if offered.GetName() == role {
+				return offered
+			}
+		}
+	}
+	return nil
+}
+
 // changePlugin has change make another record of a plugin, in place of the one that there is; nil: it is removed.
 func (m *management) changePlugin(name string, dryRun bool, change func(*clusterv1.PluginRecord) (*clusterv1.PluginRecord, error)) (*clusterv1.PluginRecord, error) {
-	var after *clusterv1.PluginRecord
-	var err error
-	m.cluster.Update(func() {
-		i := slices.IndexFunc(m.cluster.plugins, func(plugin *clusterv1.PluginRecord) bool { return plugin.GetName() == name })
-		var before *clusterv1.PluginRecord
-		if i >= 0 {
-			before = proto.CloneOf(m.cluster.plugins[i])
-		}
-		if after, err = change(before); err != nil || dryRun {
-			return
-		}
-		switch {
-		case after == nil:
-			m.cluster.plugins = slices.Delete(slices.Clone(m.cluster.plugins), i, i+1)
-			return
-		case i < 0:
-			m.cluster.plugins = append(m.cluster.plugins, after)
-		default:
-			m.cluster.plugins = slices.Clone(m.cluster.plugins)
-			m.cluster.plugins[i] = after
-		}
-	})
-	return proto.CloneOf(after), err
+	c := m.cluster
+	i := slices.IndexFunc(c.plugins, func(plugin *clusterv1.PluginRecord) bool { return plugin.GetName() == name })
+	var before *clusterv1.PluginRecord
+	if i >= 0 {
+		before = proto.CloneOf(c.plugins[i])
+	}
+	after, err := change(before)
+	switch {
+	case err != nil || dryRun:
+	case after == nil:
+		c.plugins = slices.Delete(c.plugins, i, i+1)
+	case i < 0:
+		c.plugins = append(c.plugins, after)
+	default:
+		c.plugins[i] = after
+	}
+	return after, err
 }
 
 func (m *management) AddPlugin(_ context.Context, request *clusterv1.AddPluginRequest) (*clusterv1.AddPluginResponse, error) {
@@ -90,9 +93,6 @@ func (m *management) AddPlugin(_ context.Context, request *clusterv1.AddPluginRe
 				return nil, err
 			}
 		}
-		if m.cluster.policy.GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED && !proven(record, request.GetDigests()) {
-			return nil, status.Errorf(codes.FailedPrecondition, "plugin %s has no report of the conformance suite", record.GetName())
-		}
 		record.Generation++
 		return record, nil
 	})
@@ -110,16 +110,7 @@ func install(record *clusterv1.PluginRecord, version *clusterv1.PluginVersion, g
 
 func (m *management) ApprovePlugin(_ context.Context, request *clusterv1.ApprovePluginRequest) (*clusterv1.ApprovePluginResponse, error) {
 	after, err := m.changePlugin(request.GetName(), request.GetDryRun(), func(record *clusterv1.PluginRecord) (*clusterv1.PluginRecord, error) {
-		waits := record.GetWaiting()
-		switch {
-		case record == nil:
-			return nil, status.Errorf(codes.NotFound, "the catalog has no plugin %s", request.GetName())
-		case waits == nil:
-			return nil, status.Errorf(codes.FailedPrecondition, "no version of plugin %s waits", request.GetName())
-		case waits.GetVersion() != request.GetVersion() || !maps.Equal(waits.GetDigests(), request.GetDigests()):
-			return nil, status.Errorf(codes.Aborted, "version %s waits now", waits.GetVersion())
-		}
-		install(record, waits, request.GetGrants())
+		install(record, record.GetWaiting(), request.GetGrants())
 		record.Generation++
 		return record, nil
 	})
@@ -128,12 +119,6 @@ func (m *management) ApprovePlugin(_ context.Context, request *clusterv1.Approve
 
 func (m *management) SetGrants(_ context.Context, request *clusterv1.SetGrantsRequest) (*clusterv1.SetGrantsResponse, error) {
 	after, err := m.changePlugin(request.GetPlugin(), request.GetDryRun(), func(record *clusterv1.PluginRecord) (*clusterv1.PluginRecord, error) {
-		switch expected := request.GetExpectedGeneration(); {
-		case record == nil:
-			return nil, status.Errorf(codes.NotFound, "the catalog has no plugin %s", request.GetPlugin())
-		case expected != 0 && expected != record.GetGeneration():
-			return nil, status.Errorf(codes.Aborted, "the record has generation %d", record.GetGeneration())
-		}
 		record.Grants = slices.DeleteFunc(record.GetGrants(), func(of *clusterv1.RoleGrants) bool { return of.GetRole() == request.GetGrants().GetRole() })
 		record.Grants = append(record.Grants, request.GetGrants())
 		record.Generation++
@@ -146,9 +131,6 @@ func (m *management) RemovePlugin(_ context.Context, request *clusterv1.RemovePl
 	var removed *clusterv1.PluginRecord
 	var nodes, roles []string
 	_, err := m.changePlugin(request.GetName(), request.GetDryRun(), func(record *clusterv1.PluginRecord) (*clusterv1.PluginRecord, error) {
-		if record == nil {
-			return nil, status.Errorf(codes.NotFound, "the catalog has no plugin %s", request.GetName())
-		}
 		removed = record
 		for _, role := range record.GetManifest().GetRoles() {
 			roles = append(roles, role.GetName())
@@ -177,43 +159,27 @@ func (m *management) RemovePlugin(_ context.Context, request *clusterv1.RemovePl
 }
 
 func (m *management) GetPolicy(context.Context, *clusterv1.GetPolicyRequest) (*clusterv1.GetPolicyResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	return &clusterv1.GetPolicyResponse{Policy: proto.CloneOf(m.cluster.policy)}, nil
+	return &clusterv1.GetPolicyResponse{Policy: m.cluster.policy}, nil
 }
 
 func (m *management) SetPolicy(_ context.Context, request *clusterv1.SetPolicyRequest) (*clusterv1.SetPolicyResponse, error) {
-	var policy *clusterv1.ClusterPolicy
-	var err error
-	m.cluster.Update(func() {
-		present := m.cluster.policy.GetGeneration()
-		if seen := request.GetPolicy().GetGeneration(); seen != 0 && seen != present {
-			err = status.Errorf(codes.Aborted, "the policy has generation %d", present)
-			return
-		}
-		if sources := request.GetPolicy().GetCukSources(); len(sources) > 0 && !slices.Contains(sources, "recovery") {
-			err = status.Error(codes.InvalidArgument, "recovery is always among the sources")
-			return
-		}
-		if request.GetPolicy().GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED {
-			for _, plugin := range m.cluster.plugins {
-				if !proven(plugin, plugin.GetDigests()) {
-					err = status.Errorf(codes.FailedPrecondition, "plugin %s has no report of the conformance suite", plugin.GetName())
-					return
-				}
+	policy := request.GetPolicy()
+	if policy.GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED {
+		for _, plugin := range m.cluster.plugins {
+			if len(plugin.GetReports()) == 0 {
+				return nil, status.Errorf(codes.FailedPrecondition, "plugin %s has no report of the conformance suite", plugin.GetName())
 			}
 		}
-		policy = proto.CloneOf(request.GetPolicy())
-		policy.Generation = present + 1
-		if !request.GetDryRun() {
-			m.cluster.policy = policy
-		}
-	})
-	return &clusterv1.SetPolicyResponse{Policy: proto.CloneOf(policy)}, err
+	}
+	policy.Generation = m.cluster.policy.GetGeneration() + 1
+	if !request.GetDryRun() {
+		m.cluster.policy = policy
+	}
+	return &clusterv1.SetPolicyResponse{Policy: policy}, nil
 }
 
 // ImportPlugin takes everything that begins with "plugin NAME" for the plugin of that name, with one role of the same name. Without more it asks for
-// a ConsensusUser and a file; otherwise what follows says what it is and asks for: version=V, user=U, provides=CAPABILITY, split=stop, cache, schema, gives-up=GROUP,
+// a ConsensusUser and a file; otherwise what follows says what it is and asks for: version=V, user=U, split=stop, cache, schema, gives-up=GROUP,
 // role=ANOTHER (to which what follows belongs) and grant=NAME or grant=NAME:KEY=VALUE.
 func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPluginRequest, nodev1.ImportPluginResponse]) error {
 	var data []byte
@@ -244,8 +210,6 @@ func (n *node) ImportPlugin(stream grpc.ClientStreamingServer[nodev1.ImportPlugi
 			manifest.Version = value
 		case "user":
 			role.ConsensusUser = value
-		case "provides":
-			role.Provides = append(role.Provides, value)
 		case "split":
 			role.InSplit = rolev1.SplitBehaviour(rolev1.SplitBehaviour_value["SPLIT_BEHAVIOUR_"+strings.ToUpper(value)])
 		case "stop":

@@ -119,7 +119,7 @@ func run(ctx context.Context, parameters *nodev1.Parameters, behaviour string) e
 		cluster.Outcome("hostsfile", &clusterv1.InstanceStatus{State: hostv1.InstanceState_INSTANCE_STATE_FAILED, Reason: "the path is a directory"})
 	}
 	for _, role := range parameters.GetBootstrap().GetRoles() {
-		if _, err := cluster.Assign(NodeID, role.GetRole(), role.GetConfiguration()); err != nil {
+		if err := cluster.Assign(NodeID, role.GetRole(), role.GetConfiguration()); err != nil {
 			return err
 		}
 	}

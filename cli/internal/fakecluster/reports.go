@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -48,34 +47,13 @@ func (m *management) report(record *clusterv1.PluginRecord, envelope []byte) err
 	return nil
 }
 
-// proven reports whether there is a report on each of some executables which says that it conforms.
-func proven(record *clusterv1.PluginRecord, digests map[string]string) bool {
-	for _, digest := range slices.Collect(maps.Values(digests)) {
-		if !slices.ContainsFunc(record.GetReports(), func(report *clusterv1.ConformanceReport) bool {
-			return report.GetDigest() == digest && report.GetResult() == clusterv1.ConformanceResult_CONFORMANCE_RESULT_PASSED
-		}) {
-			return false
-		}
-	}
-	return true
-}
-
 func (m *management) AddPluginReport(_ context.Context, request *clusterv1.AddPluginReportRequest) (*clusterv1.AddPluginReportResponse, error) {
 	after, err := m.changePlugin(request.GetPlugin(), request.GetDryRun(), func(record *clusterv1.PluginRecord) (*clusterv1.PluginRecord, error) {
-		if record == nil {
-			return nil, status.Errorf(codes.NotFound, "the catalog has no plugin %s", request.GetPlugin())
-		}
 		return record, m.report(record, request.GetReport())
 	})
 	return &clusterv1.AddPluginReportResponse{Plugin: after}, err
 }
 
 func (m *management) GetPluginReport(_ context.Context, request *clusterv1.GetPluginReportRequest) (*clusterv1.GetPluginReportResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	envelope := m.cluster.reports[request.GetDigest()]
-	if envelope == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no report on %s", request.GetDigest())
-	}
-	return &clusterv1.GetPluginReportResponse{Report: envelope}, nil
+	return &clusterv1.GetPluginReportResponse{Report: m.cluster.reports[request.GetDigest()]}, nil
 }

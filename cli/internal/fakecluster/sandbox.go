@@ -5,36 +5,14 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
-	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Miss has a node say what it cannot enforce: names, with a reason each.
-func (c *Cluster) Miss(id string, parts map[string]string, names ...string) error {
-	var err error
-	c.Update(func() {
-		var node *clusterv1.Node
-		if node, err = c.find(id); err != nil {
-			return
-		}
-		reported := proto.CloneOf(node.GetStatus())
-		reported.Missing = nil
-		for _, name := range names {
-			reported.Missing = append(reported.Missing, &clusterv1.Missing{Name: name, Reason: parts[name]})
-		}
-		node.Status = reported
-	})
-	return err
-}
-
 // GetRole answers with the grants of the catalog, and a sandbox of a process that runs.
 func (n *node) GetRole(_ context.Context, request *nodev1.GetRoleRequest) (*nodev1.GetRoleResponse, error) {
-	n.cluster.mu.Lock()
-	defer n.cluster.mu.Unlock()
 	self := n.status()
 	response := &nodev1.GetRoleResponse{}
 	for _, instance := range self.GetNode().GetInstances() {
@@ -48,7 +26,7 @@ func (n *node) GetRole(_ context.Context, request *nodev1.GetRoleRequest) (*node
 	for _, plugin := range n.cluster.plugins {
 		for _, grants := range plugin.GetGrants() {
 			if grants.GetRole() == request.GetRole() {
-				response.Grants = proto.CloneOf(grants)
+				response.Grants = grants
 			}
 		}
 	}

@@ -22,8 +22,6 @@ type management struct {
 
 // ListNodes answers who knows pages with a few nodes at a time, so that whoever asks for all has to ask for the next page.
 func (m *management) ListNodes(_ context.Context, request *clusterv1.ListNodesRequest) (*clusterv1.ListNodesResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
 	most := len(m.cluster.nodes)
 	if request.GetLimit() > 0 {
 		most = 2
@@ -43,8 +41,6 @@ func (m *management) ListNodes(_ context.Context, request *clusterv1.ListNodesRe
 }
 
 func (m *management) GetNode(_ context.Context, request *clusterv1.GetNodeRequest) (*clusterv1.GetNodeResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
 	node, err := m.cluster.find(request.GetNodeId())
 	return &clusterv1.GetNodeResponse{Node: m.cluster.seen(node)}, err
 }
@@ -61,22 +57,14 @@ func (m *management) WatchNode(request *clusterv1.WatchNodeRequest, stream grpc.
 	})
 }
 
-func (m *management) known(role string) bool {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	for _, plugin := range m.cluster.plugins {
-		for _, offered := range plugin.GetManifest().GetRoles() {
-			if offered.GetName() == role {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
-	if !m.known(request.GetRole()) {
-		if plugin := m.waiting(request.GetRole()); plugin != "" {
+	c := m.cluster
+	node, err := c.find(request.GetNodeId())
+	if err != nil {
+		return nil, err
+	}
+	if c.offered(request.GetRole()) == nil {
+		if plugin := c.waiting(request.GetRole()); plugin != "" {
 			return nil, status.Errorf(codes.FailedPrecondition, "plugin %s waits for approval: `reeve plugin approve %s`", plugin, plugin)
 		}
 		return nil, status.Errorf(codes.NotFound, "no plugin of the catalog offers role %s", request.GetRole())
@@ -84,77 +72,43 @@ func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleReques
 	if strings.Contains(request.GetConfiguration(), "wrong") {
 		return nil, status.Error(codes.InvalidArgument, "/wrong: is not allowed")
 	}
-	if err := m.cluster.required(request.GetNodeId(), request.GetRole()); err != nil {
+	if err := c.required(node, request.GetRole()); err != nil {
 		return nil, err
 	}
 	if request.GetDryRun() {
-		return m.wouldAdd(request)
+		record := proto.CloneOf(node.GetRecord())
+		give(record, request.GetRole(), request.GetConfiguration())
+		return &clusterv1.AddRoleResponse{Node: record}, nil
 	}
-	record, err := m.cluster.Assign(request.GetNodeId(), request.GetRole(), request.GetConfiguration())
-	return &clusterv1.AddRoleResponse{Node: record}, err
-}
-
-// wouldAdd answers a dry run as AddRole would, and changes nothing.
-func (m *management) wouldAdd(request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	node, err := m.cluster.find(request.GetNodeId())
-	if err != nil {
-		return nil, err
-	}
-	record := proto.CloneOf(node.GetRecord())
-	record.Generation++
-	record.Roles = append(record.Roles, &clusterv1.RoleAssignment{
-		Role: request.GetRole(), Configuration: request.GetConfiguration(), Generation: record.GetGeneration(),
-	})
-	return &clusterv1.AddRoleResponse{Node: record}, nil
+	c.assign(node, request.GetRole(), request.GetConfiguration())
+	return &clusterv1.AddRoleResponse{Node: node.GetRecord()}, nil
 }
 
 func (m *management) RemoveRole(_ context.Context, request *clusterv1.RemoveRoleRequest) (*clusterv1.RemoveRoleResponse, error) {
 	if request.GetRole() == "curator" {
 		return nil, status.Error(codes.FailedPrecondition, "it is the last role that provides reeve.cluster.v1")
 	}
-	var record *clusterv1.NodeRecord
-	err := status.Errorf(codes.NotFound, "node %s does not have role %s", request.GetNodeId(), request.GetRole())
-	m.cluster.Update(func() {
-		node, findErr := m.cluster.find(request.GetNodeId())
-		if findErr != nil {
-			err = findErr
-			return
-		}
-		record = proto.CloneOf(node.GetRecord())
-		record.Roles = nil
-		for _, role := range node.GetRecord().GetRoles() {
-			if role.GetRole() == request.GetRole() {
-				err = nil
-			} else {
-				record.Roles = append(record.Roles, role)
-			}
-		}
-		if err == nil && !request.GetDryRun() {
-			if request.GetWipe() {
-				record.WipedRoles = append(record.WipedRoles, request.GetRole())
-			}
-			node.Record = record
-		}
-	})
+	node, err := m.cluster.find(request.GetNodeId())
 	if err != nil {
 		return nil, err
 	}
-	if request.GetDryRun() {
-		return &clusterv1.RemoveRoleResponse{Node: record}, nil
+	record := proto.CloneOf(node.GetRecord())
+	record.Roles = slices.DeleteFunc(record.Roles, func(role *clusterv1.RoleAssignment) bool { return role.GetRole() == request.GetRole() })
+	if len(record.Roles) == len(node.GetRecord().GetRoles()) {
+		return nil, status.Errorf(codes.NotFound, "node %s does not have role %s", request.GetNodeId(), request.GetRole())
 	}
-	return &clusterv1.RemoveRoleResponse{Node: record}, m.cluster.Report(request.GetNodeId(), request.GetRole(), nil)
+	if !request.GetDryRun() {
+		if request.GetWipe() {
+			record.WipedRoles = append(record.WipedRoles, request.GetRole())
+		}
+		node.Record = record
+		report(node, request.GetRole(), nil)
+	}
+	return &clusterv1.RemoveRoleResponse{Node: record}, nil
 }
 
 func (m *management) ListPlugins(context.Context, *clusterv1.ListPluginsRequest) (*clusterv1.ListPluginsResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
-	response := &clusterv1.ListPluginsResponse{}
-	for _, plugin := range m.cluster.plugins {
-		response.Plugins = append(response.Plugins, proto.CloneOf(plugin))
-	}
-	return response, nil
+	return &clusterv1.ListPluginsResponse{Plugins: m.cluster.plugins}, nil
 }
 
 // node is the own API of a node.
@@ -189,8 +143,6 @@ func (n *node) status() *nodev1.Status {
 }
 
 func (n *node) GetStatus(context.Context, *nodev1.GetStatusRequest) (*nodev1.GetStatusResponse, error) {
-	n.cluster.mu.Lock()
-	defer n.cluster.mu.Unlock()
 	return &nodev1.GetStatusResponse{Status: n.status()}, nil
 }
 

@@ -101,8 +101,6 @@ var allowed = []string{"GetStatus", "WatchStatus", "GetRecoveryFile", "Unlock", 
 
 // unlocked refuses what a node does not answer while its volume is closed.
 func (c *Cluster) unlocked(who caller, method string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if who.kind != clusterv1.Caller_CALLER_LOCAL || !c.volume.closed() || slices.Contains(allowed, rpcName(method)) {
 		return nil
 	}
@@ -124,11 +122,9 @@ func (v *volume) describe(s *nodev1.Status) {
 
 // change gives the volume another state, upon which the local socket is served anew, once what is being answered is.
 func (c *Cluster) change(state clusterv1.StorageState) {
-	c.Update(func() {
-		c.volume.storage.State = state
-		c.volume.served++
-		c.sources()
-	})
+	c.volume.storage.State = state
+	c.volume.served++
+	c.sources()
 	c.serving.Go(func() {
 		c.mu.Lock()
 		local, socket, closed := c.side.local, c.side.socket, c.closed
@@ -143,8 +139,6 @@ func (c *Cluster) change(state clusterv1.StorageState) {
 
 // GetRecoveryFile answers with the file.
 func (n *node) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) (*nodev1.GetRecoveryFileResponse, error) {
-	n.cluster.mu.Lock()
-	defer n.cluster.mu.Unlock()
 	if n.cluster.volume.recovery == nil {
 		return nil, status.Error(codes.NotFound, "there is no system/recovery.age")
 	}
@@ -153,18 +147,12 @@ func (n *node) GetRecoveryFile(context.Context, *nodev1.GetRecoveryFileRequest) 
 
 func (n *node) Unlock(_ context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error) {
 	c := n.cluster
-	c.mu.Lock()
-	closed, sealer, problem := c.volume.closed(), c.volume.storage.GetSealer(), c.volume.storage.GetProblem()
-	c.mu.Unlock()
-	switch {
-	case !closed:
-		return nil, status.Error(codes.FailedPrecondition, "the volume is open")
-	case string(request.GetRecovered()) != recovered:
+	if string(request.GetRecovered()) != recovered {
 		return nil, status.Error(codes.InvalidArgument, "that does not open this volume")
 	}
 	c.change(open)
 	response := &nodev1.UnlockResponse{}
-	if sealer == "tpm2" && problem != "" {
+	if c.volume.storage.GetSealer() == "tpm2" && c.volume.storage.GetProblem() != "" {
 		response.Notes = []string{"The TPM does not give the secrets back in the present state of the machine: run `reeve node reseal`."}
 	}
 	return response, nil
@@ -181,8 +169,6 @@ func (n *node) Seal(_ context.Context, request *nodev1.SealRequest) (*nodev1.Sea
 }
 
 func (n *node) encrypted() error {
-	n.cluster.mu.Lock()
-	defer n.cluster.mu.Unlock()
 	if !n.cluster.volume.storage.GetEncrypted() {
 		return status.Error(codes.FailedPrecondition, "the volume is not encrypted")
 	}
@@ -194,10 +180,8 @@ func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) 
 		return nil, err
 	}
 	c := n.cluster
-	c.mu.Lock()
 	kind := c.volume.storage.GetKind()
 	held := slices.ContainsFunc(c.volume.storage.GetSources(), func(source *clusterv1.CukSource) bool { return source.GetName() == "cluster" })
-	c.mu.Unlock()
 	if held && request.GetCuk() {
 		return nil, status.Error(codes.FailedPrecondition, "the cluster holds its half of the key, and the node cannot change it alone")
 	}
@@ -209,14 +193,12 @@ func (n *node) RotateKeys(_ context.Context, request *nodev1.RotateKeysRequest) 
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, "the recipient is none")
 		}
-		c.Update(func() { c.volume.recovery, c.volume.recipient = file, recipient })
+		c.volume.recovery, c.volume.recipient = file, recipient
 	}
 	return &nodev1.RotateKeysResponse{}, nil
 }
 
 func (n *node) Reseal(_ context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error) {
-	n.cluster.mu.Lock()
-	defer n.cluster.mu.Unlock()
 	if n.cluster.volume.storage.GetSealer() != "tpm2" {
 		if len(request.GetPcrs()) > 0 {
 			return nil, status.Error(codes.FailedPrecondition, "the secrets are in a file, which knows no registers")

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -40,13 +39,11 @@ func fresh(n int) []byte {
 
 func (m *management) CreateTicket(ctx context.Context, request *clusterv1.CreateTicketRequest) (*clusterv1.CreateTicketResponse, error) {
 	for _, role := range request.GetRoles() {
-		if !m.known(role) {
+		if m.cluster.offered(role) == nil {
 			return nil, status.Errorf(codes.NotFound, "no plugin of the catalog offers role %s", role)
 		}
 	}
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	made := &clusterv1.Ticket{
 		Id: hex.EncodeToString(fresh(8)), Created: timestamppb.New(c.clock), CreatedBy: callerOf(ctx).name,
 		Expires: timestamppb.New(c.clock.Add(seconds(request.GetLifetimeSeconds(), 24*60*60))), Uses: max(1, request.GetUses()),
@@ -56,7 +53,7 @@ func (m *management) CreateTicket(ctx context.Context, request *clusterv1.Create
 	if request.GetDryRun() {
 		return response, nil
 	}
-	kept := &madeTicket{public: proto.CloneOf(made), secret: fresh(32)}
+	kept := &madeTicket{public: made, secret: fresh(32)}
 	c.tickets = append([]*madeTicket{kept}, c.tickets...)
 	pin := sha256.Sum256(c.authority.certificate.RawSubjectPublicKeyInfo)
 	response.Text = &clusterv1.TicketText{
@@ -66,19 +63,15 @@ func (m *management) CreateTicket(ctx context.Context, request *clusterv1.Create
 }
 
 func (m *management) ListTickets(context.Context, *clusterv1.ListTicketsRequest) (*clusterv1.ListTicketsResponse, error) {
-	m.cluster.mu.Lock()
-	defer m.cluster.mu.Unlock()
 	response := &clusterv1.ListTicketsResponse{}
 	for _, one := range m.cluster.tickets {
-		response.Tickets = append(response.Tickets, proto.CloneOf(one.public))
+		response.Tickets = append(response.Tickets, one.public)
 	}
 	return response, nil
 }
 
 func (m *management) RevokeTicket(_ context.Context, request *clusterv1.RevokeTicketRequest) (*clusterv1.RevokeTicketResponse, error) {
 	c := m.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for i, one := range c.tickets {
 		if len(request.GetTicketId()) < 4 || !strings.HasPrefix(one.public.GetId(), request.GetTicketId()) {
 			continue
@@ -100,7 +93,6 @@ func (c *Cluster) spend(id string, secret []byte) (*clusterv1.Ticket, error) {
 		if one.public.GetUsed() >= one.public.GetUses() || !c.clock.Before(one.public.GetExpires().AsTime().Add(time.Nanosecond)) {
 			break
 		}
-		one.public = proto.CloneOf(one.public)
 		one.public.Used++
 		return one.public, nil
 	}
