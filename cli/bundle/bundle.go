@@ -213,12 +213,5 @@ func syncDirectory(name string) error {
 }
 
 func writeFault(err error, name string) error {
-	code := fault.Failed
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		code = fault.NotFound
-	case errors.Is(err, fs.ErrPermission):
-		code = fault.Refused
-	}
-	return fault.Wrap(code, err, fmt.Sprintf("the bundle %s cannot be written", name), "Name another file with --file.")
+	return fault.File(err, fmt.Sprintf("the bundle %s cannot be written", name), "Name another file with --file.")
 }

@@ -82,16 +82,12 @@ func readAudit(ctx context.Context, cluster *target.Target, limit uint32, from t
 
 // auditPageBefore reads a page, no longer than what is left of the limit.
 func auditPageBefore(ctx context.Context, cluster *target.Target, limit, have uint32, before uint64) (*clusterv1.ListAuditResponse, error) {
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
 	size := uint32(auditPage)
 	if limit > 0 {
 		size = min(size, limit-have)
 	}
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	response, err := management.ListAudit(ctx, &clusterv1.ListAuditRequest{Limit: size, Before: before})
+	response, err := cluster.API().ListAudit(ctx, &clusterv1.ListAuditRequest{Limit: size, Before: before})
 	return response, fault.FromRPC(err, "the audit log cannot be read", "")
 }

@@ -47,24 +47,29 @@ may go by; "reeve cert list" shows where it stands.`
 }
 
 func (c *commands) certStep(name string, step clusterv1.CAStep, short, long string) *cobra.Command {
+	return rotationStep(name, short, long, "take the step although nodes are not ready: they have to be approved anew if they do not come back in time", func(ctx context.Context, force, dryRun bool) error {
+		return c.withManagement(ctx, func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
+			response, err := management.RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
+			if err != nil {
+				return fault.FromRPC(err, "the step "+name+" of the rotation of the CA cannot be taken",
+					"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew.")
+			}
+			return c.print(output.NewCARotation(name, force, dryRun, response))
+		})
+	})
+}
+
+// rotationStep is a command that takes a step of a rotation. forced says what --force does.
+func rotationStep(name, short, long, forced string, take func(ctx context.Context, force, dryRun bool) error) *cobra.Command {
 	var force, dryRun bool
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: short,
 		Long:  long,
 		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
-				if err != nil {
-					return fault.FromRPC(err, "the step "+name+" of the rotation of the CA cannot be taken",
-						"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew.")
-				}
-				return c.print(output.NewCARotation(name, force, dryRun, response))
-			})
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return take(cmd.Context(), force, dryRun) },
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "take the step although nodes are not ready: they have to be approved anew if they do not come back in time")
+	cmd.Flags().BoolVar(&force, "force", false, forced)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	completeArguments(cmd)
 	return cmd

@@ -47,12 +47,7 @@ func (f *fleet) tickets(ctx context.Context, numbers []int) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = cluster.Close() }()
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
+	management := cluster.API()
 	if err := f.grantHosts(ctx, cluster, management, numbers); err != nil {
 		return nil, err
 	}
@@ -129,13 +124,7 @@ func (f *fleet) freePeerPort(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.AddRole(bounded, &clusterv1.AddRoleRequest{NodeId: id, Role: setup.Consensus, Configuration: string(document)})
+	response, err := cluster.API().AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: id, Role: setup.Consensus, Configuration: string(document)})
 	if err != nil {
 		return fault.FromRPC(err, "the store's member of the first node cannot be given another port for its peers", "")
 	}

@@ -85,14 +85,7 @@ func (c *commands) expectedPlaces(dir string) (doctor.Places, error) {
 func parameterPlaces(file string) (doctor.Places, error) {
 	parameters, err := setup.ReadParameters(file)
 	if err != nil {
-		code := fault.Usage
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			code = fault.NotFound
-		case errors.Is(err, fs.ErrPermission):
-			code = fault.Refused
-		}
-		return doctor.Places{}, fault.Wrap(code, err, "the parameters cannot be read", "Give the file that reeved reads with --parameters.")
+		return doctor.Places{}, fault.FileOr(fault.Usage, err, "the parameters cannot be read", "Give the file that reeved reads with --parameters.")
 	}
 	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun()}, nil
 }

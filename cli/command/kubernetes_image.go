@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -79,14 +78,7 @@ func (c *commands) openArchive(name string) (*archive, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		code := fault.Failed
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			code = fault.NotFound
-		case errors.Is(err, fs.ErrPermission):
-			code = fault.Refused
-		}
-		return nil, fault.Wrap(code, err, "the archive cannot be read", "Give one that `docker save` has written, or - for the standard input.")
+		return nil, fault.File(err, "the archive cannot be read", "Give one that `docker save` has written, or - for the standard input.")
 	}
 	info, err := file.Stat()
 	switch {

@@ -51,27 +51,16 @@ the file by which they know the API servers; those that read it only when they s
 }
 
 func (c *commands) kubernetesPKIStep(name string, step kubernetesv1.RotationStep, short, long string) *cobra.Command {
-	var force, dryRun bool
-	cmd := &cobra.Command{
-		Use:   name,
-		Short: short,
-		Long:  long,
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withSigner(cmd.Context(), func(ctx context.Context, client kubernetesv1.PKIServiceClient) error {
-				response, err := client.Rotate(ctx, &kubernetesv1.RotateRequest{Step: step, Force: force, DryRun: dryRun})
-				if err != nil {
-					return fault.FromRPC(err, "the step "+name+" of the rotation of Kubernetes' authorities cannot be taken",
-						"`reeve kubernetes pki show` shows where the rotation stands. --force goes on without those who are not ready: they cannot work in Kubernetes then until they are.")
-				}
-				return c.print(output.NewKubernetesRotation(name, force, dryRun, response))
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&force, "force", false, "take the step although somebody is not ready: who is not cannot work in Kubernetes then until it is")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd)
-	return cmd
+	return rotationStep(name, short, long, "take the step although somebody is not ready: who is not cannot work in Kubernetes then until it is", func(ctx context.Context, force, dryRun bool) error {
+		return c.withSigner(ctx, func(ctx context.Context, client kubernetesv1.PKIServiceClient) error {
+			response, err := client.Rotate(ctx, &kubernetesv1.RotateRequest{Step: step, Force: force, DryRun: dryRun})
+			if err != nil {
+				return fault.FromRPC(err, "the step "+name+" of the rotation of Kubernetes' authorities cannot be taken",
+					"`reeve kubernetes pki show` shows where the rotation stands. --force goes on without those who are not ready: they cannot work in Kubernetes then until they are.")
+			}
+			return c.print(output.NewKubernetesRotation(name, force, dryRun, response))
+		})
+	})
 }
 
 // withSigner calls kubernetes-pki, on whatever node.

@@ -42,13 +42,7 @@ func (c *commands) nodeList() *cobra.Command {
 
 // getNode returns a node as the cluster sees it.
 func getNode(ctx context.Context, cluster *target.Target, node target.Node) (*clusterv1.Node, error) {
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: node.ID})
+	response, err := cluster.API().GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: node.ID})
 	if err != nil {
 		return nil, fault.FromRPC(err, "what the cluster knows of node "+node.ID+" cannot be had", "Run `reeve node list` to see the nodes.")
 	}

@@ -88,13 +88,7 @@ func (c *commands) approve(ctx context.Context, cluster *target.Target, name str
 			return err
 		}
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.ApproveNode(bounded, request)
+	response, err := cluster.API().ApproveNode(ctx, request)
 	if err != nil {
 		next := "Run `reeve node list` to see the nodes, `reeve plugin list` to see the roles that there are."
 		if status.Code(err) == codes.Aborted {

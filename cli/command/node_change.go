@@ -39,13 +39,7 @@ func (c *commands) changeNode(ctx context.Context, name, action, what, next stri
 		if err != nil {
 			return err
 		}
-		management, err := cluster.Management(ctx)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
-		record, err := change(ctx, management, node.ID)
+		record, err := change(ctx, cluster.API(), node.ID)
 		if err != nil {
 			return fault.FromRPC(err, "node "+node.ID+" cannot be "+what, next)
 		}

@@ -57,8 +57,6 @@ func (c *commands) decommission(ctx context.Context, cluster *target.Target, nam
 		return err
 	}
 	call := func(dryRun bool) (*clusterv1.NodeRecord, error) {
-		ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
 		response, err := management.DecommissionNode(ctx, &clusterv1.DecommissionNodeRequest{NodeId: node.ID, DryRun: dryRun})
 		return response.GetNode(), fault.FromRPC(err, "node "+node.ID+" cannot be decommissioned",
 			"`reeve node role add NODE ROLE` gives another node what only this one has; `reeve node delete "+node.ID+"` removes a node that is dead.")
@@ -144,8 +142,6 @@ func (c *commands) deleteNode(ctx context.Context, cluster *target.Target, name 
 		return err
 	}
 	call := func(dryRun bool) (*clusterv1.DeleteNodeResponse, error) {
-		ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
 		response, err := management.DeleteNode(ctx, &clusterv1.DeleteNodeRequest{NodeId: node.ID, Force: options.force, DryRun: dryRun})
 		next := "--force bypasses what can be bypassed; --dry-run with it shows what that is."
 		if options.force {

@@ -133,11 +133,7 @@ registered with such a ticket and are no members yet never become members; revok
 func (c *commands) operatorNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
 	var names []cobra.Completion
 	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
-		management, err := cluster.Management(ctx)
-		if err != nil {
-			return err
-		}
-		response, err := management.ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
+		response, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
 		for _, operator := range response.GetOperators() {
 			names = append(names, cobra.CompletionWithDesc(operator.GetName(), output.Kind(operator.GetRole())))
 		}
@@ -218,16 +214,10 @@ func callerRole(caller target.Caller, operators *clusterv1.ListOperatorsResponse
 	return caller.Session.Operator, ""
 }
 
-// withManagement runs do with the cluster of the command line and its API, within the time of a call.
+// withManagement runs do with the cluster of the command line and its API.
 func (c *commands) withManagement(ctx context.Context, do func(context.Context, *target.Target, clusterv1.ManagementServiceClient) error) error {
 	return c.withTarget(ctx, func(cluster *target.Target) error {
-		management, err := cluster.Management(ctx)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
-		return do(ctx, cluster, management)
+		return do(ctx, cluster, cluster.API())
 	})
 }
 

@@ -42,13 +42,7 @@ func (c *commands) pluginList() *cobra.Command {
 }
 
 func listPlugins(ctx context.Context, cluster *target.Target) ([]*clusterv1.PluginRecord, error) {
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
+	response, err := cluster.API().ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
 	if err != nil {
 		return nil, fault.FromRPC(err, "the plugins cannot be listed", "")
 	}

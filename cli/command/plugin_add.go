@@ -97,13 +97,7 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 		return fault.New(fault.Usage, "--grant and --without say what is approved, and nothing is",
 			"Give --approve, or leave them out and decide with `reeve plugin approve "+output.Clean(manifest.GetName())+"`.")
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	added, err := c.addVersion(bounded, management, request)
+	added, err := c.addVersion(ctx, cluster.API(), request)
 	if err != nil {
 		return fault.FromRPC(err, "plugin "+output.Clean(manifest.GetName())+" cannot be added to the catalog", "Run `reeve plugin list` to see what is there.")
 	}

@@ -63,13 +63,7 @@ func (c *commands) approvePlugin(ctx context.Context, cluster *target.Target, na
 		c.say("Version " + output.Clean(waits.GetVersion()) + " goes on waiting.")
 		return nil
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.ApprovePlugin(bounded, &clusterv1.ApprovePluginRequest{
+	response, err := cluster.API().ApprovePlugin(ctx, &clusterv1.ApprovePluginRequest{
 		Name: name, Version: waits.GetVersion(), Digests: waits.GetDigests(), Grants: grants, DryRun: dryRun,
 	})
 	if err != nil {

@@ -103,13 +103,7 @@ func (c *commands) changeGrants(ctx context.Context, given []string, action stri
 				return err
 			}
 		}
-		management, err := cluster.Management(ctx)
-		if err != nil {
-			return err
-		}
-		bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
-		response, err := management.SetGrants(bounded, &clusterv1.SetGrantsRequest{
+		response, err := cluster.API().SetGrants(ctx, &clusterv1.SetGrantsRequest{
 			Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration(), DryRun: dryRun,
 		})
 		if err != nil {

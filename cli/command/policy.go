@@ -45,13 +45,7 @@ func getPolicy(ctx context.Context, cluster *target.Target) (*clusterv1.ClusterP
 	if err != nil {
 		return nil, nil, err
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := management.GetPolicy(ctx, &clusterv1.GetPolicyRequest{})
+	response, err := cluster.API().GetPolicy(ctx, &clusterv1.GetPolicyRequest{})
 	if err != nil {
 		return nil, nil, fault.FromRPC(err, "the policy cannot be had", "")
 	}
@@ -148,19 +142,13 @@ func (c *commands) setPolicy(ctx context.Context, cluster *target.Target, demand
 	if err != nil {
 		return err
 	}
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
 	// What else is demanded stays as it is, also what this version does not know.
 	policy := &clusterv1.ClusterPolicy{}
 	if present != nil {
 		policy = proto.CloneOf(present)
 	}
 	demand(policy)
-	response, err := management.SetPolicy(bounded, &clusterv1.SetPolicyRequest{Policy: policy, DryRun: dryRun})
+	response, err := cluster.API().SetPolicy(ctx, &clusterv1.SetPolicyRequest{Policy: policy, DryRun: dryRun})
 	if err != nil {
 		next := "Run `reeve policy show` to see how it is."
 		if status.Code(err) == codes.Aborted {

@@ -131,10 +131,7 @@ func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, 
 				return err
 			}
 		}
-		bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-		defer cancel()
-		document.Required = []string{}
-		generation, err := change(bounded, management, node.ID, document)
+		generation, err := change(ctx, management, node.ID, document)
 		if err != nil {
 			return err
 		}

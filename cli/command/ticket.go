@@ -225,11 +225,7 @@ characters that is no other's.`,
 func (c *commands) ticketIDs(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
 	var ids []cobra.Completion
 	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
-		management, err := cluster.Management(ctx)
-		if err != nil {
-			return err
-		}
-		response, err := management.ListTickets(ctx, &clusterv1.ListTicketsRequest{})
+		response, err := cluster.API().ListTickets(ctx, &clusterv1.ListTicketsRequest{})
 		for _, one := range response.GetTickets() {
 			ids = append(ids, cobra.CompletionWithDesc(one.GetId(), output.Clean(one.GetNote())))
 		}

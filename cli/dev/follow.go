@@ -281,11 +281,7 @@ func manage(ctx context.Context, dir string, call func(context.Context, clusterv
 		return err
 	}
 	defer func() { _ = cluster.Close() }()
-	management, err := cluster.Management(ctx)
-	if err != nil {
-		return err
-	}
-	return call(ctx, management)
+	return call(ctx, cluster.API())
 }
 
 // UntilEnd says every change of the node until ctx ends, which is no error, or reeved does.

@@ -3,6 +3,8 @@ package fault
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -47,6 +49,20 @@ func New(code Code, what, next string) *Error {
 // Wrap returns an Error whose What ends with its cause.
 func Wrap(code Code, err error, what, next string) *Error {
 	return &Error{Code: code, What: what + ": " + Message(err), Next: next, Err: err}
+}
+
+// File returns an Error for a file that cannot be read or written: it is not there, the caller may not, or something else.
+func File(err error, what, next string) *Error { return FileOr(Failed, err, what, next) }
+
+// FileOr is File with the code for something else.
+func FileOr(code Code, err error, what, next string) *Error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = NotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		code = Refused
+	}
+	return Wrap(code, err, what, next)
 }
 
 // Error implements error.

@@ -35,23 +35,28 @@ func Create(path string) (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, fault.New(fault.Failed, "the key cannot be written", "")
 	}
+	return public, Keep(path, "the key", pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}))
+}
+
+// Keep writes a key to a file that only its owner may read. A file that is there is never touched. what says which key it is, for errors.
+func Keep(path, what string, text []byte) error {
 	// Not by a draft and a link: a stick on which a key is kept offline may know no links.
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fault.New(fault.Refused, path+" is there already, and a key is never overwritten", "Give another file.")
+		return fault.New(fault.Refused, path+" is there already, and a key is never overwritten", "Give another file.")
 	}
 	if err != nil {
-		return nil, fileFault(err, "the key cannot be kept", "Give a file in a directory that is there and that you may write.")
+		return fault.File(err, what+" cannot be kept", "Give a file in a directory that is there and that you may write.")
 	}
-	_, err = file.Write(pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}))
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Chmod(0o600), file.Sync(), file.Close()); err == nil {
 		err = syncDirectory(filepath.Dir(path))
 	}
 	if err != nil {
 		// Half a key is worth nothing to anybody.
-		return nil, fileFault(errors.Join(err, os.Remove(path)), "the key cannot be kept in "+path, "Give another file.")
+		return fault.File(errors.Join(err, os.Remove(path)), what+" cannot be kept in "+path, "Give another file.")
 	}
-	return public, nil
+	return nil
 }
 
 func syncDirectory(path string) error {
@@ -70,7 +75,7 @@ func syncDirectory(path string) error {
 func Read(path, what, flag string) (ed25519.PrivateKey, error) {
 	data, err := readAll(path)
 	if err != nil {
-		return nil, fileFault(err, what+" cannot be read", "Give the file with "+flag+".")
+		return nil, fault.File(err, what+" cannot be read", "Give the file with "+flag+".")
 	}
 	form := strings.ToUpper(what[:1]) + what[1:] + " is an Ed25519 key in PKCS #8."
 	block, _ := pem.Decode(data)
@@ -106,7 +111,7 @@ func Public(argument string) (ed25519.PublicKey, error) {
 		return nil, fault.New(fault.NotFound, "what was given as the public key is neither one nor the name of a file", publicForm)
 	}
 	if err != nil {
-		return nil, fileFault(err, "the public key cannot be read", publicForm)
+		return nil, fault.File(err, "the public key cannot be read", publicForm)
 	}
 	if key, ok := decode(string(data)); ok {
 		return key, nil
@@ -153,15 +158,4 @@ func readAll(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is too large for a key", path)
 	}
 	return data, err
-}
-
-func fileFault(err error, what, next string) error {
-	code := fault.Failed
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		code = fault.NotFound
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		code = fault.Refused
-	}
-	return fault.Wrap(code, err, what, next)
 }

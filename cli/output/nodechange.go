@@ -193,43 +193,53 @@ func phaseText(phase string) string {
 	return ""
 }
 
-// CARotation is the document of `reeve cert rotate`.
-type CARotation struct {
+// Rotation is what both rotations show of a step.
+type Rotation struct {
 	// Step is "prepare", "activate" or "retire".
 	Step   string `json:"step"`
 	DryRun bool   `json:"dry_run"`
 	Forced bool   `json:"forced"`
 	// Phase is where the rotation stands then: "steady", "prepared" or "active".
 	Phase string `json:"phase"`
-	// Waiting are the nodes that are not ready for the next step, and why not.
+	// Waiting is who is not ready for the next step, and why not.
 	Waiting []string `json:"waiting"`
 }
 
+// section says where the rotation stands, and who is not ready for the next step, which a command takes.
+func (r Rotation) section(w io.Writer, stands, ready, command string) {
+	if r.DryRun {
+		line(w, "With that step, ", stands, ". Nothing was changed (--dry-run).")
+	} else {
+		line(w, stands, ".")
+	}
+	if next := map[string]string{"prepared": "activate", "active": "retire"}[r.Phase]; next != "" {
+		nextStep(w, ready, command+" "+next, r.Waiting)
+	}
+}
+
+// nextStep says whether the next step of a rotation can be taken.
+func nextStep(w io.Writer, ready, command string, waiting []string) {
+	if len(waiting) == 0 {
+		line(w, ready, " is ready for the next step: `", command, "`.")
+		return
+	}
+	line(w, "The next step, `", command, "`, waits for:")
+	for _, each := range waiting {
+		row(w, "  "+each)
+	}
+}
+
+// CARotation is the document of `reeve cert rotate`.
+type CARotation struct{ Rotation }
+
 // NewCARotation makes the document of a step of the rotation.
 func NewCARotation(step string, forced, dryRun bool, response *clusterv1.RotateCAResponse) CARotation {
-	return CARotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting()}
+	return CARotation{Rotation{Step: step, DryRun: dryRun, Forced: forced, Phase: Kind(response.GetPhase()), Waiting: response.GetWaiting()}}
 }
 
 func (r CARotation) table(w io.Writer, _ time.Time) {
-	text := map[string]string{
+	r.section(w, map[string]string{
 		"prepared": "a new CA is trusted besides the old one, and does not sign yet", "active": "the new CA signs, and the old one is still trusted",
 		"steady": "there is one CA, which signs; what the old one signed is refused",
-	}[r.Phase]
-	if r.DryRun {
-		line(w, "With that step, ", text, ". Nothing was changed (--dry-run).")
-	} else {
-		line(w, text, ".")
-	}
-	next := map[string]string{"prepared": "activate", "active": "retire"}[r.Phase]
-	if next == "" {
-		return
-	}
-	if len(r.Waiting) == 0 {
-		line(w, "Every node is ready for the next step: `reeve cert rotate ", next, "`.")
-		return
-	}
-	line(w, "The next step, `reeve cert rotate ", next, "`, waits for:")
-	for _, node := range r.Waiting {
-		row(w, "  "+node)
-	}
+	}[r.Phase], "every node", "reeve cert rotate")
 }

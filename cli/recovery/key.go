@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"unsafe"
@@ -36,14 +35,7 @@ func Guard() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 func ReadFile(path string) (*Key, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		code := fault.Failed
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			code = fault.NotFound
-		case errors.Is(err, fs.ErrPermission):
-			code = fault.Refused
-		}
-		return nil, fault.Wrap(code, err, "the recovery key cannot be read", "Give the file with --recovery-key, or - for the standard input.")
+		return nil, fault.File(err, "the recovery key cannot be read", "Give the file with --recovery-key, or - for the standard input.")
 	}
 	defer func() { _ = file.Close() }()
 	return Read(file, path)

@@ -130,3 +130,17 @@ func TestAnotherClusterAtTheSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCallSaysWhyThereIsNoConnection holds that the fault of the connection, which the first call makes, is that of the call.
+func TestCallSaysWhyThereIsNoConnection(t *testing.T) {
+	r := newRig(t)
+	cluster, err := target.Open(t.Context(), r.bySocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cluster.Close() }()
+	_, err = cluster.API().ListNodes(t.Context(), &clusterv1.ListNodesRequest{})
+	if err = fault.FromRPC(err, "no list", "try again"); fault.CodeOf(err) != fault.Refused || !strings.Contains(err.Error(), "reeve login") {
+		t.Errorf("it says %v", err)
+	}
+}

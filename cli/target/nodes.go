@@ -111,13 +111,9 @@ func (t *Target) nodeIDs(ctx context.Context, name string) ([]string, error) {
 
 // ListNodes returns all nodes, page by page.
 func (t *Target) ListNodes(ctx context.Context) ([]*clusterv1.Node, error) {
-	management, err := t.Management(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var all []*clusterv1.Node
 	for after, more := "", true; more; {
-		page, err := listPage(ctx, management, after)
+		page, err := t.API().ListNodes(ctx, &clusterv1.ListNodesRequest{Limit: nodesPerPage, After: after})
 		if err != nil {
 			return nil, fault.FromRPC(err, "the nodes cannot be listed", "")
 		}
@@ -131,12 +127,6 @@ func (t *Target) ListNodes(ctx context.Context) ([]*clusterv1.Node, error) {
 
 // nodesPerPage is how many nodes are asked for at once. A curator that knows no pages answers with all.
 const nodesPerPage = 1000
-
-func listPage(ctx context.Context, management clusterv1.ManagementServiceClient, after string) (*clusterv1.ListNodesResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	return management.ListNodes(ctx, &clusterv1.ListNodesRequest{Limit: nodesPerPage, After: after})
-}
 
 // NodeAPI returns a node's own API: over the local socket, or at the address that the node has reported.
 func (t *Target) NodeAPI(ctx context.Context, node Node) (nodev1.NodeServiceClient, error) {
@@ -163,13 +153,7 @@ var ErrSilent = errors.New("the node has not told the cluster yet how it is")
 
 // nodeAddress asks the cluster where a node serves its own API.
 func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
-	management, err := t.Management(ctx)
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
+	response, err := t.API().GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
 	if err != nil {
 		return "", fault.FromRPC(err, "the address of node "+id+" cannot be had", "Run `reeve node list` to see the nodes.")
 	}
@@ -243,15 +227,11 @@ func (t *Target) WatchNode(ctx context.Context, nodeID string, see func(*cluster
 }
 
 func (t *Target) watchOnce(ctx context.Context, nodeID string, see func(*clusterv1.Node)) error {
-	management, err := t.Management(ctx)
-	if err != nil {
-		return err
-	}
 	// Ends the stream on every way out.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	what := "node " + nodeID + " cannot be watched"
-	stream, err := management.WatchNode(ctx, &clusterv1.WatchNodeRequest{NodeId: nodeID})
+	stream, err := t.API().WatchNode(ctx, &clusterv1.WatchNodeRequest{NodeId: nodeID})
 	if err != nil {
 		return fault.FromRPC(err, what, "Run `reeve node list` to see the nodes.")
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/proto/identity"
@@ -101,14 +98,8 @@ func (t *Target) dialRole(ctx context.Context, role, nodeID string, addresses ..
 	if err != nil {
 		return nil, err
 	}
-	var state resolver.State
-	for _, address := range addresses {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
-	}
-	instances := manual.NewBuilderWithScheme("instances")
-	instances.InitialState(state)
-	conn, err := grpc.NewClient("instances:///",
-		grpc.WithResolvers(instances),
+	conn, err := grpc.NewClient(anyOf+":///",
+		grpc.WithResolvers(resolved(addresses)),
 		grpc.WithTransportCredentials(credentials.NewTLS(t.trust.role(role, nodeID, proof))),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: probeTimeout}),
 		receiveLimit())
@@ -121,7 +112,7 @@ func (t *Target) dialRole(ctx context.Context, role, nodeID string, addresses ..
 
 // roleProof is by what the caller proves itself to roles.
 func (t *Target) roleProof(ctx context.Context, role string) (proof, error) {
-	if _, err := t.Management(ctx); err != nil {
+	if err := t.connect(ctx); err != nil {
 		return nil, err
 	}
 	if t.session.present != nil {
@@ -142,37 +133,24 @@ func (t *Target) roleProof(ctx context.Context, role string) (proof, error) {
 
 // role is how the caller speaks to an instance of a role, on any node if nodeID is empty: it is verified that it is one.
 func (t *trust) role(role, nodeID string, proof proof) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		// The verification that is left out here is the one of the DNS name; VerifyConnection does the rest.
-		InsecureSkipVerify:   true,
-		VerifyConnection:     func(state tls.ConnectionState) error { return t.verifyRole(state, role, nodeID) },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return proof() },
-	}
+	return bySPIFFE(proof, func(state tls.ConnectionState) error { return t.verifyRole(state, role, nodeID) })
 }
 
 func (t *trust) verifyRole(state tls.ConnectionState, role, nodeID string) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the role shows no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, certificate := range state.PeerCertificates[1:] {
-		between.AddCert(certificate)
-	}
-	leaf := state.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: t.ca, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+	uris, err := t.verify(state, "the role")
+	if err != nil {
 		return err
 	}
-	if len(leaf.URIs) == 1 {
-		node, _, _ := strings.Cut(strings.TrimPrefix(leaf.URIs[0].Path, "/node/"), "/")
-		if node != "" && (nodeID == "" || node == nodeID) && leaf.URIs[0].String() == identity.RoleURI(t.domain, node, role).String() {
+	if len(uris) == 1 {
+		node, _, _ := strings.Cut(strings.TrimPrefix(uris[0].Path, "/node/"), "/")
+		if node != "" && (nodeID == "" || node == nodeID) && uris[0].String() == identity.RoleURI(t.domain, node, role).String() {
 			return nil
 		}
 	}
 	if nodeID != "" {
-		return fmt.Errorf("the certificate is for %v, not for the role %s of node %s of this cluster", leaf.URIs, role, nodeID)
+		return fmt.Errorf("the certificate is for %v, not for the role %s of node %s of this cluster", uris, role, nodeID)
 	}
-	return fmt.Errorf("the certificate is for %v, not for the role %s of this cluster", leaf.URIs, role)
+	return fmt.Errorf("the certificate is for %v, not for the role %s of this cluster", uris, role)
 }
 
 // Arguments are those with which another command, in whatever directory and environment, takes the same way.

@@ -185,17 +185,43 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	return response.GetStatus(), nil
 }
 
-// Management returns the cluster API.
+// API returns the cluster API. It finds the curators and renews the session when a call is made, and a call takes CallTimeout at most.
+func (t *Target) API() clusterv1.ManagementServiceClient {
+	return clusterv1.NewManagementServiceClient(lazyConn{t})
+}
+
+// Management is API once the curators are found and the caller has something to prove itself by: somebody who is asked a question before the call is not asked in vain.
 func (t *Target) Management(ctx context.Context) (clusterv1.ManagementServiceClient, error) {
+	return t.API(), t.connect(ctx)
+}
+
+// connect finds the curators, unless they are known, and renews the session if it is time.
+func (t *Target) connect(ctx context.Context) error {
 	if t.curators == nil {
 		if err := t.connectCurators(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := t.renew(ctx); err != nil {
+	return t.renew(ctx)
+}
+
+// lazyConn is the connection to the curators. It is made by the first call.
+type lazyConn struct{ t *Target }
+
+func (l lazyConn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	if err := l.t.connect(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	return l.t.curators.Invoke(ctx, method, request, reply, options...)
+}
+
+func (l lazyConn) NewStream(ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	if err := l.t.connect(ctx); err != nil {
 		return nil, err
 	}
-	return clusterv1.NewManagementServiceClient(t.curators), nil
+	return l.t.curators.NewStream(ctx, description, method, options...)
 }
 
 func (t *Target) connectCurators(ctx context.Context) error {
@@ -279,14 +305,8 @@ func (t *Target) advice() advice {
 
 // dialCurators returns a connection to those of the curators that answer. It is made when it is needed.
 func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (*grpc.ClientConn, error) {
-	var state resolver.State
-	for _, address := range addresses {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
-	}
-	curators := manual.NewBuilderWithScheme("curators")
-	curators.InitialState(state)
 	options := []grpc.DialOption{
-		grpc.WithResolvers(curators),
+		grpc.WithResolvers(resolved(addresses)),
 		grpc.WithDefaultServiceConfig(balance),
 		grpc.WithTransportCredentials(credentials.NewTLS(trust.curator())),
 		grpc.WithChainStreamInterceptor(adviseStream(advice), t.untilRenewal),
@@ -298,11 +318,24 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 		options = append(options, grpc.WithChainUnaryInterceptor(adviseUnary(advice), t.known.learn, again))
 	}
 	t.found = addresses
-	conn, err := grpc.NewClient("curators:///", options...)
+	conn, err := grpc.NewClient(anyOf+":///", options...)
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "no connection to a curator can be made", "")
 	}
 	return conn, nil
+}
+
+// anyOf is the scheme of a connection to whichever of some addresses answers.
+const anyOf = "any"
+
+func resolved(addresses []string) resolver.Builder {
+	var state resolver.State
+	for _, address := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
+	}
+	builder := manual.NewBuilderWithScheme(anyOf)
+	builder.InitialState(state)
+	return builder
 }
 
 // connected waits until a connection is there, or cannot be made.

@@ -7,7 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
+	"net/url"
 	"os"
 	"time"
 
@@ -53,51 +53,53 @@ func (t *trust) curator() *tls.Config {
 		MinVersion:           tls.VersionTLS13,
 		RootCAs:              t.ca,
 		ServerName:           identity.CuratorName(t.domain),
-		GetClientCertificate: t.prove,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.proof() },
 	}
 }
 
 // node is how the caller speaks to the own API of a node: its certificate has no DNS name but its SPIFFE ID, which is what is verified.
 func (t *trust) node(nodeID string) *tls.Config {
+	return bySPIFFE(t.proof, func(state tls.ConnectionState) error { return t.verifyNode(state, nodeID) })
+}
+
+// bySPIFFE is how the caller speaks to a server that verify knows by its SPIFFE ID.
+func bySPIFFE(proof proof, verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// The verification that is left out here is the one of the DNS name; VerifyConnection does the rest.
 		InsecureSkipVerify:   true,
-		VerifyConnection:     func(state tls.ConnectionState) error { return t.verifyNode(state, nodeID) },
-		GetClientCertificate: t.prove,
+		VerifyConnection:     verify,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return proof() },
 	}
 }
 
-func (t *trust) prove(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.proof() }
-
 func (t *trust) verifyNode(state tls.ConnectionState, nodeID string) error {
-	if len(state.PeerCertificates) == 0 {
-		return errors.New("the node shows no certificate")
+	uris, err := t.verify(state, "the node")
+	if want := identity.NodeURI(t.domain, nodeID).String(); err == nil && (len(uris) != 1 || uris[0].String() != want) {
+		err = fmt.Errorf("the certificate is for %v, not for %s", uris, want)
 	}
-	intermediates := x509.NewCertPool()
+	return err
+}
+
+// verify returns for whom a server's certificate is, which the cluster's CA has issued. who is the server, for errors.
+func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error) {
+	if len(state.PeerCertificates) == 0 {
+		return nil, errors.New(who + " shows no certificate")
+	}
+	between := x509.NewCertPool()
 	for _, certificate := range state.PeerCertificates[1:] {
-		intermediates.AddCert(certificate)
+		between.AddCert(certificate)
 	}
 	leaf := state.PeerCertificates[0]
-	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots:         t.ca,
-		Intermediates: intermediates,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}); err != nil {
-		return err
-	}
-	want := identity.NodeURI(t.domain, nodeID).String()
-	if len(leaf.URIs) != 1 || leaf.URIs[0].String() != want {
-		return fmt.Errorf("the certificate is for %v, not for %s", leaf.URIs, want)
-	}
-	return nil
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: t.ca, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return leaf.URIs, err
 }
 
 // readCA reads a file with the certificates of the cluster CA.
 func readCA(file string) ([]*x509.Certificate, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fileFault(err, "the CA's certificates cannot be read", "Give the file with --ca.")
+		return nil, fault.File(err, "the CA's certificates cannot be read", "Give the file with --ca.")
 	}
 	var der [][]byte
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -126,15 +128,4 @@ func parseCA(der [][]byte) ([]*x509.Certificate, error) {
 		return nil, errors.New("there is no certificate")
 	}
 	return certificates, nil
-}
-
-func fileFault(err error, what, next string) error {
-	code := fault.Failed
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		code = fault.NotFound
-	case errors.Is(err, fs.ErrPermission):
-		code = fault.Refused
-	}
-	return fault.Wrap(code, err, what, next)
 }
