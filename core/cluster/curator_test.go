@@ -40,6 +40,7 @@ type curator struct {
 
 	// What came, in order.
 	calls   event.Value[[]call]
+	opened  event.Value[int] // streams of heartbeats
 	reports event.Value[[]*clusterv1.NodeStatus]
 }
 
@@ -60,6 +61,8 @@ type rules struct {
 	slow time.Duration
 	// oneView ends a Watch stream after its first message.
 	oneView bool
+	// older is whether the curator knows no stream of heartbeats.
+	older bool
 	// issue makes an SVID; nil: none is issued.
 	issue func() [][]byte
 }
@@ -190,6 +193,25 @@ func (c *curator) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) 
 		return nil, err
 	}
 	return &clusterv1.HeartbeatResponse{TtlSeconds: c.now().ttl}, nil
+}
+
+// KeepAlive takes each heartbeat as Heartbeat does, unless the curator is an older one.
+func (c *curator) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]) error {
+	if c.now().older {
+		return c.UnimplementedNodeServiceServer.KeepAlive(stream)
+	}
+	c.opened.Update(func(opened int) int { return opened + 1 })
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		if err := c.came(stream.Context(), "Heartbeat"); err != nil {
+			return err
+		}
+		if err := stream.Send(&clusterv1.KeepAliveResponse{TtlSeconds: c.now().ttl}); err != nil {
+			return err
+		}
+	}
 }
 
 func (c *curator) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) (*clusterv1.IssueSVIDResponse, error) {

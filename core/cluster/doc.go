@@ -13,7 +13,7 @@
 //
 //	watch      keeps a Watch stream open and publishes its newest message
 //	report     sends the status when it changed, no more often than the store can bear, and again after every reconnect
-//	heartbeat  says that the node lives, three times in every lease
+//	heartbeat  says that the node lives, three times in every lease, on one stream, or by calls to a curator that knows no such stream
 //	renew      gets a new SVID when the present one is past half of its life
 //
 // When the way changes (a curator that restarts has another port; a renewed SVID is another identity; another curator is to be asked) the session ends, its

@@ -3,7 +3,12 @@ package cluster
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -37,11 +42,16 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 	if ttl == 0 {
 		ttl = firstTTL
 	}
+	beats := newBeats(ctx, s.api)
+	defer beats.end(nil)
+	watched := 0
 	for {
 		began := time.Now()
-		call, cancel := context.WithTimeout(ctx, s.beatTimeout(ttl))
-		response, err := s.api.Heartbeat(call, &clusterv1.HeartbeatRequest{})
-		cancel()
+		// A watch that has come back may be of a curator that was upgraded.
+		if reached, _ := s.streams.Get(); reached != watched {
+			watched, beats.older = reached, false
+		}
+		response, err := beats.send(ctx, s.beatTimeout(ttl))
 		if err == nil && response.GetTtlSeconds() == 0 {
 			err = errors.New("the curator answered a heartbeat without saying how long it counts")
 		}
@@ -64,6 +74,61 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 		case <-next.C:
 		}
 	}
+}
+
+// beats sends heartbeats to a curator on one stream, which begins with the first; or by calls, to an older curator that does not know of it.
+type beats struct {
+	api    clusterv1.NodeServiceClient
+	open   func() (grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse], error)
+	end    context.CancelCauseFunc // ends the stream
+	stream grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]
+	older  bool
+}
+
+// newBeats returns beats whose stream lasts as long as ctx, or until it is ended.
+func newBeats(ctx context.Context, api clusterv1.NodeServiceClient) *beats {
+	streaming, end := context.WithCancelCause(ctx)
+	open := func() (grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse], error) {
+		return api.KeepAlive(streaming)
+	}
+	return &beats{api: api, open: open, end: end}
+}
+
+// send sends a heartbeat. None is to be sent after one that failed.
+func (b *beats) send(ctx context.Context, timeout time.Duration) (response interface{ GetTtlSeconds() uint32 }, err error) {
+	if !b.older {
+		response, err = b.sendOnStream(timeout)
+		b.older = status.Code(err) == codes.Unimplemented
+	}
+	if b.older {
+		b.stream = nil
+		call, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		response, err = b.api.Heartbeat(call, &clusterv1.HeartbeatRequest{})
+	}
+	return response, err
+}
+
+func (b *beats) sendOnStream(timeout time.Duration) (response *clusterv1.KeepAliveResponse, err error) {
+	late := time.AfterFunc(timeout, func() { b.end(context.DeadlineExceeded) })
+	defer func() {
+		if !late.Stop() && err != nil {
+			err = status.FromContextError(context.DeadlineExceeded).Err()
+		}
+	}()
+	if b.stream == nil {
+		if b.stream, err = b.open(); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.stream.Send(&clusterv1.KeepAliveRequest{}); err != nil && !errors.Is(err, io.EOF) { // of which Recv says why
+		return nil, err
+	}
+	response, err = b.stream.Recv()
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the curator ended the stream of heartbeats")
+	}
+	return response, err
 }
 
 // beatTimeout is how long a heartbeat may take: as long as the next is due, if there is nobody else who could be told.

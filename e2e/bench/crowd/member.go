@@ -171,13 +171,24 @@ func (m *member) live(ctx context.Context, ready func()) {
 	}
 }
 
-// beat sends heartbeats, as the core does.
+// beat sends heartbeats, as the core does: on one stream, and on another one after one that failed.
 func (m *member) beat(ctx context.Context, first func()) {
 	ttl := 10 * time.Second
+	var beats *pulse
+	defer func() {
+		if beats != nil {
+			beats.close()
+		}
+	}()
 	for began := time.Now(); ; began = time.Now() {
-		call, cancel := context.WithTimeout(ctx, ttl/beatsPerTTL)
-		response, err := m.api.Heartbeat(call, &clusterv1.HeartbeatRequest{})
-		cancel()
+		if beats == nil {
+			beats = m.pulse(ctx)
+		}
+		response, err := beats.send(ttl / beatsPerTTL)
+		if err != nil {
+			beats.close()
+			beats = nil
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -196,6 +207,29 @@ func (m *member) beat(ctx context.Context, first func()) {
 			return
 		}
 	}
+}
+
+// pulse is a stream of heartbeats.
+type pulse struct {
+	stream grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]
+	failed error
+	close  context.CancelFunc
+}
+
+func (m *member) pulse(ctx context.Context) *pulse {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := m.api.KeepAlive(ctx)
+	return &pulse{stream: stream, failed: err, close: cancel}
+}
+
+// send sends a heartbeat. None is to be sent after one that failed.
+func (p *pulse) send(within time.Duration) (*clusterv1.KeepAliveResponse, error) {
+	if p.failed != nil {
+		return nil, p.failed
+	}
+	defer time.AfterFunc(within, p.close).Stop()
+	_ = p.stream.Send(&clusterv1.KeepAliveRequest{}) // if it fails Recv says why
+	return p.stream.Recv()
 }
 
 // report says of roles that they are Ready.

@@ -121,8 +121,13 @@ func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Call
 	if key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) {
 		return owner(state).as(), nil
 	}
-	if node := state.Nodes[id]; node != nil && key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
-		return member(state, node)
+	if pinsNode(state, key) {
+		return proving(state, id, func(state *store.State) error {
+			if !pinsNode(state, key) {
+				return unpinned(state)
+			}
+			return nil
+		})
 	}
 	// Operators show their key only to log in, so that this is rare, and there is no list of them by key to keep right.
 	if state, err = a.records.ReadOperators(ctx); err != nil {
@@ -136,7 +141,12 @@ func (a *Authenticator) pinned(ctx context.Context, key ed25519.PublicKey) (Call
 
 // pins reports whether a key is that of somebody in a state of the cluster.
 func pins(state *store.State, key ed25519.PublicKey) bool {
-	return key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) || key.Equal(ed25519.PublicKey(state.Nodes[identity.NodeID(key)].GetPublicKey())) || holder(state, key) != nil
+	return key.Equal(ed25519.PublicKey(state.Cluster.GetOwnerPublicKey())) || pinsNode(state, key) || holder(state, key) != nil
+}
+
+// pinsNode reports whether a key is that of a node in a state of the cluster.
+func pinsNode(state *store.State, key ed25519.PublicKey) bool {
+	return key.Equal(ed25519.PublicKey(state.Nodes[identity.NodeID(key)].GetPublicKey()))
 }
 
 func unpinned(state *store.State) error {
@@ -202,8 +212,7 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 			"%s is neither a node nor a session: only nodes, operators and the owner call the cluster API", id)
 	}
 	nodeID := match[1]
-	now := a.now()
-	known, state, err := a.plausible(ctx, func(state *store.State) bool { return a.verify(chain, state, now) == nil })
+	known, state, err := a.plausible(ctx, func(state *store.State) bool { return a.verify(chain, state, a.now()) == nil })
 	if err != nil {
 		return Caller{}, err
 	}
@@ -212,22 +221,39 @@ func (a *Authenticator) svid(ctx context.Context, chain []*x509.Certificate) (Ca
 			return Caller{}, answer.Error(err)
 		}
 	}
-	if err := a.verify(chain, state, now); err != nil {
-		if leaf := chain[0]; now.After(leaf.NotAfter) {
-			return Caller{}, unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",
-				nodeID, leaf.NotAfter.UTC().Format(time.RFC3339))
+	return proving(state, nodeID, func(state *store.State) error {
+		leaf, now := chain[0], a.now()
+		if err := a.verify(chain, state, now); err != nil {
+			if now.After(leaf.NotAfter) {
+				return unauthenticated("the SVID of node %s ended at %s: connect with a self-signed certificate of the node key and ask for a new one",
+					nodeID, leaf.NotAfter.UTC().Format(time.RFC3339))
+			}
+			return veiled("the client certificate for node "+nodeID+" was not issued by this cluster",
+				"the client certificate for %s was not issued by cluster %s: %v", id, state.Cluster.GetClusterId(), err)
 		}
-		return Caller{}, veiled("the client certificate for node "+nodeID+" was not issued by this cluster",
-			"the client certificate for %s was not issued by cluster %s: %v", id, state.Cluster.GetClusterId(), err)
+		node := state.Nodes[nodeID]
+		if node == nil {
+			return unauthenticated("the cluster has no record of node %s", nodeID)
+		}
+		if key, ok := leaf.PublicKey.(ed25519.PublicKey); !ok || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
+			return unauthenticated("the SVID's key is not the one that the record of node %s pins", nodeID)
+		}
+		return nil
+	})
+}
+
+// proving admits a node that is a member in a state of the cluster, and that has proved there to be that node.
+func proving(state *store.State, id string, proved func(*store.State) error) (Caller, error) {
+	stands := func(state *store.State) error {
+		if err := proved(state); err != nil {
+			return err
+		}
+		return member(state.Nodes[id])
 	}
-	node := state.Nodes[nodeID]
-	if node == nil {
-		return Caller{}, unauthenticated("the cluster has no record of node %s", nodeID)
+	if err := stands(state); err != nil {
+		return Caller{}, err
 	}
-	if key, ok := chain[0].PublicKey.(ed25519.PublicKey); !ok || !key.Equal(ed25519.PublicKey(node.GetPublicKey())) {
-		return Caller{}, unauthenticated("the SVID's key is not the one that the record of node %s pins", nodeID)
-	}
-	return member(state, node)
+	return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: id, state: state, stands: stands, read: state.Revision}, nil
 }
 
 // verify verifies that a chain is of an SVID of the cluster. One that was verified is not verified again as long as it is valid and the cluster has the same CA: a node
@@ -280,15 +306,15 @@ func Newcomer(ctx context.Context) (Caller, error) {
 	return Caller{Kind: clusterv1.Caller_CALLER_NEWCOMER, Key: key}, nil
 }
 
-// member admits the nodes that have come in and that have not left.
-func member(state *store.State, node *clusterv1.NodeRecord) (Caller, error) {
+// member returns why a node is not one of those that have come in and that have not left.
+func member(node *clusterv1.NodeRecord) error {
 	switch node.GetState() {
 	case clusterv1.NodeState_NODE_STATE_UP, clusterv1.NodeState_NODE_STATE_DECOMMISSIONING:
-		return Caller{Kind: clusterv1.Caller_CALLER_NODE, NodeID: node.GetId(), state: state}, nil
+		return nil
 	case clusterv1.NodeState_NODE_STATE_DECOMMISSIONED:
-		return Caller{}, answer.Removed(node)
+		return answer.Removed(node)
 	}
-	return Caller{}, unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
+	return unauthenticated("node %s is no member of the cluster: its state is %s", node.GetId(), node.GetState())
 }
 
 func unauthenticated(format string, args ...any) error {

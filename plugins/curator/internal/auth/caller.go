@@ -25,6 +25,9 @@ type Caller struct {
 	state       *store.State
 	incarnation *clusterv1.Incarnation
 	revision    int64
+	// stands returns why a node would not be let in any more in a later state of the cluster than that of the revision read.
+	stands func(*store.State) error
+	read   int64
 }
 
 // Person is the holder of the owner key, or an operator.

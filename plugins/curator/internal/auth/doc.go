@@ -16,6 +16,7 @@
 // call: whatever makes somebody known changes the epoch. It watches the snapshots of the cache for the calls that last: the stream of
 // an operator who is revoked, of an owner key that is replaced, or of a start of a node after which a later one has called, ends as soon as this curator sees
 // it. It publishes nothing.
+// A node that sends on a stream is looked at with each message, by the newest snapshot, as it is with a call of its own.
 //
 // What an RPC permits is the option reeve.cluster.v1.permission of its proto file. A Guard that meets an RPC without it, or with a caller that
 // this server cannot tell, fails before anything is served.

@@ -92,11 +92,15 @@ func (g *Guard) Unary(ctx context.Context, request any, info *grpc.UnaryServerIn
 	return handler(ctx, request)
 }
 
-// Stream is the interceptor of streams. A stream is admitted when it begins, and ends when its caller would not be admitted any more.
+// Stream is the interceptor of streams. A stream is admitted when it begins, and ends when its caller would not be admitted any more: as soon as that is known, or, if it is a node that
+// sends on it, with the next that it sends.
 func (g *Guard) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, caller, err := g.admit(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
+	}
+	if info.IsClientStream && caller.Kind == clusterv1.Caller_CALLER_NODE && g.config.Snapshots != nil {
+		return handler(service, &admitted{ServerStream: stream, ctx: ctx, stands: func() error { return g.stands(caller) }})
 	}
 	return g.hold(ctx, caller, func(ctx context.Context) error {
 		return handler(service, &admitted{ServerStream: stream, ctx: ctx})

@@ -75,14 +75,40 @@ func (c Caller) outlived(state *store.State) error {
 	return nil
 }
 
+// stands returns why a node that was admitted would not be any more, by what this curator has heard of the cluster.
+func (g *Guard) stands(caller Caller) error {
+	snapshot, ok := g.config.Snapshots.Get()
+	if !ok || snapshot.Revision < caller.read {
+		return nil // the cache is behind what the caller was admitted by
+	}
+	if err := caller.stands(snapshot.State); err != nil {
+		return err
+	}
+	if caller.incarnation == nil {
+		return nil
+	}
+	return caller.superseded(snapshot.State)
+}
+
 // admitted is the stream of a caller who was admitted.
 type admitted struct {
 	grpc.ServerStream
 	ctx context.Context
+	// stands is asked with each message of the caller, why they would not be admitted any more; nil: nobody is.
+	stands func() error
 }
 
 // Context implements grpc.ServerStream.
 func (s *admitted) Context() context.Context { return s.ctx }
+
+// RecvMsg implements grpc.ServerStream.
+func (s *admitted) RecvMsg(into any) error {
+	err := s.ServerStream.RecvMsg(into)
+	if err == nil && s.stands != nil {
+		err = s.stands()
+	}
+	return err
+}
 
 // SendMsg implements grpc.ServerStream. Nothing is sent to one who is not admitted any more, however far the handler was.
 func (s *admitted) SendMsg(message any) error {

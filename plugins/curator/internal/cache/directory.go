@@ -45,7 +45,7 @@ func (d *directory) draw(state *store.State) (directory *hostv1.Directory, chang
 	room := Room(state)
 	for _, id := range d.ids {
 		last := before[id]
-		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive[id], room: room}, node: last.node}
+		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive(id), room: room}, node: last.node}
 		if now.from != last.from {
 			if now.node = nodeOf(id, now.from); last.node != nil && now.node != nil && proto.Equal(now.node, last.node) {
 				now.node = last.node

@@ -60,7 +60,7 @@ type objection struct {
 // objections returns what speaks against deleting a node, in a state and by what was seen of the nodes just before. Nothing does where it is no member yet.
 func objections(state, seen *store.State, before, after *clusterv1.NodeRecord) (against objection) {
 	id := before.GetId()
-	alive := seen.Alive[id]
+	alive := seen.Alive(id)
 	switch before.GetState() {
 	case clusterv1.NodeState_NODE_STATE_NEW, clusterv1.NodeState_NODE_STATE_STANDBY:
 		return against

@@ -136,7 +136,7 @@ func distrusting(state, stored *store.State) (waiting []string) {
 		trusts := func(other []byte) bool { return err == nil && bytes.Equal(other, known[len(known)-1]) }
 		switch status := stored.Statuses[id]; {
 		case slices.ContainsFunc(status.GetCaPins(), trusts):
-		case !stored.Alive[id]:
+		case !stored.Alive(id):
 			waiting = append(waiting, fmt.Sprintf("node %s has not said that it trusts the new CA, and is not alive", id))
 		default:
 			waiting = append(waiting, fmt.Sprintf("node %s has not said yet that it trusts the new CA", id))

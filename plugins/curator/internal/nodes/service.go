@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -31,7 +32,7 @@ type Store interface {
 	ca.Keys
 	ReadNode(ctx context.Context, id string) (*store.State, error)
 	PutStatus(ctx context.Context, status *clusterv1.NodeStatus) error
-	Beat(ctx context.Context, node string, ttl time.Duration) error
+	Beat(ctx context.Context, node string, ttl time.Duration, known clientv3.LeaseID) (clientv3.LeaseID, error)
 	ReadRecords(ctx context.Context) (*store.State, error)
 	NoteIssued(ctx context.Context, issued store.Issued) (renewed bool, err error)
 }
@@ -124,7 +125,7 @@ func (s *Service) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.config.Store.Beat(ctx, id, s.config.HeartbeatTTL); err != nil {
+	if _, err := s.config.Store.Beat(ctx, id, s.config.HeartbeatTTL, clientv3.NoLease); err != nil {
 		return nil, err
 	}
 	return &clusterv1.HeartbeatResponse{TtlSeconds: uint32(s.config.HeartbeatTTL / time.Second)}, nil

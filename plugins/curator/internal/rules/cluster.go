@@ -199,7 +199,7 @@ func Provided(state *store.State, node *clusterv1.NodeRecord, capability string)
 func Running(state, seen *store.State, capability string) []string {
 	return slices.DeleteFunc(state.NodeIDs(), func(id string) bool {
 		node := state.Nodes[id]
-		if node.GetState() != clusterv1.NodeState_NODE_STATE_UP || !seen.Alive[id] {
+		if node.GetState() != clusterv1.NodeState_NODE_STATE_UP || !seen.Alive(id) {
 			return true
 		}
 		return !slices.ContainsFunc(seen.Statuses[id].GetInstances(), func(instance *clusterv1.InstanceStatus) bool {

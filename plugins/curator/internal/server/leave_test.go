@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -357,7 +358,8 @@ func TestThePluginOfTheLastRunningCuratorStays(t *testing.T) {
 	wantCode(t, remove(), codes.FailedPrecondition, `"curator"`, "none would be left that is known to run", second)
 	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
 	status := &clusterv1.NodeStatus{NodeId: second, Instances: []*clusterv1.InstanceStatus{{Role: "other", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
-	if err := errors.Join(records.PutStatus(t.Context(), status), records.Beat(t.Context(), second, time.Hour)); err != nil {
+	_, beat := records.Beat(t.Context(), second, time.Hour, clientv3.NoLease)
+	if err := errors.Join(records.PutStatus(t.Context(), status), beat); err != nil {
 		t.Fatal(err)
 	}
 	if err := remove(); err != nil {

@@ -70,7 +70,8 @@ func (c *cluster) runs(ids ...string) {
 	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	for _, id := range ids {
 		status := &clusterv1.NodeStatus{NodeId: id, Instances: []*clusterv1.InstanceStatus{{Role: "api", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
-		if err := errors.Join(records.PutStatus(c.t.Context(), status), records.Beat(c.t.Context(), id, time.Hour)); err != nil {
+		_, beat := records.Beat(c.t.Context(), id, time.Hour, clientv3.NoLease)
+		if err := errors.Join(records.PutStatus(c.t.Context(), status), beat); err != nil {
 			c.t.Fatal(err)
 		}
 	}

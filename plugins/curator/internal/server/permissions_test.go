@@ -211,7 +211,7 @@ func TestDeclaredPermissions(t *testing.T) {
 	)
 	want := map[string]string{
 		"BootstrapService.Bootstrap": "CORE", "BootstrapService.ReplaceOwner": "CORE audited",
-		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.IssueSVID": "NODE audited",
+		"NodeService.Watch": "NODE", "NodeService.ReportStatus": "NODE", "NodeService.Heartbeat": "NODE", "NodeService.KeepAlive": "NODE", "NodeService.IssueSVID": "NODE audited",
 		"ManagementService.GetClusterInfo": read, "ManagementService.ListNodes": read, "ManagementService.GetNode": read, "ManagementService.WatchNode": read,
 		"ManagementService.ListPlugins": read, "ManagementService.ListOperators": read, "ManagementService.ListAudit": read,
 		"ManagementService.AddRole": write, "ManagementService.RemoveRole": write, "ManagementService.SetRoles": write,

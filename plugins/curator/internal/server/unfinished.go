@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
@@ -36,23 +35,42 @@ func connectionOf(ctx context.Context) *peerConnection {
 
 type requestKey struct{}
 
+// request is one that is counted. Its fields are guarded by the lock of peers.
+type request struct {
+	connection *peerConnection
+	// goesOn says that another one follows on it, which is part of the same call; ended that it is not counted any more.
+	goesOn, ended bool
+}
+
 // begins counts a request until it is complete, or its call has ended. The caller holds the lock.
 func (p *peers) begins(ctx context.Context, connection *peerConnection) context.Context {
 	connection.unfinished.requests++
-	var once sync.Once
-	complete := func(size int) {
-		once.Do(func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if connection.unfinished.requests--; connection.unfinished.requests == 0 {
-				size = connection.unfinished.bytes
-			}
-			p.hold(connection, -min(size, connection.unfinished.bytes))
-		})
-	}
-	ctx = context.WithValue(ctx, requestKey{}, complete)
-	context.AfterFunc(ctx, func() { complete(0) })
+	asked := &request{connection: connection}
+	ctx = context.WithValue(ctx, requestKey{}, asked)
+	context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		asked.goesOn = false
+		p.complete(asked, 0)
+	})
 	return ctx
+}
+
+// complete ends the count of a request of so many bytes. The caller holds the lock.
+func (p *peers) complete(asked *request, size int) {
+	if asked.ended {
+		return
+	}
+	connection := asked.connection
+	if connection.unfinished.requests--; connection.unfinished.requests == 0 {
+		size = connection.unfinished.bytes
+	}
+	p.hold(connection, -min(size, connection.unfinished.bytes))
+	if asked.goesOn {
+		connection.unfinished.requests++
+	} else {
+		asked.ended = true
+	}
 }
 
 // belongs takes note of who the caller on a connection is. It is the same for all of its calls, by the certificate of its handshake.
@@ -105,12 +123,19 @@ func (p *peers) came(connection *peerConnection, bytes int) {
 // TagRPC implements stats.Handler.
 func (p *peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC implements stats.Handler: it hears of requests that are complete.
+// HandleRPC implements stats.Handler: it hears of requests that are complete, and of calls that have more than one.
 func (p *peers) HandleRPC(ctx context.Context, what stats.RPCStats) {
-	if payload, is := what.(*stats.InPayload); is {
-		if complete, is := ctx.Value(requestKey{}).(func(int)); is {
-			complete(payload.WireLength)
-		}
+	asked, is := ctx.Value(requestKey{}).(*request)
+	if !is {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch what := what.(type) {
+	case *stats.Begin:
+		asked.goesOn = what.IsClientStream
+	case *stats.InPayload:
+		p.complete(asked, what.WireLength)
 	}
 }
 

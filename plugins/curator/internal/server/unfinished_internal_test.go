@@ -77,6 +77,41 @@ func TestUnfinishedRequestsOfACaller(t *testing.T) {
 	})
 }
 
+// What comes of the next request of a call that has several is counted, however many of it were complete before; and nothing is once the call has ended.
+func TestUnfinishedRequestsOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers()
+		s := connects(t, p, "192.0.2.2", 1)
+		p.letIn(s.call(), "")
+		p.belongs(s.call(), "node")
+		ctx, end := s.asks(t, p)
+		p.HandleRPC(ctx, &stats.Begin{IsClientStream: true})
+		for range 100 {
+			if !s.sends(p, maxRequest) {
+				t.Fatal("requests that are complete are held against the caller")
+			}
+			p.HandleRPC(ctx, &stats.InPayload{WireLength: maxRequest - 100})
+		}
+		if of, all := p.unfinishedOf("node"); of != 0 || all != 0 {
+			t.Errorf("%d bytes of complete requests are counted, %d of all", of, all)
+		}
+		if !s.sends(p, callerUnfinished) {
+			t.Error("the connection is closed within the bound")
+		}
+		if of, all := p.unfinishedOf("node"); of != callerUnfinished || all != of {
+			t.Errorf("%d bytes of the next request are counted, %d of all", of, all)
+		}
+		end()
+		synctest.Wait()
+		if of, all := p.unfinishedOf("node"); of != 0 || all != 0 {
+			t.Errorf("%d bytes are counted of a call that has ended, %d of all", of, all)
+		}
+		if !s.sends(p, 2*callerUnfinished) || s.closed() {
+			t.Error("bytes are counted while no call is under way")
+		}
+	})
+}
+
 // All together have so much, and where it is more, who has most of it goes.
 func TestUnfinishedRequestsOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

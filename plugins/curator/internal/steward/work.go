@@ -23,7 +23,7 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 		}
 	}
 	for _, id := range state.NodeIDs() {
-		if !decommissioning(state, id) || state.Alive[id] {
+		if !decommissioning(state, id) || state.Alive(id) {
 			delete(w.silent, id)
 		}
 		if !ended(state, id) {
@@ -34,7 +34,7 @@ func (w *worker) tend(ctx context.Context, state *store.State) (again time.Durat
 			if err := w.finish(ctx, id, rest == 0); err != nil {
 				return 0, err
 			}
-		} else if !state.Alive[id] && (again == 0 || rest < again) {
+		} else if !state.Alive(id) && (again == 0 || rest < again) {
 			again = rest
 		}
 	}
@@ -101,7 +101,7 @@ func idle(status *clusterv1.NodeStatus) bool {
 
 // silence returns for how long a node must stay silent yet to count as one on which nothing runs. It is this curator's own clock that runs, from when it first saw it.
 func (w *worker) silence(state *store.State, id string) time.Duration {
-	if state.Alive[id] {
+	if state.Alive(id) {
 		return w.config.Silence
 	}
 	since, known := w.silent[id]
@@ -143,7 +143,7 @@ func (w *worker) finish(ctx context.Context, id string, silent bool) error {
 	if err != nil {
 		return err
 	}
-	if stored.Alive[id] {
+	if stored.Alive(id) {
 		silent = false
 	}
 	if !silent && !idle(stored.Statuses[id]) {

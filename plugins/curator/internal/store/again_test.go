@@ -251,7 +251,10 @@ func TestLeaderChangesUnderReads(t *testing.T) {
 			_, err := s.ReadNode(t.Context(), made.Node.GetId())
 			return err
 		},
-		"a heartbeat": func(s *store.Store) error { return s.Beat(t.Context(), made.Node.GetId(), time.Minute) },
+		"a heartbeat": func(s *store.Store) error {
+			_, err := s.Beat(t.Context(), made.Node.GetId(), time.Minute, clientv3.NoLease)
+			return err
+		},
 		"the key of the CA": func(s *store.Store) error {
 			_, _, err := s.ReadSigningKey(t.Context())
 			return err

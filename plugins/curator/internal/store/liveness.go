@@ -86,45 +86,53 @@ func unchangedSince(key string, revision int64) []clientv3.Cmp {
 // The store may take the renewPart-th part of answerWithin to renew a lease, a second by default. It takes milliseconds.
 const renewPart = 5
 
-// Beat keeps a node's heartbeat fresh for ttl from now, in whole seconds. The lease is found from the node's heartbeat key, so that it does
+// Beat keeps a node's heartbeat fresh for ttl from now, in whole seconds, and returns the lease by which it is. The lease is found from the node's heartbeat key, so that it does
 // not matter which curator the node's last heartbeat went to. The error is ErrNoNode if there is no record of the node.
-func (s *Store) Beat(ctx context.Context, node string, ttl time.Duration) error {
+//
+// known is the lease by which the heartbeat is, as far as the caller knows: then it is renewed together with others, and nothing else is asked. clientv3.NoLease: nobody knows.
+func (s *Store) Beat(ctx context.Context, node string, ttl time.Duration, known clientv3.LeaseID) (lease clientv3.LeaseID, err error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
 	// Only a heartbeat of the same node through another curator, or the end of the lease in this moment, can be in the way.
-	_, err := backoff.Retry(bounded, func() (struct{}, error) {
-		err := s.beat(bounded, node, ttl)
+	lease, err = backoff.Retry(bounded, func() (clientv3.LeaseID, error) {
+		lease, err := s.beat(bounded, node, ttl, known)
 		if err != nil && !errors.Is(err, ErrConflict) {
 			err = backoff.Permanent(err)
 		}
-		return struct{}{}, err
+		known = clientv3.NoLease
+		return lease, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(20*time.Millisecond)), backoff.WithMaxTries(tries))
 	if err == nil || errors.Is(err, ErrNoNode) || errors.Is(err, ErrConflict) {
-		return err
+		return lease, err
 	}
-	return s.failed(ctx, "renew the heartbeat of a node", err)
+	return clientv3.NoLease, s.failed(ctx, "renew the heartbeat of a node", err)
 }
 
-func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error {
+func (s *Store) beat(ctx context.Context, node string, ttl time.Duration, known clientv3.LeaseID) (clientv3.LeaseID, error) {
+	if known != clientv3.NoLease {
+		if silent, err := s.renew(ctx, s.following, known); !silent && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return known, err
+		}
+	}
 	key := heartbeatKey(node)
 	stands, _, err := s.heartbeats.call(ctx, node)
 	if err != nil {
-		return err
+		return clientv3.NoLease, err
 	}
-	if stands.lease != clientv3.NoLease {
-		// A lease that has expired and is not revoked yet does not answer at all: then another takes its place.
-		silent, err := s.renew(ctx, stands.lease)
+	// A lease that has expired and is not revoked yet does not answer at all: then another takes its place, and so it does of one that was tried just now.
+	if stands.lease != clientv3.NoLease && stands.lease != known {
+		silent, err := s.renew(ctx, s.renewing, stands.lease)
 		if !silent && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return err
+			return stands.lease, err
 		}
 	}
 	value, err := encode(new(curatorv1.Heartbeat))
 	if err != nil {
-		return err
+		return clientv3.NoLease, err
 	}
 	granted, err := s.client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
-		return err
+		return clientv3.NoLease, err
 	}
 	checkpoint.Before(steps.Beat)
 	response, err := s.client.Txn(ctx).
@@ -134,16 +142,16 @@ func (s *Store) beat(ctx context.Context, node string, ttl time.Duration) error 
 		Else(clientv3.OpGet(nodeKey(node), clientv3.WithKeysOnly())).Commit()
 	if err != nil {
 		// The lease, if it has no key, ends by itself.
-		return err
+		return clientv3.NoLease, err
 	}
 	checkpoint.After(steps.Beat)
 	if response.Succeeded {
-		return nil
+		return granted.ID, nil
 	}
 	// What is not used is given back; if that fails it ends by itself.
 	_, _ = s.client.Revoke(ctx, granted.ID)
 	if response.Responses[0].GetResponseRange().GetCount() == 0 {
-		return ErrNoNode
+		return clientv3.NoLease, ErrNoNode
 	}
-	return ErrConflict
+	return clientv3.NoLease, ErrConflict
 }

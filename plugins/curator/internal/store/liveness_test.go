@@ -1,13 +1,17 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
@@ -111,14 +115,15 @@ func TestBeat(t *testing.T) {
 	id, key := first.Node.GetId(), "heartbeat/"+first.Node.GetId()
 	beat := func() clientv3.LeaseID {
 		t.Helper()
-		if err := s.Beat(t.Context(), id, time.Hour); err != nil {
+		by, err := s.Beat(t.Context(), id, time.Hour, clientv3.NoLease)
+		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := client.Get(t.Context(), key)
-		if err != nil || len(got.Kvs) != 1 {
-			t.Fatalf("Get: %v, %v", got, err)
+		if err != nil || len(got.Kvs) != 1 || clientv3.LeaseID(got.Kvs[0].Lease) != by {
+			t.Fatalf("Get: %v, %v; it is said to be by lease %x", got, err, by)
 		}
-		return clientv3.LeaseID(got.Kvs[0].Lease)
+		return by
 	}
 	lease := beat()
 	if again := beat(); again != lease || lease == clientv3.NoLease {
@@ -136,9 +141,66 @@ func TestBeat(t *testing.T) {
 	if fresh := beat(); fresh == clientv3.NoLease {
 		t.Error("the heartbeat has no lease")
 	}
-	if err := s.Beat(t.Context(), "reeve-none", time.Minute); !errors.Is(err, store.ErrNoNode) {
+	if _, err := s.Beat(t.Context(), "reeve-none", time.Minute, clientv3.NoLease); !errors.Is(err, store.ErrNoNode) {
 		t.Errorf("Beat of an unknown node: %v", err)
 	}
+}
+
+// TestBeatsThatFollow sends heartbeats whose leases are known: many of them are one stream to the store, and no transaction. One whose lease has gone gets another.
+func TestBeatsThatFollow(t *testing.T) {
+	_, client, first := created(t)
+	counted := clientv3.NewCtxClient(t.Context())
+	transactions, leases := 0, &countedLeases{LeaseClient: etcd.Leases(t)}
+	counted.Lease = client.Lease
+	counted.KV = &lossy{KV: client.KV, after: func(bool) error { return nil }, before: func(bool) error { transactions++; return nil }}
+	s := store.New(store.Config{Client: counted, Leases: leases, ClusterUser: "curator", AnswerWithin: time.Minute})
+	lease, err := s.Beat(t.Context(), first.Node.GetId(), time.Hour, clientv3.NoLease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := []clientv3.LeaseID{lease}
+	for range 99 { // of other nodes, of which a heartbeat that follows does not ask the store who they are
+		granted, err := client.Grant(t.Context(), 3600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known = append(known, granted.ID)
+	}
+	before, opened := transactions, leases.streams.Load()
+	var group sync.WaitGroup
+	for _, lease := range known {
+		group.Go(func() {
+			if by, err := s.Beat(t.Context(), first.Node.GetId(), time.Hour, lease); err != nil || by != lease {
+				t.Errorf("lease %x, %v", by, err)
+			}
+		})
+	}
+	group.Wait()
+	if streams := leases.streams.Load() - opened; transactions != before || streams > 10 {
+		t.Errorf("%d heartbeats took %d transactions and %d streams", len(known), transactions-before, streams)
+	}
+	if _, err := client.Revoke(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	by, err := s.Beat(t.Context(), first.Node.GetId(), time.Hour, lease)
+	if err != nil || by == lease || by == clientv3.NoLease {
+		t.Errorf("after its lease was revoked: lease %x, %v", by, err)
+	}
+	got, err := client.Get(t.Context(), "heartbeat/"+first.Node.GetId())
+	if err != nil || len(got.Kvs) != 1 || clientv3.LeaseID(got.Kvs[0].Lease) != by {
+		t.Errorf("Get: %v, %v", got, err)
+	}
+}
+
+// countedLeases counts the streams on which leases are renewed.
+type countedLeases struct {
+	pb.LeaseClient
+	streams atomic.Int64
+}
+
+func (l *countedLeases) LeaseKeepAlive(ctx context.Context, options ...grpc.CallOption) (pb.Lease_LeaseKeepAliveClient, error) {
+	l.streams.Add(1)
+	return l.LeaseClient.LeaseKeepAlive(ctx, options...)
 }
 
 func TestConcurrentBeats(t *testing.T) {
@@ -147,7 +209,7 @@ func TestConcurrentBeats(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if err := s.Beat(t.Context(), first.Node.GetId(), ttl*time.Second); err != nil {
+			if _, err := s.Beat(t.Context(), first.Node.GetId(), ttl*time.Second, clientv3.NoLease); err != nil {
 				t.Error(err)
 			}
 		})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -15,6 +16,8 @@ const (
 	readsPerTurn = 32
 	// renewalsPerTurn is how many leases are renewed on one stream. The store renews them one after another.
 	renewalsPerTurn = 128
+	// gatherBeats is how long heartbeats are gathered that follow on others: they have a third of their TTL, and a stream to the store for each of them costs more than they do.
+	gatherBeats = 100 * time.Millisecond
 )
 
 // readHeartbeats reads how the heartbeats of nodes stand.
@@ -78,9 +81,9 @@ func (s *Store) renewals(ctx context.Context, leases []clientv3.LeaseID) (map[cl
 	return answers, nil
 }
 
-// renew keeps a lease alive. silent says that the store did not answer in time, as for a lease that has expired and is not revoked yet.
-func (s *Store) renew(ctx context.Context, lease clientv3.LeaseID) (silent bool, err error) {
-	if err, is, failed := s.renewing.call(ctx, lease); failed == nil && is {
+// renew keeps a lease alive, together with others. silent says that the store did not answer in time, as for a lease that has expired and is not revoked yet.
+func (s *Store) renew(ctx context.Context, with *together[clientv3.LeaseID, error], lease clientv3.LeaseID) (silent bool, err error) {
+	if err, is, failed := with.call(ctx, lease); failed == nil && is {
 		return false, err
 	}
 	if ctx.Err() != nil {

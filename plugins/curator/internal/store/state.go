@@ -42,8 +42,8 @@ type State struct {
 	Operators map[string]*clusterv1.Operator
 	// Statuses is what nodes reported, by node ID; a node that never did is not in it.
 	Statuses map[string]*clusterv1.NodeStatus
-	// Alive holds the IDs of the nodes whose heartbeat is fresh.
-	Alive map[string]bool
+	// Beats holds the IDs of the nodes whose heartbeat is fresh, with the lease by which it is.
+	Beats map[string]clientv3.LeaseID
 	// Store is how far the consensus store has come, as its leader last told; nil: nobody knows.
 	Store *consensusv1.StoreState
 	// DesiredRevision is the revision that last wrote what the consensus store is to be; 0: it was not read.
@@ -64,7 +64,7 @@ func newState(revision int64) *State {
 		Plugins:   make(map[string]*clusterv1.PluginRecord),
 		Operators: make(map[string]*clusterv1.Operator),
 		Statuses:  make(map[string]*clusterv1.NodeStatus),
-		Alive:     make(map[string]bool),
+		Beats:     make(map[string]clientv3.LeaseID),
 		Damaged:   make(map[string]error),
 
 		Tickets:      make(map[string]*curatorv1.Ticket),
@@ -79,7 +79,7 @@ func (s *State) clone() *State {
 	c.Plugins = maps.Clone(s.Plugins)
 	c.Operators = maps.Clone(s.Operators)
 	c.Statuses = maps.Clone(s.Statuses)
-	c.Alive = maps.Clone(s.Alive)
+	c.Beats = maps.Clone(s.Beats)
 	c.Damaged = maps.Clone(s.Damaged)
 	c.Tickets = maps.Clone(s.Tickets)
 	c.Incarnations = maps.Clone(s.Incarnations)
@@ -93,6 +93,12 @@ func (s *State) Demands() *clusterv1.ClusterPolicy {
 		return s.Policy
 	}
 	return &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT, Generation: 1}
+}
+
+// Alive reports whether the heartbeat of a node is fresh.
+func (s *State) Alive(node string) bool {
+	_, is := s.Beats[node]
+	return is
 }
 
 // NodeIDs returns the IDs of all nodes, sorted.
@@ -135,7 +141,7 @@ func (s *State) Node(id string) *clusterv1.Node {
 	if !ok {
 		return nil
 	}
-	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive[id], Store: s.membership(record), Problem: s.problem(id)}
+	return &clusterv1.Node{Record: record, Status: s.Statuses[id], Healthy: s.Alive(id), Store: s.membership(record), Problem: s.problem(id)}
 }
 
 // With returns the state after a change.
@@ -287,7 +293,7 @@ func (s *State) remove(key string) {
 	case prefixStatus:
 		delete(s.Statuses, name)
 	case prefixHeartbeats:
-		delete(s.Alive, name)
+		delete(s.Beats, name)
 	case prefixTickets:
 		delete(s.Tickets, name)
 	case prefixIncarnations:
@@ -336,7 +342,7 @@ func (s *State) put(kv *mvccpb.KeyValue) {
 	case *clusterv1.NodeStatus:
 		s.Statuses[name] = record
 	case *curatorv1.Heartbeat:
-		s.Alive[name] = true
+		s.Beats[name] = clientv3.LeaseID(kv.Lease)
 	case *curatorv1.Ticket:
 		s.Tickets[name] = record
 	case *curatorv1.KnownIncarnation:

@@ -52,6 +52,7 @@ type Store struct {
 	epochs     *together[struct{}, uint64]
 	heartbeats *together[string, heartbeat]
 	renewing   *together[clientv3.LeaseID, error]
+	following  *together[clientv3.LeaseID, error] // renewals of those whose lease is known
 }
 
 // New returns a Store. It owns nothing: the client is closed by whoever made it.
@@ -69,6 +70,8 @@ func New(config Config) *Store {
 	})
 	s.heartbeats = newTogether(turnsAtOnce, readsPerTurn, s.readHeartbeats)
 	s.renewing = newTogether(turnsAtOnce, renewalsPerTurn, s.renewals)
+	s.following = newTogether(turnsAtOnce, renewalsPerTurn, s.renewals)
+	s.following.gather = gatherBeats
 	return s
 }
 
@@ -116,7 +119,7 @@ func (s *Store) ReadReported(ctx context.Context, records *State, first, last st
 		return nil, err
 	}
 	state := *records
-	state.Statuses, state.Alive, state.Refused = reported.Statuses, reported.Alive, reported.Refused
+	state.Statuses, state.Beats, state.Refused = reported.Statuses, reported.Beats, reported.Refused
 	return &state, nil
 }
 

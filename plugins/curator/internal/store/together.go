@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 )
 
 // together has calls made together that come at the same time: each of the thousand nodes of a cluster asks several times a second in all who it is and how its heartbeat
@@ -17,6 +18,8 @@ type together[K comparable, V any] struct {
 	do func(ctx context.Context, keys []K) (map[K]V, error)
 	// most is how many keys it takes.
 	most int
+	// gather is how long a turn waits for calls to come before it is made; 0: none waits for nobody.
+	gather time.Duration
 	// turns holds one for each turn that is under way.
 	turns chan struct{}
 
@@ -67,6 +70,7 @@ func (t *together[K, V]) call(ctx context.Context, key K) (answer V, is bool, er
 
 // take makes a turn when it is its turn: as long as the store does not answer all who come gather in one.
 func (t *together[K, V]) take(ctx context.Context, mine *turn[K, V]) {
+	time.Sleep(t.gather)
 	t.turns <- struct{}{}
 	t.mu.Lock()
 	t.next = nil

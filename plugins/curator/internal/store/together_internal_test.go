@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // turns is a together whose turns a test holds back, and what they were made for.
@@ -80,6 +81,31 @@ func TestCallsAreMadeTogether(t *testing.T) {
 		}
 		if want := [][]int{{1}, {1, 2, 3}, {4, 0}}; !slices.EqualFunc(r.made, want, slices.Equal) {
 			t.Errorf("made %v, want %v", r.made, want)
+		}
+	})
+}
+
+// Those who wait for each other are made in one turn, also where nothing is under way, and one that comes later is not kept waiting by those before.
+func TestCallsAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTurns()
+		r.gather = time.Second
+		close(r.hold)
+		began := time.Now()
+		for _, want := range []int{1, 2} {
+			var answers []chan answered
+			for key := range 3 {
+				answers = append(answers, r.ask(t.Context(), key+1)...)
+				time.Sleep(time.Second / 4)
+			}
+			for i, answer := range answers {
+				if got := <-answer; got != (answered{10 * (i + 1), true, nil}) {
+					t.Errorf("call %d: %v", i, got)
+				}
+			}
+			if len(r.made) != want || !slices.Equal(r.made[want-1], []int{1, 2, 3}) || time.Since(began) != time.Duration(want)*time.Second {
+				t.Errorf("made %v after %v", r.made, time.Since(began))
+			}
 		}
 	})
 }

@@ -1378,6 +1378,87 @@ func (x *HeartbeatResponse) GetTtlSeconds() uint32 {
 	return 0
 }
 
+type KeepAliveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepAliveRequest) Reset() {
+	*x = KeepAliveRequest{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepAliveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepAliveRequest) ProtoMessage() {}
+
+func (x *KeepAliveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepAliveRequest.ProtoReflect.Descriptor instead.
+func (*KeepAliveRequest) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+}
+
+type KeepAliveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Seconds for which the heartbeat is fresh: send the next after a third of it.
+	TtlSeconds    uint32 `protobuf:"varint,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepAliveResponse) Reset() {
+	*x = KeepAliveResponse{}
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepAliveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepAliveResponse) ProtoMessage() {}
+
+func (x *KeepAliveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepAliveResponse.ProtoReflect.Descriptor instead.
+func (*KeepAliveResponse) Descriptor() ([]byte, []int) {
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *KeepAliveResponse) GetTtlSeconds() uint32 {
+	if x != nil {
+		return x.TtlSeconds
+	}
+	return 0
+}
+
 type IssueSVIDRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1386,7 +1467,7 @@ type IssueSVIDRequest struct {
 
 func (x *IssueSVIDRequest) Reset() {
 	*x = IssueSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1479,7 @@ func (x *IssueSVIDRequest) String() string {
 func (*IssueSVIDRequest) ProtoMessage() {}
 
 func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[19]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1492,7 @@ func (x *IssueSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 type IssueSVIDResponse struct {
@@ -1426,7 +1507,7 @@ type IssueSVIDResponse struct {
 
 func (x *IssueSVIDResponse) Reset() {
 	*x = IssueSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1519,7 @@ func (x *IssueSVIDResponse) String() string {
 func (*IssueSVIDResponse) ProtoMessage() {}
 
 func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[20]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1532,7 @@ func (x *IssueSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *IssueSVIDResponse) GetSvid() [][]byte {
@@ -1481,7 +1562,7 @@ type IncarnationRefused struct {
 
 func (x *IncarnationRefused) Reset() {
 	*x = IncarnationRefused{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1574,7 @@ func (x *IncarnationRefused) String() string {
 func (*IncarnationRefused) ProtoMessage() {}
 
 func (x *IncarnationRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[21]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1587,7 @@ func (x *IncarnationRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationRefused.ProtoReflect.Descriptor instead.
 func (*IncarnationRefused) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *IncarnationRefused) GetTwin() bool {
@@ -1536,7 +1617,7 @@ type NodeRemoved struct {
 
 func (x *NodeRemoved) Reset() {
 	*x = NodeRemoved{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1629,7 @@ func (x *NodeRemoved) String() string {
 func (*NodeRemoved) ProtoMessage() {}
 
 func (x *NodeRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[22]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1642,7 @@ func (x *NodeRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRemoved.ProtoReflect.Descriptor instead.
 func (*NodeRemoved) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NodeRemoved) GetNodeId() string {
@@ -1589,7 +1670,7 @@ type IssueRoleSVIDRequest struct {
 
 func (x *IssueRoleSVIDRequest) Reset() {
 	*x = IssueRoleSVIDRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1682,7 @@ func (x *IssueRoleSVIDRequest) String() string {
 func (*IssueRoleSVIDRequest) ProtoMessage() {}
 
 func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[23]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1695,7 @@ func (x *IssueRoleSVIDRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDRequest.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *IssueRoleSVIDRequest) GetRole() string {
@@ -1643,7 +1724,7 @@ type IssueRoleSVIDResponse struct {
 
 func (x *IssueRoleSVIDResponse) Reset() {
 	*x = IssueRoleSVIDResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1655,7 +1736,7 @@ func (x *IssueRoleSVIDResponse) String() string {
 func (*IssueRoleSVIDResponse) ProtoMessage() {}
 
 func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[24]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1749,7 @@ func (x *IssueRoleSVIDResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IssueRoleSVIDResponse.ProtoReflect.Descriptor instead.
 func (*IssueRoleSVIDResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *IssueRoleSVIDResponse) GetSvid() [][]byte {
@@ -1708,7 +1789,7 @@ type CreateTicketRequest struct {
 
 func (x *CreateTicketRequest) Reset() {
 	*x = CreateTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1801,7 @@ func (x *CreateTicketRequest) String() string {
 func (*CreateTicketRequest) ProtoMessage() {}
 
 func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[25]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1814,7 @@ func (x *CreateTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketRequest.ProtoReflect.Descriptor instead.
 func (*CreateTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CreateTicketRequest) GetLifetimeSeconds() uint32 {
@@ -1796,7 +1877,7 @@ type CreateTicketResponse struct {
 
 func (x *CreateTicketResponse) Reset() {
 	*x = CreateTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1889,7 @@ func (x *CreateTicketResponse) String() string {
 func (*CreateTicketResponse) ProtoMessage() {}
 
 func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[26]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1902,7 @@ func (x *CreateTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTicketResponse.ProtoReflect.Descriptor instead.
 func (*CreateTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateTicketResponse) GetTicket() *Ticket {
@@ -1846,7 +1927,7 @@ type ListTicketsRequest struct {
 
 func (x *ListTicketsRequest) Reset() {
 	*x = ListTicketsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1939,7 @@ func (x *ListTicketsRequest) String() string {
 func (*ListTicketsRequest) ProtoMessage() {}
 
 func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[27]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1952,7 @@ func (x *ListTicketsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsRequest.ProtoReflect.Descriptor instead.
 func (*ListTicketsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 type ListTicketsResponse struct {
@@ -1884,7 +1965,7 @@ type ListTicketsResponse struct {
 
 func (x *ListTicketsResponse) Reset() {
 	*x = ListTicketsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1977,7 @@ func (x *ListTicketsResponse) String() string {
 func (*ListTicketsResponse) ProtoMessage() {}
 
 func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[28]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1990,7 @@ func (x *ListTicketsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTicketsResponse.ProtoReflect.Descriptor instead.
 func (*ListTicketsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListTicketsResponse) GetTickets() []*Ticket {
@@ -1931,7 +2012,7 @@ type RevokeTicketRequest struct {
 
 func (x *RevokeTicketRequest) Reset() {
 	*x = RevokeTicketRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2024,7 @@ func (x *RevokeTicketRequest) String() string {
 func (*RevokeTicketRequest) ProtoMessage() {}
 
 func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[29]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2037,7 @@ func (x *RevokeTicketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTicketRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RevokeTicketRequest) GetTicketId() string {
@@ -1983,7 +2064,7 @@ type RevokeTicketResponse struct {
 
 func (x *RevokeTicketResponse) Reset() {
 	*x = RevokeTicketResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2076,7 @@ func (x *RevokeTicketResponse) String() string {
 func (*RevokeTicketResponse) ProtoMessage() {}
 
 func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[30]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2089,7 @@ func (x *RevokeTicketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTicketResponse.ProtoReflect.Descriptor instead.
 func (*RevokeTicketResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RevokeTicketResponse) GetTicket() *Ticket {
@@ -2036,7 +2117,7 @@ type ApproveNodeRequest struct {
 
 func (x *ApproveNodeRequest) Reset() {
 	*x = ApproveNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2129,7 @@ func (x *ApproveNodeRequest) String() string {
 func (*ApproveNodeRequest) ProtoMessage() {}
 
 func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[31]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2142,7 @@ func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeRequest.ProtoReflect.Descriptor instead.
 func (*ApproveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ApproveNodeRequest) GetNodeId() string {
@@ -2115,7 +2196,7 @@ type ApproveNodeResponse struct {
 
 func (x *ApproveNodeResponse) Reset() {
 	*x = ApproveNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2208,7 @@ func (x *ApproveNodeResponse) String() string {
 func (*ApproveNodeResponse) ProtoMessage() {}
 
 func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[32]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2221,7 @@ func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveNodeResponse.ProtoReflect.Descriptor instead.
 func (*ApproveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ApproveNodeResponse) GetNode() *NodeRecord {
@@ -2161,7 +2242,7 @@ type AcceptNodeRequest struct {
 
 func (x *AcceptNodeRequest) Reset() {
 	*x = AcceptNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2254,7 @@ func (x *AcceptNodeRequest) String() string {
 func (*AcceptNodeRequest) ProtoMessage() {}
 
 func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[33]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2267,7 @@ func (x *AcceptNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeRequest.ProtoReflect.Descriptor instead.
 func (*AcceptNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AcceptNodeRequest) GetNodeId() string {
@@ -2212,7 +2293,7 @@ type AcceptNodeResponse struct {
 
 func (x *AcceptNodeResponse) Reset() {
 	*x = AcceptNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2305,7 @@ func (x *AcceptNodeResponse) String() string {
 func (*AcceptNodeResponse) ProtoMessage() {}
 
 func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[34]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2318,7 @@ func (x *AcceptNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptNodeResponse.ProtoReflect.Descriptor instead.
 func (*AcceptNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AcceptNodeResponse) GetNode() *Node {
@@ -2260,7 +2341,7 @@ type SetLabelsRequest struct {
 
 func (x *SetLabelsRequest) Reset() {
 	*x = SetLabelsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2353,7 @@ func (x *SetLabelsRequest) String() string {
 func (*SetLabelsRequest) ProtoMessage() {}
 
 func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[35]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2366,7 @@ func (x *SetLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsRequest.ProtoReflect.Descriptor instead.
 func (*SetLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SetLabelsRequest) GetNodeId() string {
@@ -2318,7 +2399,7 @@ type SetLabelsResponse struct {
 
 func (x *SetLabelsResponse) Reset() {
 	*x = SetLabelsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2411,7 @@ func (x *SetLabelsResponse) String() string {
 func (*SetLabelsResponse) ProtoMessage() {}
 
 func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[36]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2424,7 @@ func (x *SetLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelsResponse.ProtoReflect.Descriptor instead.
 func (*SetLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetLabelsResponse) GetNode() *NodeRecord {
@@ -2366,7 +2447,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2459,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[37]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2472,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainNodeRequest) GetNodeId() string {
@@ -2424,7 +2505,7 @@ type DrainNodeResponse struct {
 
 func (x *DrainNodeResponse) Reset() {
 	*x = DrainNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2517,7 @@ func (x *DrainNodeResponse) String() string {
 func (*DrainNodeResponse) ProtoMessage() {}
 
 func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[38]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2530,7 @@ func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
 func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainNodeResponse) GetNode() *NodeRecord {
@@ -2470,7 +2551,7 @@ type DecommissionNodeRequest struct {
 
 func (x *DecommissionNodeRequest) Reset() {
 	*x = DecommissionNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2563,7 @@ func (x *DecommissionNodeRequest) String() string {
 func (*DecommissionNodeRequest) ProtoMessage() {}
 
 func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[39]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2576,7 @@ func (x *DecommissionNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DecommissionNodeRequest) GetNodeId() string {
@@ -2521,7 +2602,7 @@ type DecommissionNodeResponse struct {
 
 func (x *DecommissionNodeResponse) Reset() {
 	*x = DecommissionNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2614,7 @@ func (x *DecommissionNodeResponse) String() string {
 func (*DecommissionNodeResponse) ProtoMessage() {}
 
 func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[40]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2627,7 @@ func (x *DecommissionNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionNodeResponse.ProtoReflect.Descriptor instead.
 func (*DecommissionNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DecommissionNodeResponse) GetNode() *NodeRecord {
@@ -2568,7 +2649,7 @@ type DeleteNodeRequest struct {
 
 func (x *DeleteNodeRequest) Reset() {
 	*x = DeleteNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2661,7 @@ func (x *DeleteNodeRequest) String() string {
 func (*DeleteNodeRequest) ProtoMessage() {}
 
 func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[41]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2674,7 @@ func (x *DeleteNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteNodeRequest) GetNodeId() string {
@@ -2628,7 +2709,7 @@ type DeleteNodeResponse struct {
 
 func (x *DeleteNodeResponse) Reset() {
 	*x = DeleteNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2640,7 +2721,7 @@ func (x *DeleteNodeResponse) String() string {
 func (*DeleteNodeResponse) ProtoMessage() {}
 
 func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[42]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2653,7 +2734,7 @@ func (x *DeleteNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNodeResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeleteNodeResponse) GetNode() *NodeRecord {
@@ -2678,7 +2759,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2771,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[43]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2784,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 type ListCertificatesResponse struct {
@@ -2720,7 +2801,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2813,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[44]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2826,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListCertificatesResponse) GetCertificates() []*Certificate {
@@ -2789,7 +2870,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2882,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[45]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2895,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Certificate) GetKind() CertificateKind {
@@ -2879,7 +2960,7 @@ type RotateCARequest struct {
 
 func (x *RotateCARequest) Reset() {
 	*x = RotateCARequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +2972,7 @@ func (x *RotateCARequest) String() string {
 func (*RotateCARequest) ProtoMessage() {}
 
 func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[46]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +2985,7 @@ func (x *RotateCARequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCARequest.ProtoReflect.Descriptor instead.
 func (*RotateCARequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RotateCARequest) GetStep() CAStep {
@@ -2939,7 +3020,7 @@ type RotateCAResponse struct {
 
 func (x *RotateCAResponse) Reset() {
 	*x = RotateCAResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3032,7 @@ func (x *RotateCAResponse) String() string {
 func (*RotateCAResponse) ProtoMessage() {}
 
 func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[47]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3045,7 @@ func (x *RotateCAResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateCAResponse.ProtoReflect.Descriptor instead.
 func (*RotateCAResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RotateCAResponse) GetPhase() CAPhase {
@@ -2989,7 +3070,7 @@ type GetClusterInfoRequest struct {
 
 func (x *GetClusterInfoRequest) Reset() {
 	*x = GetClusterInfoRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3082,7 @@ func (x *GetClusterInfoRequest) String() string {
 func (*GetClusterInfoRequest) ProtoMessage() {}
 
 func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[48]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3095,7 @@ func (x *GetClusterInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 type GetClusterInfoResponse struct {
@@ -3031,7 +3112,7 @@ type GetClusterInfoResponse struct {
 
 func (x *GetClusterInfoResponse) Reset() {
 	*x = GetClusterInfoResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3124,7 @@ func (x *GetClusterInfoResponse) String() string {
 func (*GetClusterInfoResponse) ProtoMessage() {}
 
 func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[49]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3137,7 @@ func (x *GetClusterInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterInfoResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetClusterInfoResponse) GetClusterId() string {
@@ -3106,7 +3187,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3199,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[50]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3212,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListNodesRequest) GetLimit() uint32 {
@@ -3160,7 +3241,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3253,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[51]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3266,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3211,7 +3292,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3304,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[52]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3317,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetNodeRequest) GetNodeId() string {
@@ -3255,7 +3336,7 @@ type GetNodeResponse struct {
 
 func (x *GetNodeResponse) Reset() {
 	*x = GetNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3348,7 @@ func (x *GetNodeResponse) String() string {
 func (*GetNodeResponse) ProtoMessage() {}
 
 func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[53]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3361,7 @@ func (x *GetNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetNodeResponse) GetNode() *Node {
@@ -3299,7 +3380,7 @@ type WatchNodeRequest struct {
 
 func (x *WatchNodeRequest) Reset() {
 	*x = WatchNodeRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3392,7 @@ func (x *WatchNodeRequest) String() string {
 func (*WatchNodeRequest) ProtoMessage() {}
 
 func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[54]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3405,7 @@ func (x *WatchNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeRequest.ProtoReflect.Descriptor instead.
 func (*WatchNodeRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WatchNodeRequest) GetNodeId() string {
@@ -3343,7 +3424,7 @@ type WatchNodeResponse struct {
 
 func (x *WatchNodeResponse) Reset() {
 	*x = WatchNodeResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3436,7 @@ func (x *WatchNodeResponse) String() string {
 func (*WatchNodeResponse) ProtoMessage() {}
 
 func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[55]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3449,7 @@ func (x *WatchNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchNodeResponse.ProtoReflect.Descriptor instead.
 func (*WatchNodeResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WatchNodeResponse) GetNode() *Node {
@@ -3392,7 +3473,7 @@ type AddRoleRequest struct {
 
 func (x *AddRoleRequest) Reset() {
 	*x = AddRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3485,7 @@ func (x *AddRoleRequest) String() string {
 func (*AddRoleRequest) ProtoMessage() {}
 
 func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[56]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3498,7 @@ func (x *AddRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleRequest.ProtoReflect.Descriptor instead.
 func (*AddRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AddRoleRequest) GetNodeId() string {
@@ -3457,7 +3538,7 @@ type AddRoleResponse struct {
 
 func (x *AddRoleResponse) Reset() {
 	*x = AddRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3550,7 @@ func (x *AddRoleResponse) String() string {
 func (*AddRoleResponse) ProtoMessage() {}
 
 func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[57]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3563,7 @@ func (x *AddRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddRoleResponse.ProtoReflect.Descriptor instead.
 func (*AddRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AddRoleResponse) GetNode() *NodeRecord {
@@ -3506,7 +3587,7 @@ type RemoveRoleRequest struct {
 
 func (x *RemoveRoleRequest) Reset() {
 	*x = RemoveRoleRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3599,7 @@ func (x *RemoveRoleRequest) String() string {
 func (*RemoveRoleRequest) ProtoMessage() {}
 
 func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[58]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3612,7 @@ func (x *RemoveRoleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRoleRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RemoveRoleRequest) GetNodeId() string {
@@ -3571,7 +3652,7 @@ type RemoveRoleResponse struct {
 
 func (x *RemoveRoleResponse) Reset() {
 	*x = RemoveRoleResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3583,7 +3664,7 @@ func (x *RemoveRoleResponse) String() string {
 func (*RemoveRoleResponse) ProtoMessage() {}
 
 func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[59]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3596,7 +3677,7 @@ func (x *RemoveRoleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRoleResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRoleResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{59}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemoveRoleResponse) GetNode() *NodeRecord {
@@ -3621,7 +3702,7 @@ type SetRolesRequest struct {
 
 func (x *SetRolesRequest) Reset() {
 	*x = SetRolesRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3633,7 +3714,7 @@ func (x *SetRolesRequest) String() string {
 func (*SetRolesRequest) ProtoMessage() {}
 
 func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[60]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3646,7 +3727,7 @@ func (x *SetRolesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesRequest.ProtoReflect.Descriptor instead.
 func (*SetRolesRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{60}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SetRolesRequest) GetNodeId() string {
@@ -3686,7 +3767,7 @@ type SetRolesResponse struct {
 
 func (x *SetRolesResponse) Reset() {
 	*x = SetRolesResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3779,7 @@ func (x *SetRolesResponse) String() string {
 func (*SetRolesResponse) ProtoMessage() {}
 
 func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[61]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3792,7 @@ func (x *SetRolesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetRolesResponse.ProtoReflect.Descriptor instead.
 func (*SetRolesResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{61}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SetRolesResponse) GetNode() *NodeRecord {
@@ -3740,7 +3821,7 @@ type AddPluginRequest struct {
 
 func (x *AddPluginRequest) Reset() {
 	*x = AddPluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3833,7 @@ func (x *AddPluginRequest) String() string {
 func (*AddPluginRequest) ProtoMessage() {}
 
 func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[62]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3846,7 @@ func (x *AddPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{62}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AddPluginRequest) GetManifest() *v11.Manifest {
@@ -3820,7 +3901,7 @@ type AddPluginResponse struct {
 
 func (x *AddPluginResponse) Reset() {
 	*x = AddPluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +3913,7 @@ func (x *AddPluginResponse) String() string {
 func (*AddPluginResponse) ProtoMessage() {}
 
 func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[63]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +3926,7 @@ func (x *AddPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AddPluginResponse) GetPlugin() *PluginRecord {
@@ -3871,7 +3952,7 @@ type ApprovePluginRequest struct {
 
 func (x *ApprovePluginRequest) Reset() {
 	*x = ApprovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +3964,7 @@ func (x *ApprovePluginRequest) String() string {
 func (*ApprovePluginRequest) ProtoMessage() {}
 
 func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[64]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +3977,7 @@ func (x *ApprovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginRequest.ProtoReflect.Descriptor instead.
 func (*ApprovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ApprovePluginRequest) GetName() string {
@@ -3943,7 +4024,7 @@ type ApprovePluginResponse struct {
 
 func (x *ApprovePluginResponse) Reset() {
 	*x = ApprovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +4036,7 @@ func (x *ApprovePluginResponse) String() string {
 func (*ApprovePluginResponse) ProtoMessage() {}
 
 func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[65]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +4049,7 @@ func (x *ApprovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovePluginResponse.ProtoReflect.Descriptor instead.
 func (*ApprovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{65}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ApprovePluginResponse) GetPlugin() *PluginRecord {
@@ -3993,7 +4074,7 @@ type SetGrantsRequest struct {
 
 func (x *SetGrantsRequest) Reset() {
 	*x = SetGrantsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4005,7 +4086,7 @@ func (x *SetGrantsRequest) String() string {
 func (*SetGrantsRequest) ProtoMessage() {}
 
 func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[66]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4018,7 +4099,7 @@ func (x *SetGrantsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{66}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SetGrantsRequest) GetPlugin() string {
@@ -4058,7 +4139,7 @@ type SetGrantsResponse struct {
 
 func (x *SetGrantsResponse) Reset() {
 	*x = SetGrantsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4151,7 @@ func (x *SetGrantsResponse) String() string {
 func (*SetGrantsResponse) ProtoMessage() {}
 
 func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[67]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4164,7 @@ func (x *SetGrantsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantsResponse.ProtoReflect.Descriptor instead.
 func (*SetGrantsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{67}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SetGrantsResponse) GetPlugin() *PluginRecord {
@@ -4108,7 +4189,7 @@ type RemovePluginRequest struct {
 
 func (x *RemovePluginRequest) Reset() {
 	*x = RemovePluginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4201,7 @@ func (x *RemovePluginRequest) String() string {
 func (*RemovePluginRequest) ProtoMessage() {}
 
 func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[68]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4214,7 @@ func (x *RemovePluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginRequest.ProtoReflect.Descriptor instead.
 func (*RemovePluginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{68}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RemovePluginRequest) GetName() string {
@@ -4176,7 +4257,7 @@ type RemovePluginResponse struct {
 
 func (x *RemovePluginResponse) Reset() {
 	*x = RemovePluginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4188,7 +4269,7 @@ func (x *RemovePluginResponse) String() string {
 func (*RemovePluginResponse) ProtoMessage() {}
 
 func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[69]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4201,7 +4282,7 @@ func (x *RemovePluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovePluginResponse.ProtoReflect.Descriptor instead.
 func (*RemovePluginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{69}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RemovePluginResponse) GetPlugin() *PluginRecord {
@@ -4234,7 +4315,7 @@ type AddPluginReportRequest struct {
 
 func (x *AddPluginReportRequest) Reset() {
 	*x = AddPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4327,7 @@ func (x *AddPluginReportRequest) String() string {
 func (*AddPluginReportRequest) ProtoMessage() {}
 
 func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[70]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4340,7 @@ func (x *AddPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*AddPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{70}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *AddPluginReportRequest) GetPlugin() string {
@@ -4299,7 +4380,7 @@ type AddPluginReportResponse struct {
 
 func (x *AddPluginReportResponse) Reset() {
 	*x = AddPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4392,7 @@ func (x *AddPluginReportResponse) String() string {
 func (*AddPluginReportResponse) ProtoMessage() {}
 
 func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[71]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4405,7 @@ func (x *AddPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*AddPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *AddPluginReportResponse) GetPlugin() *PluginRecord {
@@ -4346,7 +4427,7 @@ type GetPluginReportRequest struct {
 
 func (x *GetPluginReportRequest) Reset() {
 	*x = GetPluginReportRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4439,7 @@ func (x *GetPluginReportRequest) String() string {
 func (*GetPluginReportRequest) ProtoMessage() {}
 
 func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[72]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4452,7 @@ func (x *GetPluginReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportRequest.ProtoReflect.Descriptor instead.
 func (*GetPluginReportRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{72}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetPluginReportRequest) GetPlugin() string {
@@ -4398,7 +4479,7 @@ type GetPluginReportResponse struct {
 
 func (x *GetPluginReportResponse) Reset() {
 	*x = GetPluginReportResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4491,7 @@ func (x *GetPluginReportResponse) String() string {
 func (*GetPluginReportResponse) ProtoMessage() {}
 
 func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[73]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4504,7 @@ func (x *GetPluginReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPluginReportResponse.ProtoReflect.Descriptor instead.
 func (*GetPluginReportResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{73}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetPluginReportResponse) GetReport() []byte {
@@ -4441,7 +4522,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4534,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[74]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4547,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{74}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 type GetPolicyResponse struct {
@@ -4478,7 +4559,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4490,7 +4571,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[75]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4503,7 +4584,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{75}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4525,7 +4606,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4618,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[76]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4631,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SetPolicyRequest) GetPolicy() *ClusterPolicy {
@@ -4576,7 +4657,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +4669,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[77]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +4682,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *ClusterPolicy {
@@ -4619,7 +4700,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4631,7 +4712,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[78]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4644,7 +4725,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 type ListPluginsResponse struct {
@@ -4657,7 +4738,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4669,7 +4750,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[79]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4682,7 +4763,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{79}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*PluginRecord {
@@ -4706,7 +4787,7 @@ type LoginRequest struct {
 
 func (x *LoginRequest) Reset() {
 	*x = LoginRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4718,7 +4799,7 @@ func (x *LoginRequest) String() string {
 func (*LoginRequest) ProtoMessage() {}
 
 func (x *LoginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[80]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4731,7 +4812,7 @@ func (x *LoginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginRequest.ProtoReflect.Descriptor instead.
 func (*LoginRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{80}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *LoginRequest) GetPublicKey() []byte {
@@ -4769,7 +4850,7 @@ type LoginResponse struct {
 
 func (x *LoginResponse) Reset() {
 	*x = LoginResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4781,7 +4862,7 @@ func (x *LoginResponse) String() string {
 func (*LoginResponse) ProtoMessage() {}
 
 func (x *LoginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[81]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4794,7 +4875,7 @@ func (x *LoginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoginResponse.ProtoReflect.Descriptor instead.
 func (*LoginResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{81}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LoginResponse) GetCertificate() [][]byte {
@@ -4839,7 +4920,7 @@ type AddOperatorRequest struct {
 
 func (x *AddOperatorRequest) Reset() {
 	*x = AddOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4851,7 +4932,7 @@ func (x *AddOperatorRequest) String() string {
 func (*AddOperatorRequest) ProtoMessage() {}
 
 func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[82]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4864,7 +4945,7 @@ func (x *AddOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorRequest.ProtoReflect.Descriptor instead.
 func (*AddOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{82}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *AddOperatorRequest) GetName() string {
@@ -4904,7 +4985,7 @@ type AddOperatorResponse struct {
 
 func (x *AddOperatorResponse) Reset() {
 	*x = AddOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +4997,7 @@ func (x *AddOperatorResponse) String() string {
 func (*AddOperatorResponse) ProtoMessage() {}
 
 func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[83]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5010,7 @@ func (x *AddOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddOperatorResponse.ProtoReflect.Descriptor instead.
 func (*AddOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{83}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AddOperatorResponse) GetOperator() *Operator {
@@ -4947,7 +5028,7 @@ type ListOperatorsRequest struct {
 
 func (x *ListOperatorsRequest) Reset() {
 	*x = ListOperatorsRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4959,7 +5040,7 @@ func (x *ListOperatorsRequest) String() string {
 func (*ListOperatorsRequest) ProtoMessage() {}
 
 func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[84]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4972,7 +5053,7 @@ func (x *ListOperatorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperatorsRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{84}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 type ListOperatorsResponse struct {
@@ -4987,7 +5068,7 @@ type ListOperatorsResponse struct {
 
 func (x *ListOperatorsResponse) Reset() {
 	*x = ListOperatorsResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4999,7 +5080,7 @@ func (x *ListOperatorsResponse) String() string {
 func (*ListOperatorsResponse) ProtoMessage() {}
 
 func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[85]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5012,7 +5093,7 @@ func (x *ListOperatorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperatorsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperatorsResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{85}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListOperatorsResponse) GetOperators() []*Operator {
@@ -5040,7 +5121,7 @@ type RevokeOperatorRequest struct {
 
 func (x *RevokeOperatorRequest) Reset() {
 	*x = RevokeOperatorRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5052,7 +5133,7 @@ func (x *RevokeOperatorRequest) String() string {
 func (*RevokeOperatorRequest) ProtoMessage() {}
 
 func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[86]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5065,7 +5146,7 @@ func (x *RevokeOperatorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorRequest.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{86}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RevokeOperatorRequest) GetName() string {
@@ -5096,7 +5177,7 @@ type RevokeOperatorResponse struct {
 
 func (x *RevokeOperatorResponse) Reset() {
 	*x = RevokeOperatorResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5189,7 @@ func (x *RevokeOperatorResponse) String() string {
 func (*RevokeOperatorResponse) ProtoMessage() {}
 
 func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[87]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5202,7 @@ func (x *RevokeOperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeOperatorResponse.ProtoReflect.Descriptor instead.
 func (*RevokeOperatorResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{87}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RevokeOperatorResponse) GetOperator() *Operator {
@@ -5157,7 +5238,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5169,7 +5250,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[88]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5182,7 +5263,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{88}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ListAuditRequest) GetLimit() uint32 {
@@ -5211,7 +5292,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5223,7 +5304,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[89]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5236,7 +5317,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{89}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ListAuditResponse) GetEntries() []*AuditEntry {
@@ -5284,7 +5365,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5377,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[90]
+	mi := &file_reeve_cluster_v1_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5390,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{90}
+	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AuditEntry) GetSequence() uint64 {
@@ -5480,6 +5561,10 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0fpublished_bytes\x18\x01 \x01(\rR\x0epublishedBytes\"\x12\n" +
 	"\x10HeartbeatRequest\"4\n" +
 	"\x11HeartbeatResponse\x12\x1f\n" +
+	"\vttl_seconds\x18\x01 \x01(\rR\n" +
+	"ttlSeconds\"\x12\n" +
+	"\x10KeepAliveRequest\"4\n" +
+	"\x11KeepAliveResponse\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\rR\n" +
 	"ttlSeconds\"\x12\n" +
 	"\x10IssueSVIDRequest\"P\n" +
@@ -5766,14 +5851,16 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tBootstrap\x12\".reeve.cluster.v1.BootstrapRequest\x1a#.reeve.cluster.v1.BootstrapResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x01\x12h\n" +
 	"\fReplaceOwner\x12%.reeve.cluster.v1.ReplaceOwnerRequest\x1a&.reeve.cluster.v1.ReplaceOwnerResponse\"\t\xd2\xf3\x18\x05\n" +
-	"\x01\x01\x18\x012\xf7\x03\n" +
+	"\x01\x01\x18\x012\xda\x04\n" +
 	"\vNodeService\x12S\n" +
 	"\x05Watch\x12\x1e.reeve.cluster.v1.WatchRequest\x1a\x1f.reeve.cluster.v1.WatchResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x020\x01\x12f\n" +
 	"\fReportStatus\x12%.reeve.cluster.v1.ReportStatusRequest\x1a&.reeve.cluster.v1.ReportStatusResponse\"\a\xd2\xf3\x18\x03\n" +
 	"\x01\x02\x12]\n" +
 	"\tHeartbeat\x12\".reeve.cluster.v1.HeartbeatRequest\x1a#.reeve.cluster.v1.HeartbeatResponse\"\a\xd2\xf3\x18\x03\n" +
-	"\x01\x02\x12_\n" +
+	"\x01\x02\x12a\n" +
+	"\tKeepAlive\x12\".reeve.cluster.v1.KeepAliveRequest\x1a#.reeve.cluster.v1.KeepAliveResponse\"\a\xd2\xf3\x18\x03\n" +
+	"\x01\x02(\x010\x01\x12_\n" +
 	"\tIssueSVID\x12\".reeve.cluster.v1.IssueSVIDRequest\x1a#.reeve.cluster.v1.IssueSVIDResponse\"\t\xd2\xf3\x18\x05\n" +
 	"\x01\x02\x18\x01\x12k\n" +
 	"\rIssueRoleSVID\x12&.reeve.cluster.v1.IssueRoleSVIDRequest\x1a'.reeve.cluster.v1.IssueRoleSVIDResponse\"\t\xd2\xf3\x18\x05\n" +
@@ -5874,7 +5961,7 @@ func file_reeve_cluster_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_reeve_cluster_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_reeve_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(CertificateKind)(0),             // 0: reeve.cluster.v1.CertificateKind
 	(CAPhase)(0),                     // 1: reeve.cluster.v1.CAPhase
@@ -5898,268 +5985,272 @@ var file_reeve_cluster_v1_cluster_proto_goTypes = []any{
 	(*ReportStatusResponse)(nil),     // 19: reeve.cluster.v1.ReportStatusResponse
 	(*HeartbeatRequest)(nil),         // 20: reeve.cluster.v1.HeartbeatRequest
 	(*HeartbeatResponse)(nil),        // 21: reeve.cluster.v1.HeartbeatResponse
-	(*IssueSVIDRequest)(nil),         // 22: reeve.cluster.v1.IssueSVIDRequest
-	(*IssueSVIDResponse)(nil),        // 23: reeve.cluster.v1.IssueSVIDResponse
-	(*IncarnationRefused)(nil),       // 24: reeve.cluster.v1.IncarnationRefused
-	(*NodeRemoved)(nil),              // 25: reeve.cluster.v1.NodeRemoved
-	(*IssueRoleSVIDRequest)(nil),     // 26: reeve.cluster.v1.IssueRoleSVIDRequest
-	(*IssueRoleSVIDResponse)(nil),    // 27: reeve.cluster.v1.IssueRoleSVIDResponse
-	(*CreateTicketRequest)(nil),      // 28: reeve.cluster.v1.CreateTicketRequest
-	(*CreateTicketResponse)(nil),     // 29: reeve.cluster.v1.CreateTicketResponse
-	(*ListTicketsRequest)(nil),       // 30: reeve.cluster.v1.ListTicketsRequest
-	(*ListTicketsResponse)(nil),      // 31: reeve.cluster.v1.ListTicketsResponse
-	(*RevokeTicketRequest)(nil),      // 32: reeve.cluster.v1.RevokeTicketRequest
-	(*RevokeTicketResponse)(nil),     // 33: reeve.cluster.v1.RevokeTicketResponse
-	(*ApproveNodeRequest)(nil),       // 34: reeve.cluster.v1.ApproveNodeRequest
-	(*ApproveNodeResponse)(nil),      // 35: reeve.cluster.v1.ApproveNodeResponse
-	(*AcceptNodeRequest)(nil),        // 36: reeve.cluster.v1.AcceptNodeRequest
-	(*AcceptNodeResponse)(nil),       // 37: reeve.cluster.v1.AcceptNodeResponse
-	(*SetLabelsRequest)(nil),         // 38: reeve.cluster.v1.SetLabelsRequest
-	(*SetLabelsResponse)(nil),        // 39: reeve.cluster.v1.SetLabelsResponse
-	(*DrainNodeRequest)(nil),         // 40: reeve.cluster.v1.DrainNodeRequest
-	(*DrainNodeResponse)(nil),        // 41: reeve.cluster.v1.DrainNodeResponse
-	(*DecommissionNodeRequest)(nil),  // 42: reeve.cluster.v1.DecommissionNodeRequest
-	(*DecommissionNodeResponse)(nil), // 43: reeve.cluster.v1.DecommissionNodeResponse
-	(*DeleteNodeRequest)(nil),        // 44: reeve.cluster.v1.DeleteNodeRequest
-	(*DeleteNodeResponse)(nil),       // 45: reeve.cluster.v1.DeleteNodeResponse
-	(*ListCertificatesRequest)(nil),  // 46: reeve.cluster.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil), // 47: reeve.cluster.v1.ListCertificatesResponse
-	(*Certificate)(nil),              // 48: reeve.cluster.v1.Certificate
-	(*RotateCARequest)(nil),          // 49: reeve.cluster.v1.RotateCARequest
-	(*RotateCAResponse)(nil),         // 50: reeve.cluster.v1.RotateCAResponse
-	(*GetClusterInfoRequest)(nil),    // 51: reeve.cluster.v1.GetClusterInfoRequest
-	(*GetClusterInfoResponse)(nil),   // 52: reeve.cluster.v1.GetClusterInfoResponse
-	(*ListNodesRequest)(nil),         // 53: reeve.cluster.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 54: reeve.cluster.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),           // 55: reeve.cluster.v1.GetNodeRequest
-	(*GetNodeResponse)(nil),          // 56: reeve.cluster.v1.GetNodeResponse
-	(*WatchNodeRequest)(nil),         // 57: reeve.cluster.v1.WatchNodeRequest
-	(*WatchNodeResponse)(nil),        // 58: reeve.cluster.v1.WatchNodeResponse
-	(*AddRoleRequest)(nil),           // 59: reeve.cluster.v1.AddRoleRequest
-	(*AddRoleResponse)(nil),          // 60: reeve.cluster.v1.AddRoleResponse
-	(*RemoveRoleRequest)(nil),        // 61: reeve.cluster.v1.RemoveRoleRequest
-	(*RemoveRoleResponse)(nil),       // 62: reeve.cluster.v1.RemoveRoleResponse
-	(*SetRolesRequest)(nil),          // 63: reeve.cluster.v1.SetRolesRequest
-	(*SetRolesResponse)(nil),         // 64: reeve.cluster.v1.SetRolesResponse
-	(*AddPluginRequest)(nil),         // 65: reeve.cluster.v1.AddPluginRequest
-	(*AddPluginResponse)(nil),        // 66: reeve.cluster.v1.AddPluginResponse
-	(*ApprovePluginRequest)(nil),     // 67: reeve.cluster.v1.ApprovePluginRequest
-	(*ApprovePluginResponse)(nil),    // 68: reeve.cluster.v1.ApprovePluginResponse
-	(*SetGrantsRequest)(nil),         // 69: reeve.cluster.v1.SetGrantsRequest
-	(*SetGrantsResponse)(nil),        // 70: reeve.cluster.v1.SetGrantsResponse
-	(*RemovePluginRequest)(nil),      // 71: reeve.cluster.v1.RemovePluginRequest
-	(*RemovePluginResponse)(nil),     // 72: reeve.cluster.v1.RemovePluginResponse
-	(*AddPluginReportRequest)(nil),   // 73: reeve.cluster.v1.AddPluginReportRequest
-	(*AddPluginReportResponse)(nil),  // 74: reeve.cluster.v1.AddPluginReportResponse
-	(*GetPluginReportRequest)(nil),   // 75: reeve.cluster.v1.GetPluginReportRequest
-	(*GetPluginReportResponse)(nil),  // 76: reeve.cluster.v1.GetPluginReportResponse
-	(*GetPolicyRequest)(nil),         // 77: reeve.cluster.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),        // 78: reeve.cluster.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),         // 79: reeve.cluster.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),        // 80: reeve.cluster.v1.SetPolicyResponse
-	(*ListPluginsRequest)(nil),       // 81: reeve.cluster.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),      // 82: reeve.cluster.v1.ListPluginsResponse
-	(*LoginRequest)(nil),             // 83: reeve.cluster.v1.LoginRequest
-	(*LoginResponse)(nil),            // 84: reeve.cluster.v1.LoginResponse
-	(*AddOperatorRequest)(nil),       // 85: reeve.cluster.v1.AddOperatorRequest
-	(*AddOperatorResponse)(nil),      // 86: reeve.cluster.v1.AddOperatorResponse
-	(*ListOperatorsRequest)(nil),     // 87: reeve.cluster.v1.ListOperatorsRequest
-	(*ListOperatorsResponse)(nil),    // 88: reeve.cluster.v1.ListOperatorsResponse
-	(*RevokeOperatorRequest)(nil),    // 89: reeve.cluster.v1.RevokeOperatorRequest
-	(*RevokeOperatorResponse)(nil),   // 90: reeve.cluster.v1.RevokeOperatorResponse
-	(*ListAuditRequest)(nil),         // 91: reeve.cluster.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),        // 92: reeve.cluster.v1.ListAuditResponse
-	(*AuditEntry)(nil),               // 93: reeve.cluster.v1.AuditEntry
-	nil,                              // 94: reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	nil,                              // 95: reeve.cluster.v1.RegisterRequest.LabelsEntry
-	nil,                              // 96: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	nil,                              // 97: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	nil,                              // 98: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	nil,                              // 99: reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	nil,                              // 100: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	nil,                              // 101: reeve.cluster.v1.AuditEntry.ParametersEntry
-	(*RoleAssignment)(nil),           // 102: reeve.cluster.v1.RoleAssignment
-	(*PluginRecord)(nil),             // 103: reeve.cluster.v1.PluginRecord
-	(*NodeRecord)(nil),               // 104: reeve.cluster.v1.NodeRecord
-	(NodeState)(0),                   // 105: reeve.cluster.v1.NodeState
-	(*Incarnation)(nil),              // 106: reeve.cluster.v1.Incarnation
-	(*ClusterPolicy)(nil),            // 107: reeve.cluster.v1.ClusterPolicy
-	(*v1.Directory)(nil),             // 108: reeve.host.v1.Directory
-	(*Operator)(nil),                 // 109: reeve.cluster.v1.Operator
-	(*v1.DirectoryNode)(nil),         // 110: reeve.host.v1.DirectoryNode
-	(*NodeStatus)(nil),               // 111: reeve.cluster.v1.NodeStatus
-	(*Ticket)(nil),                   // 112: reeve.cluster.v1.Ticket
-	(*TicketText)(nil),               // 113: reeve.cluster.v1.TicketText
-	(*Node)(nil),                     // 114: reeve.cluster.v1.Node
-	(*timestamppb.Timestamp)(nil),    // 115: google.protobuf.Timestamp
-	(*v11.Manifest)(nil),             // 116: reeve.role.v1.Manifest
-	(*RoleGrants)(nil),               // 117: reeve.cluster.v1.RoleGrants
-	(OperatorRole)(0),                // 118: reeve.cluster.v1.OperatorRole
-	(Caller)(0),                      // 119: reeve.cluster.v1.Caller
+	(*KeepAliveRequest)(nil),         // 22: reeve.cluster.v1.KeepAliveRequest
+	(*KeepAliveResponse)(nil),        // 23: reeve.cluster.v1.KeepAliveResponse
+	(*IssueSVIDRequest)(nil),         // 24: reeve.cluster.v1.IssueSVIDRequest
+	(*IssueSVIDResponse)(nil),        // 25: reeve.cluster.v1.IssueSVIDResponse
+	(*IncarnationRefused)(nil),       // 26: reeve.cluster.v1.IncarnationRefused
+	(*NodeRemoved)(nil),              // 27: reeve.cluster.v1.NodeRemoved
+	(*IssueRoleSVIDRequest)(nil),     // 28: reeve.cluster.v1.IssueRoleSVIDRequest
+	(*IssueRoleSVIDResponse)(nil),    // 29: reeve.cluster.v1.IssueRoleSVIDResponse
+	(*CreateTicketRequest)(nil),      // 30: reeve.cluster.v1.CreateTicketRequest
+	(*CreateTicketResponse)(nil),     // 31: reeve.cluster.v1.CreateTicketResponse
+	(*ListTicketsRequest)(nil),       // 32: reeve.cluster.v1.ListTicketsRequest
+	(*ListTicketsResponse)(nil),      // 33: reeve.cluster.v1.ListTicketsResponse
+	(*RevokeTicketRequest)(nil),      // 34: reeve.cluster.v1.RevokeTicketRequest
+	(*RevokeTicketResponse)(nil),     // 35: reeve.cluster.v1.RevokeTicketResponse
+	(*ApproveNodeRequest)(nil),       // 36: reeve.cluster.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),      // 37: reeve.cluster.v1.ApproveNodeResponse
+	(*AcceptNodeRequest)(nil),        // 38: reeve.cluster.v1.AcceptNodeRequest
+	(*AcceptNodeResponse)(nil),       // 39: reeve.cluster.v1.AcceptNodeResponse
+	(*SetLabelsRequest)(nil),         // 40: reeve.cluster.v1.SetLabelsRequest
+	(*SetLabelsResponse)(nil),        // 41: reeve.cluster.v1.SetLabelsResponse
+	(*DrainNodeRequest)(nil),         // 42: reeve.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),        // 43: reeve.cluster.v1.DrainNodeResponse
+	(*DecommissionNodeRequest)(nil),  // 44: reeve.cluster.v1.DecommissionNodeRequest
+	(*DecommissionNodeResponse)(nil), // 45: reeve.cluster.v1.DecommissionNodeResponse
+	(*DeleteNodeRequest)(nil),        // 46: reeve.cluster.v1.DeleteNodeRequest
+	(*DeleteNodeResponse)(nil),       // 47: reeve.cluster.v1.DeleteNodeResponse
+	(*ListCertificatesRequest)(nil),  // 48: reeve.cluster.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil), // 49: reeve.cluster.v1.ListCertificatesResponse
+	(*Certificate)(nil),              // 50: reeve.cluster.v1.Certificate
+	(*RotateCARequest)(nil),          // 51: reeve.cluster.v1.RotateCARequest
+	(*RotateCAResponse)(nil),         // 52: reeve.cluster.v1.RotateCAResponse
+	(*GetClusterInfoRequest)(nil),    // 53: reeve.cluster.v1.GetClusterInfoRequest
+	(*GetClusterInfoResponse)(nil),   // 54: reeve.cluster.v1.GetClusterInfoResponse
+	(*ListNodesRequest)(nil),         // 55: reeve.cluster.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),        // 56: reeve.cluster.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),           // 57: reeve.cluster.v1.GetNodeRequest
+	(*GetNodeResponse)(nil),          // 58: reeve.cluster.v1.GetNodeResponse
+	(*WatchNodeRequest)(nil),         // 59: reeve.cluster.v1.WatchNodeRequest
+	(*WatchNodeResponse)(nil),        // 60: reeve.cluster.v1.WatchNodeResponse
+	(*AddRoleRequest)(nil),           // 61: reeve.cluster.v1.AddRoleRequest
+	(*AddRoleResponse)(nil),          // 62: reeve.cluster.v1.AddRoleResponse
+	(*RemoveRoleRequest)(nil),        // 63: reeve.cluster.v1.RemoveRoleRequest
+	(*RemoveRoleResponse)(nil),       // 64: reeve.cluster.v1.RemoveRoleResponse
+	(*SetRolesRequest)(nil),          // 65: reeve.cluster.v1.SetRolesRequest
+	(*SetRolesResponse)(nil),         // 66: reeve.cluster.v1.SetRolesResponse
+	(*AddPluginRequest)(nil),         // 67: reeve.cluster.v1.AddPluginRequest
+	(*AddPluginResponse)(nil),        // 68: reeve.cluster.v1.AddPluginResponse
+	(*ApprovePluginRequest)(nil),     // 69: reeve.cluster.v1.ApprovePluginRequest
+	(*ApprovePluginResponse)(nil),    // 70: reeve.cluster.v1.ApprovePluginResponse
+	(*SetGrantsRequest)(nil),         // 71: reeve.cluster.v1.SetGrantsRequest
+	(*SetGrantsResponse)(nil),        // 72: reeve.cluster.v1.SetGrantsResponse
+	(*RemovePluginRequest)(nil),      // 73: reeve.cluster.v1.RemovePluginRequest
+	(*RemovePluginResponse)(nil),     // 74: reeve.cluster.v1.RemovePluginResponse
+	(*AddPluginReportRequest)(nil),   // 75: reeve.cluster.v1.AddPluginReportRequest
+	(*AddPluginReportResponse)(nil),  // 76: reeve.cluster.v1.AddPluginReportResponse
+	(*GetPluginReportRequest)(nil),   // 77: reeve.cluster.v1.GetPluginReportRequest
+	(*GetPluginReportResponse)(nil),  // 78: reeve.cluster.v1.GetPluginReportResponse
+	(*GetPolicyRequest)(nil),         // 79: reeve.cluster.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),        // 80: reeve.cluster.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),         // 81: reeve.cluster.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),        // 82: reeve.cluster.v1.SetPolicyResponse
+	(*ListPluginsRequest)(nil),       // 83: reeve.cluster.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),      // 84: reeve.cluster.v1.ListPluginsResponse
+	(*LoginRequest)(nil),             // 85: reeve.cluster.v1.LoginRequest
+	(*LoginResponse)(nil),            // 86: reeve.cluster.v1.LoginResponse
+	(*AddOperatorRequest)(nil),       // 87: reeve.cluster.v1.AddOperatorRequest
+	(*AddOperatorResponse)(nil),      // 88: reeve.cluster.v1.AddOperatorResponse
+	(*ListOperatorsRequest)(nil),     // 89: reeve.cluster.v1.ListOperatorsRequest
+	(*ListOperatorsResponse)(nil),    // 90: reeve.cluster.v1.ListOperatorsResponse
+	(*RevokeOperatorRequest)(nil),    // 91: reeve.cluster.v1.RevokeOperatorRequest
+	(*RevokeOperatorResponse)(nil),   // 92: reeve.cluster.v1.RevokeOperatorResponse
+	(*ListAuditRequest)(nil),         // 93: reeve.cluster.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),        // 94: reeve.cluster.v1.ListAuditResponse
+	(*AuditEntry)(nil),               // 95: reeve.cluster.v1.AuditEntry
+	nil,                              // 96: reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	nil,                              // 97: reeve.cluster.v1.RegisterRequest.LabelsEntry
+	nil,                              // 98: reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	nil,                              // 99: reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	nil,                              // 100: reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	nil,                              // 101: reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	nil,                              // 102: reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	nil,                              // 103: reeve.cluster.v1.AuditEntry.ParametersEntry
+	(*RoleAssignment)(nil),           // 104: reeve.cluster.v1.RoleAssignment
+	(*PluginRecord)(nil),             // 105: reeve.cluster.v1.PluginRecord
+	(*NodeRecord)(nil),               // 106: reeve.cluster.v1.NodeRecord
+	(NodeState)(0),                   // 107: reeve.cluster.v1.NodeState
+	(*Incarnation)(nil),              // 108: reeve.cluster.v1.Incarnation
+	(*ClusterPolicy)(nil),            // 109: reeve.cluster.v1.ClusterPolicy
+	(*v1.Directory)(nil),             // 110: reeve.host.v1.Directory
+	(*Operator)(nil),                 // 111: reeve.cluster.v1.Operator
+	(*v1.DirectoryNode)(nil),         // 112: reeve.host.v1.DirectoryNode
+	(*NodeStatus)(nil),               // 113: reeve.cluster.v1.NodeStatus
+	(*Ticket)(nil),                   // 114: reeve.cluster.v1.Ticket
+	(*TicketText)(nil),               // 115: reeve.cluster.v1.TicketText
+	(*Node)(nil),                     // 116: reeve.cluster.v1.Node
+	(*timestamppb.Timestamp)(nil),    // 117: google.protobuf.Timestamp
+	(*v11.Manifest)(nil),             // 118: reeve.role.v1.Manifest
+	(*RoleGrants)(nil),               // 119: reeve.cluster.v1.RoleGrants
+	(OperatorRole)(0),                // 120: reeve.cluster.v1.OperatorRole
+	(Caller)(0),                      // 121: reeve.cluster.v1.Caller
 }
 var file_reeve_cluster_v1_cluster_proto_depIdxs = []int32{
-	94,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
-	102, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	103, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	95,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
-	102, // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	104, // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	105, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
-	106, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	104, // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	103, // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	107, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	106, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
-	104, // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	103, // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	108, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
-	109, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
-	107, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	96,  // 0: reeve.cluster.v1.BootstrapRequest.labels:type_name -> reeve.cluster.v1.BootstrapRequest.LabelsEntry
+	104, // 1: reeve.cluster.v1.BootstrapRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	105, // 2: reeve.cluster.v1.BootstrapRequest.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	97,  // 3: reeve.cluster.v1.RegisterRequest.labels:type_name -> reeve.cluster.v1.RegisterRequest.LabelsEntry
+	104, // 4: reeve.cluster.v1.RegisterRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	106, // 5: reeve.cluster.v1.RegisterResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	107, // 6: reeve.cluster.v1.AwaitResponse.state:type_name -> reeve.cluster.v1.NodeState
+	108, // 7: reeve.cluster.v1.CommitRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	106, // 8: reeve.cluster.v1.CommitResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	105, // 9: reeve.cluster.v1.CommitResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	109, // 10: reeve.cluster.v1.CommitResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	108, // 11: reeve.cluster.v1.JoinRequest.incarnation:type_name -> reeve.cluster.v1.Incarnation
+	106, // 12: reeve.cluster.v1.WatchResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	105, // 13: reeve.cluster.v1.WatchResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	110, // 14: reeve.cluster.v1.WatchResponse.directory:type_name -> reeve.host.v1.Directory
+	111, // 15: reeve.cluster.v1.WatchResponse.operators:type_name -> reeve.cluster.v1.Operator
+	109, // 16: reeve.cluster.v1.WatchResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
 	17,  // 17: reeve.cluster.v1.WatchResponse.difference:type_name -> reeve.cluster.v1.DirectoryDifference
-	110, // 18: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
-	111, // 19: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
-	96,  // 20: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
-	112, // 21: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	113, // 22: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
-	112, // 23: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	112, // 24: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
-	102, // 25: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	97,  // 26: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
-	104, // 27: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	114, // 28: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	98,  // 29: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
-	104, // 30: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	104, // 31: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	104, // 32: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	104, // 33: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	48,  // 34: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
+	112, // 18: reeve.cluster.v1.DirectoryDifference.nodes:type_name -> reeve.host.v1.DirectoryNode
+	113, // 19: reeve.cluster.v1.ReportStatusRequest.status:type_name -> reeve.cluster.v1.NodeStatus
+	98,  // 20: reeve.cluster.v1.CreateTicketRequest.labels:type_name -> reeve.cluster.v1.CreateTicketRequest.LabelsEntry
+	114, // 21: reeve.cluster.v1.CreateTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	115, // 22: reeve.cluster.v1.CreateTicketResponse.text:type_name -> reeve.cluster.v1.TicketText
+	114, // 23: reeve.cluster.v1.ListTicketsResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	114, // 24: reeve.cluster.v1.RevokeTicketResponse.ticket:type_name -> reeve.cluster.v1.Ticket
+	104, // 25: reeve.cluster.v1.ApproveNodeRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	99,  // 26: reeve.cluster.v1.ApproveNodeRequest.labels:type_name -> reeve.cluster.v1.ApproveNodeRequest.LabelsEntry
+	106, // 27: reeve.cluster.v1.ApproveNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	116, // 28: reeve.cluster.v1.AcceptNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	100, // 29: reeve.cluster.v1.SetLabelsRequest.labels:type_name -> reeve.cluster.v1.SetLabelsRequest.LabelsEntry
+	106, // 30: reeve.cluster.v1.SetLabelsResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	106, // 31: reeve.cluster.v1.DrainNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	106, // 32: reeve.cluster.v1.DecommissionNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	106, // 33: reeve.cluster.v1.DeleteNodeResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	50,  // 34: reeve.cluster.v1.ListCertificatesResponse.certificates:type_name -> reeve.cluster.v1.Certificate
 	1,   // 35: reeve.cluster.v1.ListCertificatesResponse.phase:type_name -> reeve.cluster.v1.CAPhase
 	0,   // 36: reeve.cluster.v1.Certificate.kind:type_name -> reeve.cluster.v1.CertificateKind
-	115, // 37: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
-	115, // 38: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
+	117, // 37: reeve.cluster.v1.Certificate.not_before:type_name -> google.protobuf.Timestamp
+	117, // 38: reeve.cluster.v1.Certificate.not_after:type_name -> google.protobuf.Timestamp
 	2,   // 39: reeve.cluster.v1.RotateCARequest.step:type_name -> reeve.cluster.v1.CAStep
 	1,   // 40: reeve.cluster.v1.RotateCAResponse.phase:type_name -> reeve.cluster.v1.CAPhase
-	114, // 41: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
-	114, // 42: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	114, // 43: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
-	104, // 44: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	104, // 45: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	102, // 46: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
-	104, // 47: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
-	116, // 48: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
-	99,  // 49: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
-	117, // 50: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	103, // 51: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	100, // 52: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
-	117, // 53: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	103, // 54: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	117, // 55: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
-	103, // 56: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	103, // 57: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	103, // 58: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
-	107, // 59: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	107, // 60: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	107, // 61: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
-	103, // 62: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
-	115, // 63: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
-	118, // 64: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
-	118, // 65: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
-	109, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	109, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
-	109, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
-	112, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
-	93,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
-	115, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
-	119, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
-	101, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
+	116, // 41: reeve.cluster.v1.ListNodesResponse.nodes:type_name -> reeve.cluster.v1.Node
+	116, // 42: reeve.cluster.v1.GetNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	116, // 43: reeve.cluster.v1.WatchNodeResponse.node:type_name -> reeve.cluster.v1.Node
+	106, // 44: reeve.cluster.v1.AddRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	106, // 45: reeve.cluster.v1.RemoveRoleResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	104, // 46: reeve.cluster.v1.SetRolesRequest.roles:type_name -> reeve.cluster.v1.RoleAssignment
+	106, // 47: reeve.cluster.v1.SetRolesResponse.node:type_name -> reeve.cluster.v1.NodeRecord
+	118, // 48: reeve.cluster.v1.AddPluginRequest.manifest:type_name -> reeve.role.v1.Manifest
+	101, // 49: reeve.cluster.v1.AddPluginRequest.digests:type_name -> reeve.cluster.v1.AddPluginRequest.DigestsEntry
+	119, // 50: reeve.cluster.v1.AddPluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	105, // 51: reeve.cluster.v1.AddPluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	102, // 52: reeve.cluster.v1.ApprovePluginRequest.digests:type_name -> reeve.cluster.v1.ApprovePluginRequest.DigestsEntry
+	119, // 53: reeve.cluster.v1.ApprovePluginRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	105, // 54: reeve.cluster.v1.ApprovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	119, // 55: reeve.cluster.v1.SetGrantsRequest.grants:type_name -> reeve.cluster.v1.RoleGrants
+	105, // 56: reeve.cluster.v1.SetGrantsResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	105, // 57: reeve.cluster.v1.RemovePluginResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	105, // 58: reeve.cluster.v1.AddPluginReportResponse.plugin:type_name -> reeve.cluster.v1.PluginRecord
+	109, // 59: reeve.cluster.v1.GetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	109, // 60: reeve.cluster.v1.SetPolicyRequest.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	109, // 61: reeve.cluster.v1.SetPolicyResponse.policy:type_name -> reeve.cluster.v1.ClusterPolicy
+	105, // 62: reeve.cluster.v1.ListPluginsResponse.plugins:type_name -> reeve.cluster.v1.PluginRecord
+	117, // 63: reeve.cluster.v1.LoginResponse.session_ends:type_name -> google.protobuf.Timestamp
+	120, // 64: reeve.cluster.v1.LoginResponse.role:type_name -> reeve.cluster.v1.OperatorRole
+	120, // 65: reeve.cluster.v1.AddOperatorRequest.role:type_name -> reeve.cluster.v1.OperatorRole
+	111, // 66: reeve.cluster.v1.AddOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	111, // 67: reeve.cluster.v1.ListOperatorsResponse.operators:type_name -> reeve.cluster.v1.Operator
+	111, // 68: reeve.cluster.v1.RevokeOperatorResponse.operator:type_name -> reeve.cluster.v1.Operator
+	114, // 69: reeve.cluster.v1.RevokeOperatorResponse.tickets:type_name -> reeve.cluster.v1.Ticket
+	95,  // 70: reeve.cluster.v1.ListAuditResponse.entries:type_name -> reeve.cluster.v1.AuditEntry
+	117, // 71: reeve.cluster.v1.AuditEntry.time:type_name -> google.protobuf.Timestamp
+	121, // 72: reeve.cluster.v1.AuditEntry.kind:type_name -> reeve.cluster.v1.Caller
+	103, // 73: reeve.cluster.v1.AuditEntry.parameters:type_name -> reeve.cluster.v1.AuditEntry.ParametersEntry
 	3,   // 74: reeve.cluster.v1.BootstrapService.Bootstrap:input_type -> reeve.cluster.v1.BootstrapRequest
 	5,   // 75: reeve.cluster.v1.BootstrapService.ReplaceOwner:input_type -> reeve.cluster.v1.ReplaceOwnerRequest
 	15,  // 76: reeve.cluster.v1.NodeService.Watch:input_type -> reeve.cluster.v1.WatchRequest
 	18,  // 77: reeve.cluster.v1.NodeService.ReportStatus:input_type -> reeve.cluster.v1.ReportStatusRequest
 	20,  // 78: reeve.cluster.v1.NodeService.Heartbeat:input_type -> reeve.cluster.v1.HeartbeatRequest
-	22,  // 79: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
-	26,  // 80: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
-	7,   // 81: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
-	9,   // 82: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
-	11,  // 83: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
-	13,  // 84: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
-	28,  // 85: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
-	30,  // 86: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
-	32,  // 87: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
-	34,  // 88: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
-	36,  // 89: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
-	38,  // 90: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
-	40,  // 91: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
-	42,  // 92: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
-	44,  // 93: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
-	46,  // 94: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
-	49,  // 95: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
-	51,  // 96: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
-	53,  // 97: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
-	55,  // 98: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
-	57,  // 99: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
-	59,  // 100: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
-	61,  // 101: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
-	63,  // 102: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
-	65,  // 103: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
-	67,  // 104: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
-	69,  // 105: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
-	71,  // 106: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
-	73,  // 107: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
-	75,  // 108: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
-	77,  // 109: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
-	79,  // 110: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
-	81,  // 111: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
-	83,  // 112: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
-	85,  // 113: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
-	87,  // 114: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
-	89,  // 115: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
-	91,  // 116: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
-	4,   // 117: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
-	6,   // 118: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
-	16,  // 119: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
-	19,  // 120: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
-	21,  // 121: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
-	23,  // 122: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
-	27,  // 123: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
-	8,   // 124: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
-	10,  // 125: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
-	12,  // 126: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
-	14,  // 127: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
-	29,  // 128: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
-	31,  // 129: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
-	33,  // 130: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
-	35,  // 131: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
-	37,  // 132: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
-	39,  // 133: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
-	41,  // 134: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
-	43,  // 135: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
-	45,  // 136: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
-	47,  // 137: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
-	50,  // 138: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
-	52,  // 139: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
-	54,  // 140: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
-	56,  // 141: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
-	58,  // 142: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
-	60,  // 143: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
-	62,  // 144: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
-	64,  // 145: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
-	66,  // 146: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
-	68,  // 147: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
-	70,  // 148: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
-	72,  // 149: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
-	74,  // 150: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
-	76,  // 151: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
-	78,  // 152: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
-	80,  // 153: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
-	82,  // 154: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
-	84,  // 155: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
-	86,  // 156: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
-	88,  // 157: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
-	90,  // 158: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
-	92,  // 159: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
-	117, // [117:160] is the sub-list for method output_type
-	74,  // [74:117] is the sub-list for method input_type
+	22,  // 79: reeve.cluster.v1.NodeService.KeepAlive:input_type -> reeve.cluster.v1.KeepAliveRequest
+	24,  // 80: reeve.cluster.v1.NodeService.IssueSVID:input_type -> reeve.cluster.v1.IssueSVIDRequest
+	28,  // 81: reeve.cluster.v1.NodeService.IssueRoleSVID:input_type -> reeve.cluster.v1.IssueRoleSVIDRequest
+	7,   // 82: reeve.cluster.v1.EnrolmentService.Register:input_type -> reeve.cluster.v1.RegisterRequest
+	9,   // 83: reeve.cluster.v1.EnrolmentService.Await:input_type -> reeve.cluster.v1.AwaitRequest
+	11,  // 84: reeve.cluster.v1.EnrolmentService.Commit:input_type -> reeve.cluster.v1.CommitRequest
+	13,  // 85: reeve.cluster.v1.EnrolmentService.Join:input_type -> reeve.cluster.v1.JoinRequest
+	30,  // 86: reeve.cluster.v1.ManagementService.CreateTicket:input_type -> reeve.cluster.v1.CreateTicketRequest
+	32,  // 87: reeve.cluster.v1.ManagementService.ListTickets:input_type -> reeve.cluster.v1.ListTicketsRequest
+	34,  // 88: reeve.cluster.v1.ManagementService.RevokeTicket:input_type -> reeve.cluster.v1.RevokeTicketRequest
+	36,  // 89: reeve.cluster.v1.ManagementService.ApproveNode:input_type -> reeve.cluster.v1.ApproveNodeRequest
+	38,  // 90: reeve.cluster.v1.ManagementService.AcceptNode:input_type -> reeve.cluster.v1.AcceptNodeRequest
+	40,  // 91: reeve.cluster.v1.ManagementService.SetLabels:input_type -> reeve.cluster.v1.SetLabelsRequest
+	42,  // 92: reeve.cluster.v1.ManagementService.DrainNode:input_type -> reeve.cluster.v1.DrainNodeRequest
+	44,  // 93: reeve.cluster.v1.ManagementService.DecommissionNode:input_type -> reeve.cluster.v1.DecommissionNodeRequest
+	46,  // 94: reeve.cluster.v1.ManagementService.DeleteNode:input_type -> reeve.cluster.v1.DeleteNodeRequest
+	48,  // 95: reeve.cluster.v1.ManagementService.ListCertificates:input_type -> reeve.cluster.v1.ListCertificatesRequest
+	51,  // 96: reeve.cluster.v1.ManagementService.RotateCA:input_type -> reeve.cluster.v1.RotateCARequest
+	53,  // 97: reeve.cluster.v1.ManagementService.GetClusterInfo:input_type -> reeve.cluster.v1.GetClusterInfoRequest
+	55,  // 98: reeve.cluster.v1.ManagementService.ListNodes:input_type -> reeve.cluster.v1.ListNodesRequest
+	57,  // 99: reeve.cluster.v1.ManagementService.GetNode:input_type -> reeve.cluster.v1.GetNodeRequest
+	59,  // 100: reeve.cluster.v1.ManagementService.WatchNode:input_type -> reeve.cluster.v1.WatchNodeRequest
+	61,  // 101: reeve.cluster.v1.ManagementService.AddRole:input_type -> reeve.cluster.v1.AddRoleRequest
+	63,  // 102: reeve.cluster.v1.ManagementService.RemoveRole:input_type -> reeve.cluster.v1.RemoveRoleRequest
+	65,  // 103: reeve.cluster.v1.ManagementService.SetRoles:input_type -> reeve.cluster.v1.SetRolesRequest
+	67,  // 104: reeve.cluster.v1.ManagementService.AddPlugin:input_type -> reeve.cluster.v1.AddPluginRequest
+	69,  // 105: reeve.cluster.v1.ManagementService.ApprovePlugin:input_type -> reeve.cluster.v1.ApprovePluginRequest
+	71,  // 106: reeve.cluster.v1.ManagementService.SetGrants:input_type -> reeve.cluster.v1.SetGrantsRequest
+	73,  // 107: reeve.cluster.v1.ManagementService.RemovePlugin:input_type -> reeve.cluster.v1.RemovePluginRequest
+	75,  // 108: reeve.cluster.v1.ManagementService.AddPluginReport:input_type -> reeve.cluster.v1.AddPluginReportRequest
+	77,  // 109: reeve.cluster.v1.ManagementService.GetPluginReport:input_type -> reeve.cluster.v1.GetPluginReportRequest
+	79,  // 110: reeve.cluster.v1.ManagementService.GetPolicy:input_type -> reeve.cluster.v1.GetPolicyRequest
+	81,  // 111: reeve.cluster.v1.ManagementService.SetPolicy:input_type -> reeve.cluster.v1.SetPolicyRequest
+	83,  // 112: reeve.cluster.v1.ManagementService.ListPlugins:input_type -> reeve.cluster.v1.ListPluginsRequest
+	85,  // 113: reeve.cluster.v1.ManagementService.Login:input_type -> reeve.cluster.v1.LoginRequest
+	87,  // 114: reeve.cluster.v1.ManagementService.AddOperator:input_type -> reeve.cluster.v1.AddOperatorRequest
+	89,  // 115: reeve.cluster.v1.ManagementService.ListOperators:input_type -> reeve.cluster.v1.ListOperatorsRequest
+	91,  // 116: reeve.cluster.v1.ManagementService.RevokeOperator:input_type -> reeve.cluster.v1.RevokeOperatorRequest
+	93,  // 117: reeve.cluster.v1.ManagementService.ListAudit:input_type -> reeve.cluster.v1.ListAuditRequest
+	4,   // 118: reeve.cluster.v1.BootstrapService.Bootstrap:output_type -> reeve.cluster.v1.BootstrapResponse
+	6,   // 119: reeve.cluster.v1.BootstrapService.ReplaceOwner:output_type -> reeve.cluster.v1.ReplaceOwnerResponse
+	16,  // 120: reeve.cluster.v1.NodeService.Watch:output_type -> reeve.cluster.v1.WatchResponse
+	19,  // 121: reeve.cluster.v1.NodeService.ReportStatus:output_type -> reeve.cluster.v1.ReportStatusResponse
+	21,  // 122: reeve.cluster.v1.NodeService.Heartbeat:output_type -> reeve.cluster.v1.HeartbeatResponse
+	23,  // 123: reeve.cluster.v1.NodeService.KeepAlive:output_type -> reeve.cluster.v1.KeepAliveResponse
+	25,  // 124: reeve.cluster.v1.NodeService.IssueSVID:output_type -> reeve.cluster.v1.IssueSVIDResponse
+	29,  // 125: reeve.cluster.v1.NodeService.IssueRoleSVID:output_type -> reeve.cluster.v1.IssueRoleSVIDResponse
+	8,   // 126: reeve.cluster.v1.EnrolmentService.Register:output_type -> reeve.cluster.v1.RegisterResponse
+	10,  // 127: reeve.cluster.v1.EnrolmentService.Await:output_type -> reeve.cluster.v1.AwaitResponse
+	12,  // 128: reeve.cluster.v1.EnrolmentService.Commit:output_type -> reeve.cluster.v1.CommitResponse
+	14,  // 129: reeve.cluster.v1.EnrolmentService.Join:output_type -> reeve.cluster.v1.JoinResponse
+	31,  // 130: reeve.cluster.v1.ManagementService.CreateTicket:output_type -> reeve.cluster.v1.CreateTicketResponse
+	33,  // 131: reeve.cluster.v1.ManagementService.ListTickets:output_type -> reeve.cluster.v1.ListTicketsResponse
+	35,  // 132: reeve.cluster.v1.ManagementService.RevokeTicket:output_type -> reeve.cluster.v1.RevokeTicketResponse
+	37,  // 133: reeve.cluster.v1.ManagementService.ApproveNode:output_type -> reeve.cluster.v1.ApproveNodeResponse
+	39,  // 134: reeve.cluster.v1.ManagementService.AcceptNode:output_type -> reeve.cluster.v1.AcceptNodeResponse
+	41,  // 135: reeve.cluster.v1.ManagementService.SetLabels:output_type -> reeve.cluster.v1.SetLabelsResponse
+	43,  // 136: reeve.cluster.v1.ManagementService.DrainNode:output_type -> reeve.cluster.v1.DrainNodeResponse
+	45,  // 137: reeve.cluster.v1.ManagementService.DecommissionNode:output_type -> reeve.cluster.v1.DecommissionNodeResponse
+	47,  // 138: reeve.cluster.v1.ManagementService.DeleteNode:output_type -> reeve.cluster.v1.DeleteNodeResponse
+	49,  // 139: reeve.cluster.v1.ManagementService.ListCertificates:output_type -> reeve.cluster.v1.ListCertificatesResponse
+	52,  // 140: reeve.cluster.v1.ManagementService.RotateCA:output_type -> reeve.cluster.v1.RotateCAResponse
+	54,  // 141: reeve.cluster.v1.ManagementService.GetClusterInfo:output_type -> reeve.cluster.v1.GetClusterInfoResponse
+	56,  // 142: reeve.cluster.v1.ManagementService.ListNodes:output_type -> reeve.cluster.v1.ListNodesResponse
+	58,  // 143: reeve.cluster.v1.ManagementService.GetNode:output_type -> reeve.cluster.v1.GetNodeResponse
+	60,  // 144: reeve.cluster.v1.ManagementService.WatchNode:output_type -> reeve.cluster.v1.WatchNodeResponse
+	62,  // 145: reeve.cluster.v1.ManagementService.AddRole:output_type -> reeve.cluster.v1.AddRoleResponse
+	64,  // 146: reeve.cluster.v1.ManagementService.RemoveRole:output_type -> reeve.cluster.v1.RemoveRoleResponse
+	66,  // 147: reeve.cluster.v1.ManagementService.SetRoles:output_type -> reeve.cluster.v1.SetRolesResponse
+	68,  // 148: reeve.cluster.v1.ManagementService.AddPlugin:output_type -> reeve.cluster.v1.AddPluginResponse
+	70,  // 149: reeve.cluster.v1.ManagementService.ApprovePlugin:output_type -> reeve.cluster.v1.ApprovePluginResponse
+	72,  // 150: reeve.cluster.v1.ManagementService.SetGrants:output_type -> reeve.cluster.v1.SetGrantsResponse
+	74,  // 151: reeve.cluster.v1.ManagementService.RemovePlugin:output_type -> reeve.cluster.v1.RemovePluginResponse
+	76,  // 152: reeve.cluster.v1.ManagementService.AddPluginReport:output_type -> reeve.cluster.v1.AddPluginReportResponse
+	78,  // 153: reeve.cluster.v1.ManagementService.GetPluginReport:output_type -> reeve.cluster.v1.GetPluginReportResponse
+	80,  // 154: reeve.cluster.v1.ManagementService.GetPolicy:output_type -> reeve.cluster.v1.GetPolicyResponse
+	82,  // 155: reeve.cluster.v1.ManagementService.SetPolicy:output_type -> reeve.cluster.v1.SetPolicyResponse
+	84,  // 156: reeve.cluster.v1.ManagementService.ListPlugins:output_type -> reeve.cluster.v1.ListPluginsResponse
+	86,  // 157: reeve.cluster.v1.ManagementService.Login:output_type -> reeve.cluster.v1.LoginResponse
+	88,  // 158: reeve.cluster.v1.ManagementService.AddOperator:output_type -> reeve.cluster.v1.AddOperatorResponse
+	90,  // 159: reeve.cluster.v1.ManagementService.ListOperators:output_type -> reeve.cluster.v1.ListOperatorsResponse
+	92,  // 160: reeve.cluster.v1.ManagementService.RevokeOperator:output_type -> reeve.cluster.v1.RevokeOperatorResponse
+	94,  // 161: reeve.cluster.v1.ManagementService.ListAudit:output_type -> reeve.cluster.v1.ListAuditResponse
+	118, // [118:162] is the sub-list for method output_type
+	74,  // [74:118] is the sub-list for method input_type
 	74,  // [74:74] is the sub-list for extension type_name
 	74,  // [74:74] is the sub-list for extension extendee
 	0,   // [0:74] is the sub-list for field type_name
@@ -6178,7 +6269,7 @@ func file_reeve_cluster_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_reeve_cluster_v1_cluster_proto_rawDesc), len(file_reeve_cluster_v1_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   99,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -180,6 +180,7 @@ const (
 	NodeService_Watch_FullMethodName         = "/reeve.cluster.v1.NodeService/Watch"
 	NodeService_ReportStatus_FullMethodName  = "/reeve.cluster.v1.NodeService/ReportStatus"
 	NodeService_Heartbeat_FullMethodName     = "/reeve.cluster.v1.NodeService/Heartbeat"
+	NodeService_KeepAlive_FullMethodName     = "/reeve.cluster.v1.NodeService/KeepAlive"
 	NodeService_IssueSVID_FullMethodName     = "/reeve.cluster.v1.NodeService/IssueSVID"
 	NodeService_IssueRoleSVID_FullMethodName = "/reeve.cluster.v1.NodeService/IssueRoleSVID"
 )
@@ -199,6 +200,9 @@ type NodeServiceClient interface {
 	ReportStatus(ctx context.Context, in *ReportStatusRequest, opts ...grpc.CallOption) (*ReportStatusResponse, error)
 	// Heartbeat says that the node lives. It is fresh until the lease that it renews ends.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
+	// KeepAlive is Heartbeat on one stream: each request is a heartbeat, and is answered when it counts. Who calls is looked at with each, as with a call of its own. A curator that
+	// does not know it answers Unimplemented, and is called with Heartbeat.
+	KeepAlive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[KeepAliveRequest, KeepAliveResponse], error)
 	// IssueSVID issues a new SVID of the node for its node key.
 	IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error)
 	// IssueRoleSVID issues an SVID for an instance of a role that is assigned to the node. NotFound if it is not; InvalidArgument if the certificate request is not
@@ -253,6 +257,19 @@ func (c *nodeServiceClient) Heartbeat(ctx context.Context, in *HeartbeatRequest,
 	return out, nil
 }
 
+func (c *nodeServiceClient) KeepAlive(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[KeepAliveRequest, KeepAliveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &NodeService_ServiceDesc.Streams[1], NodeService_KeepAlive_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[KeepAliveRequest, KeepAliveResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_KeepAliveClient = grpc.BidiStreamingClient[KeepAliveRequest, KeepAliveResponse]
+
 func (c *nodeServiceClient) IssueSVID(ctx context.Context, in *IssueSVIDRequest, opts ...grpc.CallOption) (*IssueSVIDResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(IssueSVIDResponse)
@@ -288,6 +305,9 @@ type NodeServiceServer interface {
 	ReportStatus(context.Context, *ReportStatusRequest) (*ReportStatusResponse, error)
 	// Heartbeat says that the node lives. It is fresh until the lease that it renews ends.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
+	// KeepAlive is Heartbeat on one stream: each request is a heartbeat, and is answered when it counts. Who calls is looked at with each, as with a call of its own. A curator that
+	// does not know it answers Unimplemented, and is called with Heartbeat.
+	KeepAlive(grpc.BidiStreamingServer[KeepAliveRequest, KeepAliveResponse]) error
 	// IssueSVID issues a new SVID of the node for its node key.
 	IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error)
 	// IssueRoleSVID issues an SVID for an instance of a role that is assigned to the node. NotFound if it is not; InvalidArgument if the certificate request is not
@@ -311,6 +331,9 @@ func (UnimplementedNodeServiceServer) ReportStatus(context.Context, *ReportStatu
 }
 func (UnimplementedNodeServiceServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Heartbeat not implemented")
+}
+func (UnimplementedNodeServiceServer) KeepAlive(grpc.BidiStreamingServer[KeepAliveRequest, KeepAliveResponse]) error {
+	return status.Error(codes.Unimplemented, "method KeepAlive not implemented")
 }
 func (UnimplementedNodeServiceServer) IssueSVID(context.Context, *IssueSVIDRequest) (*IssueSVIDResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method IssueSVID not implemented")
@@ -386,6 +409,13 @@ func _NodeService_Heartbeat_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeService_KeepAlive_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(NodeServiceServer).KeepAlive(&grpc.GenericServerStream[KeepAliveRequest, KeepAliveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type NodeService_KeepAliveServer = grpc.BidiStreamingServer[KeepAliveRequest, KeepAliveResponse]
+
 func _NodeService_IssueSVID_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(IssueSVIDRequest)
 	if err := dec(in); err != nil {
@@ -451,6 +481,12 @@ var NodeService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Watch",
 			Handler:       _NodeService_Watch_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "KeepAlive",
+			Handler:       _NodeService_KeepAlive_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "reeve/cluster/v1/cluster.proto",
