@@ -60,7 +60,7 @@ func (ch *choice) next(list []target, now time.Time) (target, time.Duration) {
 	})
 	rested := slices.DeleteFunc(slices.Clone(list), func(t target) bool { return now.Before(ch.rests[t.key()].until) })
 	if len(rested) > 0 {
-		if i := slices.IndexFunc(rested, func(t target) bool { return t.address == ch.works }); i > 0 && !(rested[0].own && rested[0].ready) {
+		if i := slices.IndexFunc(rested, func(t target) bool { return t.address == ch.works }); i > 0 && (!rested[0].own || !rested[0].ready) {
 			return rested[i], 0
 		}
 		return rested[0], 0

@@ -187,8 +187,8 @@ func checkStopStarting(ctx context.Context, s *subject) (string, error) {
 			if n%2 == 0 {
 				startErr = <-start
 			}
-			switch code := status.Code(startErr); {
-			case code == codes.OK, code == codes.FailedPrecondition, code == codes.Unavailable, code == codes.Canceled:
+			switch status.Code(startErr) {
+			case codes.OK, codes.FailedPrecondition, codes.Unavailable, codes.Canceled:
 			default:
 				return fmt.Errorf("stopped while it starts, it answers Start with %w%s", startErr, p.lastWords())
 			}

@@ -71,7 +71,7 @@ func (s *subject) liveIdle(ctx context.Context, of *rolev1.RoleManifest) *idleLi
 		}
 	}
 	life.holding = i.holdingOf()
-	life.listeners, life.written = i.listeners(), i.process.written()
+	life.listeners, life.written = i.listeners(), i.written()
 	life.status, _ = i.status.Get()
 	s.figure(of, "start", life.start.Seconds(), "s of a processor")
 	if works(life.status) {
