@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -66,12 +68,23 @@ func (c *commands) removePlugin(ctx context.Context, cluster *target.Target, req
 	defer cancel()
 	response, err := management.RemovePlugin(bounded, request)
 	if err != nil {
-		return fault.FromRPC(err, "plugin "+request.GetName()+" cannot be removed",
-			"Give --remove-roles to take its roles from the nodes as well, or take them one by one with `reeve node role remove NODE ROLE`.")
+		return notRemoved(err, request)
 	}
 	return c.printChange(output.PluginChange{
 		Plugin: output.NewPlugin(response.GetPlugin()), Action: "remove", DryRun: request.GetDryRun(), Wiped: request.GetWipe(), Nodes: response.GetNodes(),
 	})
+}
+
+// notRemoved is the error of a plugin that was not removed. The cluster says how far it came; it cannot where the time of the call was up.
+func notRemoved(err error, request *clusterv1.RemovePluginRequest) error {
+	next := "Give --remove-roles to take its roles from the nodes as well, or take them one by one with `reeve node role remove NODE ROLE`."
+	if request.GetRemoveRoles() {
+		next = ""
+		if status.Code(err) == codes.DeadlineExceeded && !request.GetDryRun() {
+			err = &fault.Advised{Err: err, Next: "A part of the nodes may have lost its roles already: the same command goes on with the others."}
+		}
+	}
+	return fault.FromRPC(err, "plugin "+request.GetName()+" cannot be removed", next)
 }
 
 // confirmWipe asks somebody at a terminal whether data is to be removed for good.
