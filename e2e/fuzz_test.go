@@ -108,7 +108,6 @@ var parsers = map[string]string{
 	"proto/identity.FuzzSessionOf":                  "certificate of a session",
 	// What the kernel says.
 	"core/plugin.FuzzParseStat": "/proc/PID/stat, for the processes of roles",
-	"core/metrics.FuzzStat":     "/proc/PID/stat, for what roles use",
 }
 
 var fuzzTarget = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)

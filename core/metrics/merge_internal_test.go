@@ -111,26 +111,3 @@ func checkFormat(t *testing.T, families []*dto.MetricFamily, format expfmt.Forma
 		t.Fatalf("format %v: %d series became %d", format, want, len(series))
 	}
 }
-
-// FuzzStat takes any bytes for what the kernel says of a process, in which the name of the program is the process's own choice.
-func FuzzStat(f *testing.F) {
-	f.Add([]byte("1 (a) b) S 0 7 1 0 -1 4194560 1 2 3 4 100 50 5 5 20 0 1 0 4242 1000 25 1"))
-	f.Add([]byte("1 (x"))
-	f.Add([]byte(") S"))
-	f.Add([]byte(""))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		_, _ = parseStat(content)
-	})
-}
-
-func TestStat(t *testing.T) {
-	s, err := parseStat([]byte("1 (a) R 1 1 b) S 0 7 1 0 -1 4194560 1 2 3 4 100 50 5 6 20 0 1 0 4242 1000 25 1"))
-	if want := (stat{state: 'S', group: 7, start: 4242, cpu: 161, resident: 25}); err != nil || s != want {
-		t.Errorf("%+v, %v, want %+v", s, err, want)
-	}
-	for _, wrong := range []string{"", "1 (a) S 0 7", "1 (a) S 0 x 1 0 -1 0 1 2 3 4 100 50 5 6 20 0 1 0 4242 1000 25", "1 (a) S 0 7 1 0 -1 0 1 2 3 4 -100 50 5 6 20 0 1 0 4242 1000 25"} {
-		if _, err := parseStat([]byte(wrong)); err == nil {
-			t.Errorf("%q was taken", wrong)
-		}
-	}
-}
