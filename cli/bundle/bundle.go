@@ -35,7 +35,7 @@ const Root = "reeve-bundle"
 type Entry struct {
 	// Name is its path in the bundle, with slashes. A name that ends with ".json" is a JSON document, others are lines of text.
 	Name string
-	// Collect returns what is in it. An error is noted in the bundle as something that could not be had.
+	// Collect returns what is in it. An error is noted in the bundle as something that is missing.
 	Collect func(ctx context.Context) ([]byte, error)
 }
 
@@ -100,7 +100,7 @@ func (b *Bundle) document(content []byte) []byte {
 	return indented.Bytes()
 }
 
-// Missing notes something that could not be had.
+// Missing notes something that is missing.
 func (b *Bundle) Missing(what string, err error) {
 	reason := err.Error()
 	if problem := (*fault.Error)(nil); errors.As(err, &problem) {

@@ -38,7 +38,7 @@ func (c *commands) bundle() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what somebody needs to help, without secrets",
 		Long: `bundle writes an archive (tar.gz) for those who help: versions, what doctor finds, the nodes and the catalog, the audit log, and of every node that can be
-reached its status, events, metrics and the last lines of its roles' logs. What cannot be had is named, and the rest is there.
+reached its status, events, metrics and the last lines of its roles' logs. What cannot be read is named, and the rest is there.
 
 Of configurations only the structure is in it, and of published values the names. Private keys, and what is named or known as a secret, are taken out of
 every text. Nothing of owner keys, recovery keys, sessions, and the files with a node's keys is read. A role may write anything to its log all the same: look through the bundle before you hand it on.

@@ -30,17 +30,13 @@ func (c *commands) describeNode() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node NODE",
 		Short: "Show everything that is known of a node",
-		Long: `node shows what a node says of itself, what the cluster knows of it, its store, its roles and its last events. What cannot be had is named, and the rest
-is shown.
+		Long: `node shows what a node says of itself, what the cluster knows of it, its store, its roles and its last events. What cannot be read is named, and the
+rest is shown.
 
 ` + nodeArgument,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				node, err := cluster.FindNode(cmd.Context(), given[0])
-				if err != nil {
-					return err
-				}
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
 				description, err := c.nodeDescription(cmd.Context(), cluster, node, show)
 				if err != nil {
 					return err
@@ -65,11 +61,7 @@ configuration it shows the structure; --show-configuration shows the values, too
 ` + nodeArgument,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				node, err := cluster.FindNode(cmd.Context(), given[0])
-				if err != nil {
-					return err
-				}
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
 				description, err := c.roleDescription(cmd.Context(), cluster, node, given[1], show)
 				if err != nil {
 					return err
@@ -105,7 +97,7 @@ func (k *known) ask(what string, err error) {
 	k.missing = append(k.missing, missing(what, err))
 }
 
-// missing is something that could not be had.
+// missing is something that could not be read.
 func missing(what string, err error) output.Missing {
 	reason := err.Error()
 	if problem := (*fault.Error)(nil); errors.As(err, &problem) {

@@ -65,11 +65,7 @@ func (c *commands) devDown() *cobra.Command {
 stays as it is on disk: ` + "`reeve dev up`" + ` starts it again. The network namespaces of nodes that were made with --netns are taken away, and come again with them.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := c.directory()
-			if err != nil {
-				return err
-			}
-			numbers, nodes, err := only.of(dir)
+			_, numbers, nodes, err := only.of(c)
 			if err != nil {
 				return err
 			}

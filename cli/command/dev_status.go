@@ -36,16 +36,19 @@ func (n *devNumbers) flag(c *commands, cmd *cobra.Command, what string) {
 	})
 }
 
-// of returns the numbers of the nodes that are meant, in their order, and their directories.
-func (n *devNumbers) of(dir string) ([]int, map[int]string, error) {
-	nodes := dev.Nodes(dir)
+// of returns the dev directory, the numbers of the nodes that are meant, in their order, and the nodes' directories.
+func (n *devNumbers) of(c *commands) (dir string, numbers []int, nodes map[int]string, err error) {
+	if dir, err = c.directory(); err != nil {
+		return "", nil, nil, err
+	}
+	nodes = dev.Nodes(dir)
 	if n.number == 0 {
-		return slices.Sorted(maps.Keys(nodes)), nodes, nil
+		return dir, slices.Sorted(maps.Keys(nodes)), nodes, nil
 	}
 	if _, ok := nodes[n.number]; !ok {
-		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("there is no node %d in %s", n.number, dir), "Run `reeve dev status` to see the nodes.")
+		return "", nil, nil, fault.New(fault.NotFound, fmt.Sprintf("there is no node %d in %s", n.number, dir), "Run `reeve dev status` to see the nodes.")
 	}
-	return []int{n.number}, nodes, nil
+	return dir, []int{n.number}, nodes, nil
 }
 
 func (c *commands) devStatus() *cobra.Command {
@@ -57,17 +60,13 @@ func (c *commands) devStatus() *cobra.Command {
 list" what the cluster sees.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := c.directory()
+			dir, numbers, nodes, err := only.of(c)
 			if err != nil {
 				return err
 			}
 			first, err := dev.Find(dir)
 			if err != nil {
 				return fault.Wrap(fault.NotFound, err, "there is no dev directory "+dir, "Run `reeve dev up --dir "+dir+"` to make a cluster there.")
-			}
-			numbers, nodes, err := only.of(dir)
-			if err != nil {
-				return err
 			}
 			document := output.DevStatus{Directory: first.Path, Nodes: []output.DevNode{}}
 			for _, number := range numbers {

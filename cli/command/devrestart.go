@@ -22,11 +22,7 @@ for a moment without a host. That is how a node is upgraded. Of several nodes on
 is started, as by ` + "`reeve dev up --detach`" + `.`,
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := c.directory()
-			if err != nil {
-				return err
-			}
-			numbers, nodes, err := only.of(dir)
+			dir, numbers, nodes, err := only.of(c)
 			if err != nil {
 				return err
 			}

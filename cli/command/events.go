@@ -90,7 +90,7 @@ func receiveEvents(ctx context.Context, api nodev1.NodeServiceClient, node targe
 	// Ends the stream on every way out.
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	what := "the events of node " + node.ID + " cannot be had"
+	what := "cannot read the events of node " + node.ID
 	stream, err := api.WatchEvents(stop, request)
 	if err != nil {
 		return fault.FromRPC(err, what, eventsNext)

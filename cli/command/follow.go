@@ -16,13 +16,20 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// withNode runs do with the own API of a node. The empty name is the local node, or the only one.
-func (c *commands) withNode(ctx context.Context, name string, do func(nodev1.NodeServiceClient, target.Node) error) error {
+// withFound runs do with the cluster of the command line and a node of it. The empty name is the local node, or the only one.
+func (c *commands) withFound(ctx context.Context, name string, do func(*target.Target, target.Node) error) error {
 	return c.withTarget(ctx, func(cluster *target.Target) error {
 		node, err := cluster.FindNode(ctx, name)
 		if err != nil {
 			return err
 		}
+		return do(cluster, node)
+	})
+}
+
+// withNode is withFound with the node's own API.
+func (c *commands) withNode(ctx context.Context, name string, do func(nodev1.NodeServiceClient, target.Node) error) error {
+	return c.withFound(ctx, name, func(cluster *target.Target, node target.Node) error {
 		api, err := cluster.NodeAPI(ctx, node)
 		if err != nil {
 			return err

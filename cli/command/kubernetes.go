@@ -94,7 +94,7 @@ func kubeconfig(ctx context.Context, cluster *target.Target, name, server string
 	defer cancel()
 	response, err := client.GetTrust(bounded, &kubernetesv1.GetTrustRequest{})
 	if err != nil {
-		return nil, fault.FromRPC(err, "the authority of Kubernetes cannot be had from "+pkiRole, "")
+		return nil, fault.FromRPC(err, "cannot read the authority of Kubernetes from "+pkiRole, "")
 	}
 	var authority bytes.Buffer
 	for _, der := range response.GetTrust().GetServers() {

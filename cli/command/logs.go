@@ -46,7 +46,7 @@ func receiveLog(ctx context.Context, api nodev1.NodeServiceClient, node target.N
 	// Ends the stream on every way out.
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	what := fmt.Sprintf("the log of role %s on node %s cannot be had", request.GetRole(), node.ID)
+	what := fmt.Sprintf("cannot read the log of role %s on node %s", request.GetRole(), node.ID)
 	next := "Run `reeve status " + node.ID + "` to see the roles of the node."
 	stream, err := api.ReadLog(stop, request)
 	if err != nil {

@@ -44,7 +44,7 @@ func (c *commands) nodeList() *cobra.Command {
 func getNode(ctx context.Context, cluster *target.Target, node target.Node) (*clusterv1.Node, error) {
 	response, err := cluster.API().GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: node.ID})
 	if err != nil {
-		return nil, fault.FromRPC(err, "what the cluster knows of node "+node.ID+" cannot be had", "Run `reeve node list` to see the nodes.")
+		return nil, fault.FromRPC(err, "cannot read what the cluster knows of node "+node.ID, "Run `reeve node list` to see the nodes.")
 	}
 	return response.GetNode(), nil
 }
@@ -76,7 +76,7 @@ func readMetrics(ctx context.Context, api nodev1.NodeServiceClient, node target.
 	defer cancel()
 	response, err := api.GetMetrics(ctx, &nodev1.GetMetricsRequest{})
 	if err != nil {
-		return "", fault.FromRPC(err, "the metrics of node "+node.ID+" cannot be had", "")
+		return "", fault.FromRPC(err, "cannot read the metrics of node "+node.ID, "")
 	}
 	return string(response.GetText()), nil
 }

@@ -43,8 +43,8 @@ on that machine: everything else that it says of itself nobody has proven. It ge
 			if err != nil {
 				return err
 			}
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.approve(cmd.Context(), cluster, given[0], options, labels)
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
+				return c.approve(cmd.Context(), cluster, node, options, labels)
 			})
 		},
 	}
@@ -59,11 +59,7 @@ on that machine: everything else that it says of itself nobody has proven. It ge
 	return cmd
 }
 
-func (c *commands) approve(ctx context.Context, cluster *target.Target, name string, options approveOptions, labels map[string]string) error {
-	node, err := cluster.FindNode(ctx, name)
-	if err != nil {
-		return err
-	}
+func (c *commands) approve(ctx context.Context, cluster *target.Target, node target.Node, options approveOptions, labels map[string]string) error {
 	found, err := getNode(ctx, cluster, node)
 	if err != nil {
 		return err

@@ -34,11 +34,7 @@ func (c *commands) nodeNamesIn(states ...string) completer {
 // changeNode finds a node, changes it by one call and prints what became of it. what says what cannot be done if it is refused.
 func (c *commands) changeNode(ctx context.Context, name, action, what, next string, dryRun bool,
 	change func(context.Context, clusterv1.ManagementServiceClient, string) (*clusterv1.NodeRecord, error)) error {
-	return c.withTarget(ctx, func(cluster *target.Target) error {
-		node, err := cluster.FindNode(ctx, name)
-		if err != nil {
-			return err
-		}
+	return c.withFound(ctx, name, func(cluster *target.Target, node target.Node) error {
 		record, err := change(ctx, cluster.API(), node.ID)
 		if err != nil {
 			return fault.FromRPC(err, "node "+node.ID+" cannot be "+what, next)

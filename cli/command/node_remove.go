@@ -33,8 +33,8 @@ the last curator or the quorum of the store would go. A node that is dead is rem
 ` + nodeArgument,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.decommission(cmd.Context(), cluster, given[0], options)
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
+				return c.decommission(cmd.Context(), cluster, node, options)
 			})
 		},
 	}
@@ -47,11 +47,7 @@ the last curator or the quorum of the store would go. A node that is dead is rem
 	return cmd
 }
 
-func (c *commands) decommission(ctx context.Context, cluster *target.Target, name string, options removeOptions) error {
-	node, err := cluster.FindNode(ctx, name)
-	if err != nil {
-		return err
-	}
+func (c *commands) decommission(ctx context.Context, cluster *target.Target, node target.Node, options removeOptions) error {
 	management, err := cluster.Management(ctx)
 	if err != nil {
 		return err
@@ -119,8 +115,8 @@ secrets. A node that lives is removed by "reeve node decommission". What forbids
 ` + nodeArgument,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.deleteNode(cmd.Context(), cluster, given[0], options)
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
+				return c.deleteNode(cmd.Context(), cluster, node, options)
 			})
 		},
 	}
@@ -132,11 +128,7 @@ secrets. A node that lives is removed by "reeve node decommission". What forbids
 	return cmd
 }
 
-func (c *commands) deleteNode(ctx context.Context, cluster *target.Target, name string, options removeOptions) error {
-	node, err := cluster.FindNode(ctx, name)
-	if err != nil {
-		return err
-	}
+func (c *commands) deleteNode(ctx context.Context, cluster *target.Target, node target.Node, options removeOptions) error {
 	management, err := cluster.Management(ctx)
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func getPolicy(ctx context.Context, cluster *target.Target) (*clusterv1.ClusterP
 	}
 	response, err := cluster.API().GetPolicy(ctx, &clusterv1.GetPolicyRequest{})
 	if err != nil {
-		return nil, nil, fault.FromRPC(err, "the policy cannot be had", "")
+		return nil, nil, fault.FromRPC(err, "cannot read the policy", "")
 	}
 	return response.GetPolicy(), nodes, nil
 }

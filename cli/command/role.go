@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,11 +27,7 @@ func (c *commands) roleList() *cobra.Command {
 ` + nodeArgument,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				node, err := cluster.FindNode(cmd.Context(), given[0])
-				if err != nil {
-					return err
-				}
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
 				found, err := getNode(cmd.Context(), cluster, node)
 				if err != nil {
 					return err
@@ -117,11 +114,7 @@ the node remove that, and the role's logs, and asks on a terminal. What it keeps
 // none any more, and may say more in the document.
 func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, nodeName string, w waiting, confirm func(context.Context, *target.Target, target.Node) error,
 	change func(context.Context, clusterv1.ManagementServiceClient, string, *output.RoleChange) (uint64, error)) error {
-	return c.withTarget(ctx, func(cluster *target.Target) error {
-		node, err := cluster.FindNode(ctx, nodeName)
-		if err != nil {
-			return err
-		}
+	return c.withFound(ctx, nodeName, func(cluster *target.Target, node target.Node) error {
 		management, err := cluster.Management(ctx)
 		if err != nil {
 			return err
@@ -207,31 +200,35 @@ back. The node itself is asked, so that it works while the cluster is out of rea
 }
 
 func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, role string, dryRun bool, w waiting) error {
+	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun}
+	err := c.replaceInstance(ctx, api, node, &document, w, func(ctx context.Context) (string, error) {
+		response, err := api.RestartRole(ctx, &nodev1.RestartRoleRequest{Role: role, DryRun: dryRun})
+		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("role %s cannot be restarted on node %s", role, node.ID), "Run `reeve status "+node.ID+"` to see the roles of the node.")
+	})
+	if err != nil {
+		return err
+	}
+	return c.print(document)
+}
+
+// replaceInstance has ask replace the instance of a role, which it returns, and waits for the next one.
+func (c *commands) replaceInstance(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, document *output.RoleChange, w waiting, ask func(context.Context) (string, error)) error {
 	before, err := askStatus(ctx, api, node)
 	if err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	response, err := api.RestartRole(bounded, &nodev1.RestartRoleRequest{Role: role, DryRun: dryRun})
-	if err != nil {
-		return fault.FromRPC(err, fmt.Sprintf("role %s cannot be restarted on node %s", role, node.ID),
-			"Run `reeve status "+node.ID+"` to see the roles of the node.")
+	if document.FormerInstance, err = ask(bounded); err != nil || !w.asked() || document.DryRun {
+		return err
 	}
-	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun, FormerInstance: response.GetInstanceId(), Required: []string{}}
-	if w.asked() && !dryRun {
-		document.Waited = true
-		condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Former: response.GetInstanceId(), BlockedIsFinal: true}
-		if condition.Former == "" {
-			// A role that does not run keeps the name of its last instance until there is another one.
-			condition.Former = instanceID(before, role)
-		}
-		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
-			return err
-		}
-		document.Instance = condition.Instance()
-	}
-	return c.print(document)
+	document.Waited = true
+	// A role that does not run keeps the name of its last instance until there is another one.
+	former := cmp.Or(document.FormerInstance, instanceID(before, document.Role))
+	condition := &await.Role{Name: document.Role, NodeID: node.ID, State: w.state(), Former: former, BlockedIsFinal: true}
+	_, err = c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition)
+	document.Instance = condition.Instance()
+	return err
 }
 
 func instanceID(status *nodev1.Status, role string) string {

@@ -1,14 +1,12 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/reeveproject/reeve/cli/await"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
@@ -50,29 +48,17 @@ func (c *commands) debug(ctx context.Context, api nodev1.NodeServiceClient, node
 	if err != nil {
 		return err
 	}
-	before, err := askStatus(ctx, api, node)
+	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "debug", DryRun: dryRun}
+	err = c.replaceInstance(ctx, api, node, &document, w, func(ctx context.Context) (string, error) {
+		response, err := api.DebugRole(ctx, &nodev1.DebugRoleRequest{Role: role, Socket: socket, DryRun: dryRun})
+		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("role %s of node %s cannot be debugged", role, node.ID), "Run `reeve node role debug --help` to see what that takes.")
+	})
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
-	defer cancel()
-	response, err := api.DebugRole(bounded, &nodev1.DebugRoleRequest{Role: role, Socket: socket, DryRun: dryRun})
-	if err != nil {
-		return fault.FromRPC(err, fmt.Sprintf("role %s of node %s cannot be debugged", role, node.ID), "Run `reeve node role debug --help` to see what that takes.")
-	}
-	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "debug", DryRun: dryRun, FormerInstance: response.GetInstanceId(), Required: []string{}}
-	if w.asked() && !dryRun {
-		document.Waited = true
-		condition := &await.Role{
-			Name: role, NodeID: node.ID, State: w.state(), Former: cmp.Or(response.GetInstanceId(), instanceID(before, role)), BlockedIsFinal: true,
-		}
-		if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{c.nodeSource(node.ID)}, condition); err != nil {
-			return err
-		}
-		if document.Instance = condition.Instance(); !document.Instance.GetDebug() {
-			return fault.New(fault.Failed, fmt.Sprintf("node %s went on with an instance of its own of role %s", node.ID, role),
-				"Run `reeve events "+node.ID+"` to see why it did not take the process; what the process itself wrote may say more.")
-		}
+	if document.Waited && !document.Instance.GetDebug() {
+		return fault.New(fault.Failed, fmt.Sprintf("node %s went on with an instance of its own of role %s", node.ID, role),
+			"Run `reeve events "+node.ID+"` to see why it did not take the process; what the process itself wrote may say more.")
 	}
 	return c.print(document)
 }

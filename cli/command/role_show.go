@@ -31,7 +31,7 @@ node cannot enforce, and what it has in the store. The node itself is asked, so 
 				defer cancel()
 				response, err := api.GetRole(ctx, &nodev1.GetRoleRequest{Role: given[1]})
 				if err != nil {
-					return fault.FromRPC(err, "the remit of role "+given[1]+" cannot be had from node "+node.ID,
+					return fault.FromRPC(err, "cannot read the remit of role "+given[1]+" from node "+node.ID,
 						"Run `reeve node role list "+node.ID+"` to see the roles of the node.")
 				}
 				return c.print(output.NewRoleShown(node.ID, given[1], response))

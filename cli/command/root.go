@@ -88,7 +88,7 @@ The result goes to the standard output, as a table, or as a document with -o jso
 
 Exit codes:
   0  done
-  1  it was tried and did not work, or is not so within the time
+  1  failed or timed out
   2  the command line is wrong
   3  a node, role, file or directory that it names does not exist
   4  refused: the caller may not do it, or something else has to be so first

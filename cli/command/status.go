@@ -107,7 +107,7 @@ func askStatus(ctx context.Context, api nodev1.NodeServiceClient, node target.No
 		err = ask()
 	}
 	if err != nil {
-		return nil, fault.FromRPC(err, "the status of node "+node.ID+" cannot be had", "")
+		return nil, fault.FromRPC(err, "cannot read the status of node "+node.ID, "")
 	}
 	return response.GetStatus(), nil
 }

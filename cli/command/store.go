@@ -49,7 +49,7 @@ func (c *commands) storeRecover() *cobra.Command {
 		Use:   "recover [NODE]",
 		Short: "Give a full store its room back",
 		Long: `recover has the role that provides the store compact its history and defragment the database of its member on a node, and take writes again if there
-is room now. The role does so by itself, too. It is refused, with who uses the room, if there is none to be had.
+is room now. The role does so by itself, too. It is refused, with who uses the room, if that frees none.
 
 ` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
 		Args: arguments(0, 1),

@@ -46,7 +46,7 @@ func (c *commands) versions(ctx context.Context) output.Version {
 	return document
 }
 
-// nodeVersion returns the version of the node, or why it cannot be had; neither if no cluster is named.
+// nodeVersion returns the version of the node, or why it cannot be read; neither if no cluster is named.
 func (c *commands) nodeVersion(ctx context.Context) (*output.NodeVersion, string) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()

@@ -52,11 +52,7 @@ A role that is Failed ends the wait with the cause, unless that is what was wait
 }
 
 func (c *commands) waitFor(ctx context.Context, nodeName string, texts []string, timeout time.Duration) error {
-	return c.withTarget(ctx, func(cluster *target.Target) error {
-		node, err := cluster.FindNode(ctx, nodeName)
-		if err != nil {
-			return err
-		}
+	return c.withFound(ctx, nodeName, func(cluster *target.Target, node target.Node) error {
 		var conditions []await.Condition
 		var fromNode, fromCluster bool
 		for _, text := range texts {

@@ -258,7 +258,7 @@ func (f *Follower) ask(ctx context.Context) (record *clusterv1.NodeRecord, err e
 	err = manage(ctx, f.directory.Path, func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
 		response, err := management.GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: f.last.GetNodeId()})
 		record = response.GetNode().GetRecord()
-		return fault.FromRPC(err, "the node's record cannot be had", "")
+		return fault.FromRPC(err, "cannot read the node's record", "")
 	})
 	return record, err
 }

@@ -40,36 +40,32 @@ func (f Facts) data() output.Check {
 
 func (f Facts) space() output.Check {
 	d := f.Data
-	check := good("data-space", gib(d.FreeBytes)+" free at "+d.At)
-	check.Essential = true
-	advice := "Make room, or put the data directory on another file system."
-	switch {
-	case d.Err != nil:
-		check.Level, check.Found, check.Consequence = warning, "not known", "whether there is room for the node's data cannot be said"
-		check.Advice = "See data-directory."
-	case d.FreeBytes < leastBytes:
-		check.Level, check.Consequence, check.Advice = missing, "the plugins and the store of a node do not fit", advice
-	case d.FreeBytes < fewBytes:
-		check.Level, check.Consequence, check.Advice = warning, "the store may run out of room before it reaches its quota", advice
-	}
-	return check
+	return d.room("data-space", gib(d.FreeBytes)+" free at "+d.At, "whether there is room for the node's data cannot be said", d.FreeBytes, leastBytes, fewBytes,
+		"the plugins and the store of a node do not fit", "the store may run out of room before it reaches its quota", "Make room, or put the data directory on another file system.")
 }
 
 func (f Facts) inodes() output.Check {
 	d := f.Data
-	check := good("data-inodes", fmt.Sprintf("%d free at %s", d.FreeFiles, d.At))
+	if d.Err == nil && d.Files == 0 {
+		check := good("data-inodes", d.Filesystem+" does not limit them")
+		check.Essential = true
+		return check
+	}
+	return d.room("data-inodes", fmt.Sprintf("%d free at %s", d.FreeFiles, d.At), "whether there is room for the node's files cannot be said", d.FreeFiles, leastFiles, fewFiles,
+		"the files of a node cannot be made", "roles with many files run out of inodes", "Remove small files, or put the data directory on another file system.")
+}
+
+// room judges how much of something is free: less than least is too little, less than few may be.
+func (d Directory) room(name, found, unknown string, free, least, few uint64, tooLittle, scarce, advice string) output.Check {
+	check := good(name, found)
 	check.Essential = true
-	advice := "Remove small files, or put the data directory on another file system."
 	switch {
 	case d.Err != nil:
-		check.Level, check.Found, check.Consequence = warning, "not known", "whether there is room for the node's files cannot be said"
-		check.Advice = "See data-directory."
-	case d.Files == 0:
-		check.Found = d.Filesystem + " does not limit them"
-	case d.FreeFiles < leastFiles:
-		check.Level, check.Consequence, check.Advice = missing, "the files of a node cannot be made", advice
-	case d.FreeFiles < fewFiles:
-		check.Level, check.Consequence, check.Advice = warning, "roles with many files run out of inodes", advice
+		check.Level, check.Found, check.Consequence, check.Advice = warning, "not known", unknown, "See data-directory."
+	case free < least:
+		check.Level, check.Consequence, check.Advice = missing, tooLittle, advice
+	case free < few:
+		check.Level, check.Consequence, check.Advice = warning, scarce, advice
 	}
 	return check
 }

@@ -6,7 +6,7 @@ type Places struct {
 	Data, Run string
 }
 
-// Facts are what was found on a machine. Errors say why something cannot be had; nil: it can.
+// Facts are what was found on a machine. Errors say why something cannot be read; nil: it can.
 type Facts struct {
 	UID int
 	// Capabilities are the effective ones of the process, a bit for each.

@@ -8,8 +8,6 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-var _ Document = Audit{}
-
 // Audit is the document of `reeve audit`.
 type Audit struct {
 	// Entries are the oldest first.

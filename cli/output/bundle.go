@@ -13,7 +13,7 @@ type Bundle struct {
 	Created *time.Time `json:"created"`
 	// Contents are the files in it, sorted by name.
 	Contents []BundleFile `json:"contents"`
-	// Missing is what could not be had, and why.
+	// Missing is what could not be read, and why.
 	Missing []Missing `json:"missing"`
 	// Redacted is how many secrets, or what looked like one, were taken out of the texts.
 	Redacted int `json:"redacted"`
@@ -28,7 +28,7 @@ type BundleFile struct {
 	Truncated bool `json:"truncated"`
 }
 
-// Missing is something that could not be had.
+// Missing is something that could not be read.
 type Missing struct {
 	What   string `json:"what"`
 	Reason string `json:"reason"`
@@ -44,7 +44,7 @@ func (b Bundle) table(w io.Writer, _ time.Time) {
 		row(w, file.Name, size)
 	}
 	if len(b.Missing) > 0 {
-		_, _ = fmt.Fprintln(w, "\nCould not be had:")
+		_, _ = fmt.Fprintln(w, "\nCould not be read:")
 		missingRows(w, b.Missing)
 	}
 	_, _ = fmt.Fprintf(w, "\n%s: configurations and published values are left out, and %d more secrets, or what looked like one. Look through it before you hand it on.\n",

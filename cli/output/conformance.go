@@ -9,8 +9,6 @@ import (
 	"time"
 )
 
-var _ Document = Conformance{}
-
 // Conformance is the document of `reeve plugin test`: the report of the conformance suite.
 type Conformance struct {
 	SuiteVersion string `json:"suite_version"`

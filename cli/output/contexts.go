@@ -9,15 +9,6 @@ import (
 	"github.com/reeveproject/reeve/cli/contexts"
 )
 
-var (
-	_ Document = Contexts{}
-	_ Document = Context{}
-	_ Document = Login{}
-	_ Document = Logout{}
-	_ Document = ContextRemoved{}
-	_ Document = CA{}
-)
-
 // Context is a context: how a cluster is reached, and as whom.
 type Context struct {
 	Name string `json:"name"`

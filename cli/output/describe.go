@@ -21,7 +21,7 @@ type NodeDescription struct {
 	Cluster *Node `json:"cluster"`
 	// Events are the last ones of the node, the oldest first.
 	Events []*nodev1.Event `json:"events"`
-	// Missing is what could not be had.
+	// Missing is what could not be read.
 	Missing []Missing `json:"missing"`
 }
 
@@ -38,7 +38,7 @@ type RoleDescription struct {
 	Remit *PluginRole `json:"remit"`
 	// Events are the last ones that are about the role, the oldest first.
 	Events []*nodev1.Event `json:"events"`
-	// Missing is what could not be had.
+	// Missing is what could not be read.
 	Missing []Missing `json:"missing"`
 }
 
@@ -183,7 +183,7 @@ func tail(w io.Writer, events []*nodev1.Event, missing []Missing, now time.Time)
 		eventTable(w, events, now)
 	}
 	if len(missing) > 0 {
-		_, _ = fmt.Fprintln(w, "\nCould not be had:")
+		_, _ = fmt.Fprintln(w, "\nCould not be read:")
 		missingRows(w, missing)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-var _ Document = DevStatus{}
-
 // DevStatus is the document of `reeve dev status`, and of `reeve dev up` with several nodes.
 type DevStatus struct {
 	Directory string    `json:"directory"`

@@ -8,11 +8,6 @@ import (
 	kubernetesv1 "github.com/reeveproject/reeve/proto/reeve/kubernetes/v1"
 )
 
-var (
-	_ Document = KubernetesPKI{}
-	_ Document = KubernetesRotation{}
-)
-
 // KubernetesPKI is the document of `reeve kubernetes pki show`: what signs in Kubernetes, and where the rotation stands.
 type KubernetesPKI struct {
 	*kubernetesv1.GetRotationResponse

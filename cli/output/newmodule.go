@@ -6,8 +6,6 @@ import (
 	"time"
 )
 
-var _ Document = NewModule{}
-
 // NewModule is the document of `reeve plugin new`.
 type NewModule struct {
 	Plugin string `json:"plugin"`

@@ -9,12 +9,6 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-var (
-	_ Document = NodeChange{}
-	_ Document = Certificates{}
-	_ Document = CARotation{}
-)
-
 // NodeChange is the document of the commands that change a node: `reeve node approve`, `accept`, `label`, `drain`, `decommission` and `delete`.
 type NodeChange struct {
 	NodeID string `json:"node_id"`
@@ -50,51 +44,48 @@ func (c NodeChange) table(w io.Writer, _ time.Time) {
 		line(w, "Bypassed: ", bypassed)
 	}
 	if c.DryRun {
-		line(w, "Node ", c.NodeID, " ", c.would(), ". Nothing was changed (--dry-run).")
+		line(w, "Node ", c.NodeID, " ", c.done(), ". Nothing was changed (--dry-run).")
 		return
 	}
-	line(w, "Node ", c.NodeID, " ", c.did(), ".")
+	line(w, "Node ", c.NodeID, " ", c.done(), ".")
 }
 
-func (c NodeChange) did() string {
+// done is what became of the node, or would.
+func (c NodeChange) done() string {
+	is, runs, loses := "is", "runs", "is drained: it holds back"
+	if c.DryRun {
+		is, runs, loses = "would be", "would run", "would be drained: it would hold back"
+	}
 	switch c.Action {
 	case "approve":
+		if c.DryRun {
+			return "would be approved" + c.with()
+		}
 		return "is " + c.State + c.with()
 	case "accept":
-		return "is taken for the right one when it next starts, or calls"
+		return is + " taken for the right one when it next starts, or calls"
 	case "label":
+		if c.DryRun {
+			return "would have " + c.labels()
+		}
 		return "has " + c.labels()
 	case "drain":
-		return "is drained: it holds back its roles, but for those that the cluster itself runs on"
+		return loses + " its roles, but for those that the cluster itself runs on"
 	case "undrain":
-		return "runs its roles again"
+		return runs + " its roles again"
 	case "decommission":
-		if c.State == "Decommissioned" {
+		switch {
+		case c.DryRun:
+			return "would be decommissioned"
+		case c.State == "Decommissioned":
 			return "is Decommissioned: it wipes its secrets, and is never a member again"
 		}
 		return "is being decommissioned: its roles end, its member leaves the store, then it wipes its secrets"
-	default:
-		return "is deleted: what it shows is refused from now on, and it is never a member again"
 	}
-}
-
-func (c NodeChange) would() string {
-	switch c.Action {
-	case "approve":
-		return "would be approved" + c.with()
-	case "accept":
-		return "would be taken for the right one when it next starts, or calls"
-	case "label":
-		return "would have " + c.labels()
-	case "drain":
-		return "would be drained: it would hold back its roles, but for those that the cluster itself runs on"
-	case "undrain":
-		return "would run its roles again"
-	case "decommission":
-		return "would be decommissioned"
-	default:
+	if c.DryRun {
 		return "would be deleted"
 	}
+	return "is deleted: what it shows is refused from now on, and it is never a member again"
 }
 
 func (c NodeChange) with() string {

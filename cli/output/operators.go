@@ -13,14 +13,6 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-var (
-	_ Document = Operators{}
-	_ Document = OperatorChange{}
-	_ Document = Key{}
-	_ Document = WhoAmI{}
-	_ Document = OwnerReplaced{}
-)
-
 func publicKey(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
 // Operators is the document of `reeve operator list`.

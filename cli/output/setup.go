@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-var _ Document = Setup{}
-
 // Setup is the document of `reeve init`.
 type Setup struct {
 	// DryRun says that nothing was made.

@@ -9,12 +9,6 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-var (
-	_ Document = Tickets{}
-	_ Document = TicketMade{}
-	_ Document = TicketRevoked{}
-)
-
 // Tickets is the document of `reeve ticket list`.
 type Tickets struct {
 	Tickets []*clusterv1.Ticket `json:"tickets"`

@@ -40,7 +40,7 @@ func Get(ctx context.Context, api nodev1.NodeServiceClient, node string) (File, 
 			"Its volume is not encrypted, or it was set up without a recovery key: `reeve status` says which, and what else may open it.")
 	}
 	if err != nil {
-		return File{}, fault.FromRPC(err, "the recovery file of "+node+" cannot be had", "Run `reeve status` to see how the node is.")
+		return File{}, fault.FromRPC(err, "cannot read the recovery file of "+node, "Run `reeve status` to see how the node is.")
 	}
 	if len(response.GetFile()) > maxFile {
 		return File{}, fault.New(fault.Failed, "the recovery file of "+node+" is too large to be one", "See system/recovery.age on the node.")

@@ -139,7 +139,7 @@ func connectLocal(ctx context.Context, w way) (*grpc.ClientConn, error) {
 	return newLocalClient(w.local(), w.dir, grpc.WithChainUnaryInterceptor(adviseUnary(localAdvice)), grpc.WithChainStreamInterceptor(adviseStream(localAdvice)))
 }
 
-// NewLocalClient returns a connection to the node of a dev directory that is made when it is needed, and again after it is lost. It may be had before
+// NewLocalClient returns a connection to the node of a dev directory that is made when it is needed, and again after it is lost. It may be made before
 // the node runs.
 func NewLocalClient(dir string) (*grpc.ClientConn, error) {
 	return newLocalClient(filepath.Join(dir, "run", "node.sock"), dir)

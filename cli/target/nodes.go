@@ -155,7 +155,7 @@ var ErrSilent = errors.New("the node has not told the cluster yet how it is")
 func (t *Target) nodeAddress(ctx context.Context, id string) (string, error) {
 	response, err := t.API().GetNode(ctx, &clusterv1.GetNodeRequest{NodeId: id})
 	if err != nil {
-		return "", fault.FromRPC(err, "the address of node "+id+" cannot be had", "Run `reeve node list` to see the nodes.")
+		return "", fault.FromRPC(err, "cannot read the address of node "+id, "Run `reeve node list` to see the nodes.")
 	}
 	if response.GetNode().GetStatus() == nil {
 		return "", fault.Wrap(fault.Unreachable, ErrSilent, "node "+id+" has not said yet where it serves its own API",

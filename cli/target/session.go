@@ -126,7 +126,7 @@ func (t *Target) proveSession(first *contexts.Session) proof {
 	}
 }
 
-// renew gets another certificate for the session if the present one is past half of its life. That it cannot be had is no reason to fail: the
+// renew gets another certificate for the session if the present one is past half of its life. That there is none is no reason to fail: the
 // present one is good until it ends.
 func (t *Target) renew(ctx context.Context) error {
 	now := t.now()

@@ -177,7 +177,7 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fault.FromRPC(err, "the status of "+t.way.node()+" cannot be had", "")
+		return nil, fault.FromRPC(err, "cannot read the status of "+t.way.node(), "")
 	}
 	if t.known != nil {
 		t.known.setCurators(response.GetStatus().GetCluster().GetCurators())

@@ -248,7 +248,7 @@ func (n *node) RecoverStore(_ context.Context, request *nodev1.RecoverStoreReque
 	case store == nil:
 		return nil, status.Error(codes.Unavailable, "no member of the store runs on this node")
 	case strings.Contains(store.GetProblem(), "in use"):
-		return nil, status.Error(codes.FailedPrecondition, "there is no room to be had: user lighthouse has 120 MiB")
+		return nil, status.Error(codes.FailedPrecondition, "no room can be freed: user lighthouse has 120 MiB")
 	case request.GetDryRun():
 		return &nodev1.RecoverStoreResponse{}, nil
 	}
