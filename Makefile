@@ -268,7 +268,7 @@ fuzz: ## run every fuzz target, one after another, for FUZZTIME (10s) each
 
 # What is measured, by a regular expression for the names of the measures; empty: everything.
 RUN ?=
-# With how many simulated nodes a curator is measured, such as 1000,5000; empty: those two.
+# With how many simulated nodes a curator is measured, such as 1000,5000; empty: 1000.
 NODES ?=
 .PHONY: bench
 bench: build ## measure against the bare parts; RUN=name: only what has that name

@@ -46,6 +46,7 @@ type Crowd struct {
 	members  []*member
 	lives    sync.WaitGroup
 	want     atomic.Pointer[target]
+	received atomic.Int64 // bytes
 
 	mu       sync.Mutex
 	counts   Counts
@@ -58,6 +59,9 @@ type Counts struct {
 	Beats       int           `json:"beats"`
 	BeatsFailed int           `json:"beats_failed"`
 	SlowestBeat time.Duration `json:"slowest_beat"`
+	// Published is how often the value that a node publishes has changed, and Received how many bytes have come on the connections of all nodes.
+	Published int   `json:"published"`
+	Received  int64 `json:"received"`
 	// Failures is how many other calls and watches failed, and Last the last such by what was called.
 	Failures int               `json:"failures"`
 	Last     map[string]string `json:"last,omitempty"`
@@ -216,6 +220,28 @@ func (c *Crowd) beat(took time.Duration, err error) {
 	}
 }
 
+// Publish has the value that a role of each of so many nodes publishes change once a second, of one node after another, until ctx ends.
+func (c *Crowd) Publish(ctx context.Context, nodes int) error {
+	if nodes < 1 || nodes > len(c.members) {
+		return fmt.Errorf("there are %d nodes, of which %d cannot publish", len(c.members), nodes)
+	}
+	ticker := time.NewTicker(time.Second / time.Duration(nodes))
+	defer ticker.Stop()
+	for n := 0; ; n = (n + 1) % nodes {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		m := c.members[n]
+		m.shown.Add(1)
+		m.report(ctx, c.settings.Roles)
+		c.mu.Lock()
+		c.counts.Published++
+		c.mu.Unlock()
+	}
+}
+
 func (c *Crowd) failed(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +254,7 @@ func (c *Crowd) Counted() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := c.counts
-	counts.Last = c.failures
+	counts.Last, counts.Received = c.failures, c.received.Swap(0)
 	c.counts, c.failures = Counts{}, make(map[string]string)
 	return counts
 }

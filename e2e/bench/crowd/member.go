@@ -10,6 +10,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -50,13 +51,32 @@ type member struct {
 	roles     []string
 	seen      *target
 	came      bool
+	// shown is how often the value that it publishes has changed.
+	shown atomic.Int64
 }
 
 // addressOf is an address of the loopback network for the nth node: a curator bounds how many connections one address has.
 func addressOf(n int) net.IP { return net.IPv4(127, 64+byte(n>>16), byte(n>>8), byte(n)) }
 
 func (m *member) dial(ctx context.Context, address string) (net.Conn, error) {
-	return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: m.address}}).DialContext(ctx, "tcp", address)
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: m.address}}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &counted{Conn: conn, to: &m.crowd.received}, nil
+}
+
+// counted is a connection of which is counted what comes on it, with what encrypts it.
+type counted struct {
+	net.Conn
+	to *atomic.Int64
+}
+
+// Read implements net.Conn.
+func (c *counted) Read(into []byte) (int, error) {
+	n, err := c.Conn.Read(into)
+	c.to.Add(int64(n))
+	return n, err
 }
 
 // join makes the node a member of the cluster.
@@ -242,7 +262,11 @@ func (m *member) report(ctx context.Context, roles []string) {
 	for _, role := range roles {
 		status.Instances = append(status.Instances, &clusterv1.InstanceStatus{
 			Role: role, State: hostv1.InstanceState_INSTANCE_STATE_READY, InstanceId: m.id + "/" + role + "/1", Plugin: role, PluginVersion: "0.1.0", ConfigurationGeneration: 1,
+			Values: map[string]string{"value": "0"},
 		})
+	}
+	if shown := m.shown.Load(); shown > 0 && len(status.Instances) > 0 {
+		status.Instances[0].Values["value"] = fmt.Sprint(shown)
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -296,12 +320,10 @@ func (m *member) follow(ctx context.Context, ready func()) error {
 // take looks at one message.
 func (m *member) take(ctx context.Context, n *news) error {
 	switch {
-	case n.whole:
-		m.directory = n.revision
-	case n.difference != nil && n.difference.GetFrom() != m.directory:
+	case n.difference && n.from != m.directory:
 		return errDoesNotFollow
-	case n.difference != nil:
-		m.directory = n.difference.GetRevision()
+	case n.difference || n.whole:
+		m.directory = n.revision
 	}
 	if wanted := m.crowd.wanted(); wanted != nil && m.seen != wanted && n.shows(wanted) {
 		m.seen = wanted

@@ -46,16 +46,19 @@ const (
 
 	fieldDirectoryRevision = 1
 	fieldDirectoryNodes    = 2
+
+	fieldDifferenceFrom     = 1
+	fieldDifferenceRevision = 2
+	fieldDifferenceNodes    = 3
 )
 
 // news is what a message says, as far as it is looked at.
 type news struct {
-	node       *clusterv1.NodeRecord
-	difference *clusterv1.DirectoryDifference
-	// whole is whether the message brings the whole directory, of a revision; nodes is its nodes, unread.
-	whole    bool
-	revision uint64
-	nodes    [][]byte
+	node *clusterv1.NodeRecord
+	// whole is whether the message brings the whole directory, and difference whether it brings what makes one of another, from a revision. Either is of a revision; nodes is its nodes, unread.
+	whole, difference bool
+	from, revision    uint64
+	nodes             [][]byte
 }
 
 var errMalformed = errors.New("it is malformed")
@@ -97,8 +100,18 @@ func read(message []byte) (*news, error) {
 			found.node = new(clusterv1.NodeRecord)
 			return proto.Unmarshal(bytes, found.node)
 		case fieldDifference:
-			found.difference = new(clusterv1.DirectoryDifference)
-			return proto.Unmarshal(bytes, found.difference)
+			found.difference = true
+			return fields(bytes, func(number protowire.Number, bytes []byte, varint uint64) error {
+				switch number {
+				case fieldDifferenceFrom:
+					found.from = varint
+				case fieldDifferenceRevision:
+					found.revision = varint
+				case fieldDifferenceNodes:
+					found.nodes = append(found.nodes, bytes)
+				}
+				return nil
+			})
 		case fieldDirectory:
 			found.whole = true
 			return fields(bytes, func(number protowire.Number, bytes []byte, varint uint64) error {
@@ -117,11 +130,6 @@ func read(message []byte) (*news, error) {
 
 // shows reports whether a message shows what is waited for.
 func (n *news) shows(wanted *target) bool {
-	for _, node := range n.difference.GetNodes() {
-		if wanted.is(node) {
-			return true
-		}
-	}
 	for _, value := range n.nodes {
 		node := new(hostv1.DirectoryNode)
 		if err := proto.Unmarshal(value, node); err == nil && wanted.is(node) {

@@ -41,6 +41,14 @@ func Serve(ctx context.Context, listener net.Listener, crowd *Crowd) error {
 			return nil, nil
 		case "/seen":
 			return crowd.Seen(call)
+		case "/publish":
+			var publish Publishing
+			if err := json.Unmarshal(body, &publish); err != nil {
+				return nil, err
+			}
+			lasting, cancel := context.WithTimeout(ctx, publish.For)
+			defer cancel()
+			return nil, crowd.Publish(lasting, publish.Nodes)
 		case "/counted":
 			return crowd.Counted(), nil
 		}
@@ -75,6 +83,12 @@ func handler(answer func(ctx context.Context, path string, body []byte) (any, er
 	}
 }
 
+// Publishing is how many nodes are to publish, and for how long.
+type Publishing struct {
+	Nodes int           `json:"nodes"`
+	For   time.Duration `json:"for"`
+}
+
 // Client asks a crowd that is served at URL.
 type Client struct{ URL string }
 
@@ -91,6 +105,11 @@ func (c Client) Expect(ctx context.Context, wanted Target) error {
 // Seen is that of Crowd.
 func (c Client) Seen(ctx context.Context) (at time.Duration, err error) {
 	return at, c.ask(ctx, "/seen", nil, &at)
+}
+
+// Publish is that of Crowd, for some time.
+func (c Client) Publish(ctx context.Context, publish Publishing) error {
+	return c.ask(ctx, "/publish", publish, nil)
 }
 
 // Counted is that of Crowd.

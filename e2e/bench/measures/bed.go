@@ -44,7 +44,7 @@ type Bed struct {
 	Work, Run string
 	// Quick has every measure do only what it takes to see that it works: its figures mean nothing.
 	Quick bool
-	// Nodes is with how many simulated nodes a curator is measured, the fewest first; empty: 1,000 and 5,000.
+	// Nodes is with how many simulated nodes a curator is measured, the fewest first; empty: 1,000. Beyond that values that change are not measured.
 	Nodes  []int
 	places int
 	// kept says that something could not be stopped, whose files are kept.

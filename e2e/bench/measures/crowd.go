@@ -35,7 +35,7 @@ const (
 func (b *Bed) many(ctx context.Context, say func(string, ...any)) (results []bench.Result, err error) {
 	sizes := b.Nodes
 	if len(sizes) == 0 {
-		sizes = []int{1000, 5000}
+		sizes = []int{boundNodes}
 	}
 	_, labels := b.count(0, 100)
 	_, roles := b.count(0, 50)
@@ -43,40 +43,52 @@ func (b *Bed) many(ctx context.Context, say func(string, ...any)) (results []ben
 		// More than there are updates: a node that has the role already is not given it anew.
 		sizes = []int{24}
 	}
+	err = b.withCrowd(ctx, sizes[len(sizes)-1], []string{"hostsfile"}, func(comers *comers) error {
+		before, err := comers.look()
+		if err != nil {
+			return err
+		}
+		for _, size := range sizes {
+			found, err := comers.measure(ctx, say, size, labels, roles, before)
+			results = append(results, found...)
+			if err != nil {
+				return fmt.Errorf("%d nodes: %w", size, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || sizes[0] > boundNodes {
+		return results, err
+	}
+	found, err := b.publishing(ctx, say, sizes[0])
+	return append(results, found...), err
+}
+
+// withCrowd has a node with a curator, and a process for most simulated nodes that ask for roles.
+func (b *Bed) withCrowd(ctx context.Context, most int, roles []string, do func(*comers) error) (err error) {
 	n, err := b.newNode(storage.Plain)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
 	if err := n.allowFiles(crowdFiles); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.start(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.up(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.addPlugin(ctx, b.Programs.bench("hello")); err != nil {
-		return nil, err
+		return err
 	}
-	comers, err := b.startCrowd(ctx, n, sizes[len(sizes)-1])
+	comers, err := b.startCrowd(ctx, n, most, roles)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, comers.stop()) }()
-	before, err := comers.look()
-	if err != nil {
-		return nil, err
-	}
-	for _, size := range sizes {
-		found, err := comers.measure(ctx, say, size, labels, roles, before)
-		results = append(results, found...)
-		if err != nil {
-			return results, fmt.Errorf("%d nodes: %w", size, err)
-		}
-	}
-	return results, nil
+	return do(comers)
 }
 
 // allowFiles has the node's roles have so many files open.
@@ -108,9 +120,9 @@ type comers struct {
 }
 
 // startCrowd starts the process of the simulated nodes, with tickets for as many as there will be.
-func (b *Bed) startCrowd(ctx context.Context, n *node, most int) (*comers, error) {
+func (b *Bed) startCrowd(ctx context.Context, n *node, most int, roles []string) (*comers, error) {
 	access := n.last.GetCluster()
-	settings := crowd.Settings{ClusterID: access.GetClusterId(), Curators: access.GetCurators(), Roles: []string{"hostsfile"}}
+	settings := crowd.Settings{ClusterID: access.GetClusterId(), Curators: access.GetCurators(), Roles: roles}
 	for _, der := range access.GetCaCertificates() {
 		certificate, err := x509.ParseCertificate(der)
 		if err != nil {
@@ -182,18 +194,7 @@ func (c *comers) look() (looked, error) {
 
 // measure measures with so many nodes. before is how the processes were without any.
 func (c *comers) measure(ctx context.Context, say func(string, ...any), size, labels, roles int, before looked) (results []bench.Result, err error) {
-	coming, cancel := context.WithTimeout(ctx, crowdPatience)
-	defer cancel()
-	begun := time.Now()
-	if c.ids, err = c.client.Grow(coming, size); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, c.lastLines())
-	}
-	say("%d nodes have come after %.0f s", size, time.Since(begun).Seconds())
-	if err := wait(ctx, c.bed.lasting(20*time.Second)); err != nil {
-		return nil, err
-	}
-	// Of coming nothing is counted.
-	if _, err := c.client.Counted(ctx); err != nil {
+	if err := c.grow(ctx, say, size); err != nil {
 		return nil, err
 	}
 	first, err := c.look()
@@ -238,6 +239,9 @@ func (c *comers) measure(ctx context.Context, say func(string, ...any), size, la
 				Name: fmt.Sprintf("%d nodes: %s, processor per node", size, of.name), What: "processor time of " + of.name + " per node, of one core, while nothing changes", Unit: "%", Notes: quiet,
 			}, bench.Largest, bench.Any(), []float64{100 * of.time.Seconds() / seconds / float64(size)}))
 	}
+	results = append(results, bench.OfSamples(bench.Result{
+		Name: fmt.Sprintf("%d nodes: curator, heartbeats only", size), What: "processor time of the curator, of one core, while nothing changes; at most 40 % for 5,000 nodes", Unit: "%", Notes: quiet,
+	}, bench.Largest, bench.AtMost(40), []float64{100 * (last.curatorTime - first.curatorTime).Seconds() / seconds}))
 	for _, update := range []struct {
 		name, what string
 		count      int
@@ -265,6 +269,22 @@ func (c *comers) measure(ctx context.Context, say func(string, ...any), size, la
 		results = append(results, bench.OfSamples(result, bench.P99, reach(250), samples))
 	}
 	return results, nil
+}
+
+// grow has so many nodes come that there are size, and waits until they are at rest. Of coming nothing is counted.
+func (c *comers) grow(ctx context.Context, say func(string, ...any), size int) (err error) {
+	coming, cancel := context.WithTimeout(ctx, crowdPatience)
+	defer cancel()
+	begun := time.Now()
+	if c.ids, err = c.client.Grow(coming, size); err != nil {
+		return fmt.Errorf("%w\n%s", err, c.lastLines())
+	}
+	say("%d nodes have come after %.0f s", size, time.Since(begun).Seconds())
+	if err := wait(ctx, c.bed.lasting(20*time.Second)); err != nil {
+		return err
+	}
+	_, err = c.client.Counted(ctx)
+	return err
 }
 
 // counted fails if nodes were not there any more, whose figures would mean nothing: if a watch broke, or so many heartbeats failed that nodes may have been taken for dead,
