@@ -30,7 +30,7 @@ const (
 	maxApplied = int64(8 << 20)
 	perApplied = 8
 	// maxUnderway is how many bytes of a user's writes may be under way at a time. The next write, whosever it is, waits until the disk has what is in front of it.
-	maxUnderway = int64(4 << 20)
+	maxUnderway = int64(1 << 20)
 	// paceBound is how long a write waits at most because its user has written too fast.
 	paceBound = 5 * time.Second
 )

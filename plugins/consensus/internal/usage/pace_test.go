@@ -113,7 +113,7 @@ func TestFewBytesAreUnderWay(t *testing.T) {
 		}
 		var ends []func()
 		for range 3 {
-			end, took, err := begin(t.Context(), "ant", 1<<20)
+			end, took, err := begin(t.Context(), "ant", 1<<18)
 			if took != 0 || err != nil {
 				t.Fatal(took, err)
 			}
@@ -121,10 +121,10 @@ func TestFewBytesAreUnderWay(t *testing.T) {
 		}
 		given, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := begin(given, "ant", 1<<20); status.Code(err) != codes.DeadlineExceeded {
+		if _, _, err := begin(given, "ant", 1<<18); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("one that is given up: %v", err)
 		}
-		if _, _, err := begin(t.Context(), "ant", 1<<20); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "4 MiB") {
+		if _, _, err := begin(t.Context(), "ant", 1<<18); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "1 MiB") {
 			t.Errorf("one too many: %v", err)
 		}
 		for _, other := range []struct {
@@ -138,7 +138,7 @@ func TestFewBytesAreUnderWay(t *testing.T) {
 			end()
 		}
 		time.AfterFunc(time.Second, ends[0])
-		end, took, err := begin(t.Context(), "ant", 1<<20)
+		end, took, err := begin(t.Context(), "ant", 1<<18)
 		if took != time.Second || err != nil {
 			t.Fatalf("after one was answered: %v, %v", took, err)
 		}
