@@ -309,11 +309,7 @@ func TestAFailedRoomLeavesTheRoles(t *testing.T) {
 	w := &watched{t: t, layout: a.layout(), closed: make(chan bool, 4)}
 	a.wrap = func(room storageRoom) storageRoom { w.storageRoom = room; return w }
 	a.start()
-	a.until("the role", ready)
-	groups, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "api"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := instanceOf(a.until("the role", ready), "api")
 	fail <- broken
 	if err := <-a.ended; !errors.Is(err, broken) {
 		t.Errorf("the core ended with %v", err)
@@ -325,13 +321,8 @@ func TestAFailedRoomLeavesTheRoles(t *testing.T) {
 		t.Error("the volume is closed")
 	}
 	a.start()
-	a.until("the role", ready)
-	again, err := a.client().GetRole(a.context(), &nodev1.GetRoleRequest{Role: "api"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before, now := groups.GetSandbox().GetControlGroups(), again.GetSandbox().GetControlGroups(); !slices.Equal(before, now) {
-		t.Errorf("the role was started anew: %v, and then %v", before, now)
+	if after := instanceOf(a.until("the role", ready), "api"); after != before {
+		t.Errorf("the role was started anew: %q, and then %q", before, after)
 	}
 	if err := a.end(); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,15 +108,13 @@ func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 			cancel(errDisowned)
 		}
 	}()
-	if err := w.reconciler.Run(rolesCtx); err != nil {
-		return false, err
-	}
-	if errors.Is(context.Cause(rolesCtx), ErrLeave) {
+	err = w.reconciler.Run(rolesCtx)
+	// Also if one of those that end with the core could not be stopped: the others run on their open volume.
+	if left = errors.Is(context.Cause(rolesCtx), ErrLeave); left {
 		w.host.Leave()
 		w.log.Info("the roles run on without a core")
-		left = true
 	}
-	return left, errEnded
+	return left, cmp.Or(err, errEnded)
 }
 
 // begin begins all rooms but the roles and the API.
