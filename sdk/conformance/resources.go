@@ -29,7 +29,7 @@ const (
 	// maxIdleShare is the share of a processor that an idle role may want, minIdleShare what it must have got of it: on a busy machine, even a
 	// process that only wakes up for a moment has to wait.
 	maxIdleShare = 0.25
-	minIdleShare = 0.04
+	minIdleShare = 0.02
 	// driven is how often a role is made to work, settledAt after how many times it is first measured: until then it may still fill its caches.
 	driven    = 200
 	settledAt = 50

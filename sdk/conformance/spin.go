@@ -20,7 +20,7 @@ const (
 	// maxSpinShare is the share of a processor that it may want. A role that retries ten times a second stays far below.
 	maxSpinShare = 0.5
 	// minSpinShare is what it must have got of it: on a busy machine, even a process that only wakes up for a moment has to wait long.
-	minSpinShare = 0.04
+	minSpinShare = 0.02
 	maxSpinCalls = 30
 	maxSpinLog   = 32 << 10
 )
