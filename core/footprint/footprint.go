@@ -1,14 +1,12 @@
 package footprint
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,17 +20,12 @@ func GiveBack() error {
 	if err != nil {
 		return fmt.Errorf("footprint: %w", err)
 	}
-	maps, err := os.Open("/proc/self/smaps")
+	smaps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return fmt.Errorf("footprint: %w", err)
 	}
-	defer maps.Close()
 	var problems []error
-	untouched, err := clean(maps, executable)
-	if err != nil {
-		problems = append(problems, fmt.Errorf("footprint: %w", err))
-	}
-	for _, mapped := range untouched {
+	for _, mapped := range clean(smaps, executable) {
 		// By the bare call: the range is one of the kernel's, not memory of Go that a slice could stand for.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, mapped.start, mapped.length, unix.MADV_DONTNEED); errno != 0 {
 			problems = append(problems, fmt.Errorf("footprint: the mapping at %x: %w", mapped.start, errno))
@@ -44,52 +37,23 @@ func GiveBack() error {
 // mapping is a range of memory.
 type mapping struct{ start, length uintptr }
 
+var (
+	// readOnly matches a mapping that cannot be written to at present, with its figures.
+	readOnly = regexp.MustCompile(`(?m)^([0-9a-f]+)-([0-9a-f]+) .-.. \S+ \S+ \S+ +(\S+)\n((?:\w+:.*\n)*)`)
+	// noneOfItsOwn match the figures of one that has no pages of its own.
+	noneOfItsOwn = []*regexp.Regexp{regexp.MustCompile(`(?m)^Anonymous: +0 kB$`), regexp.MustCompile(`(?m)^Swap: +0 kB$`)}
+)
+
 // clean returns the mappings of the executable whose pages are all those of the file, by what smaps says, which is in the form of /proc/self/smaps, see
 // proc_pid_smaps(5). That one cannot be written to is not enough: of an executable that is independent of its position, as distributions build them, the
 // loader has written the addresses into parts that it made read-only afterwards, and with the pages of the file these would be lost.
-func clean(smaps io.Reader, executable string) ([]mapping, error) {
-	var found []mapping
-	var last mapping
-	ours, own, swapped := false, "", ""
-	end := func() {
-		if ours && own == none && swapped == none {
-			found = append(found, last)
+func clean(smaps []byte, executable string) (found []mapping) {
+	for _, fields := range readOnly.FindAllSubmatch(smaps, -1) {
+		from, err1 := strconv.ParseUint(string(fields[1]), 16, 64)
+		end, err2 := strconv.ParseUint(string(fields[2]), 16, 64)
+		if string(fields[3]) == executable && noneOfItsOwn[0].Match(fields[4]) && noneOfItsOwn[1].Match(fields[4]) && err1 == nil && err2 == nil && end > from {
+			found = append(found, mapping{uintptr(from), uintptr(end - from)})
 		}
 	}
-	lines := bufio.NewScanner(smaps)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), ":")
-		switch {
-		case name == "Anonymous":
-			own = strings.TrimSpace(value)
-		case name == "Swap":
-			swapped = strings.TrimSpace(value)
-		case !strings.Contains(name, " "):
-			// Another figure.
-		default:
-			end()
-			last.start, last.length, ours = header(lines.Text(), executable)
-			own, swapped = "", ""
-		}
-	}
-	end()
-	return found, lines.Err()
-}
-
-// none is how smaps says that there are no pages of a kind.
-const none = "0 kB"
-
-// header returns the range of a mapping of the executable that cannot be written to at present. The line is the first one of a mapping.
-func header(line, executable string) (start, length uintptr, ok bool) {
-	fields := strings.Fields(line)
-	if len(fields) != 6 || fields[5] != executable || len(fields[1]) != 4 || fields[1][1] != '-' {
-		return 0, 0, false
-	}
-	from, to, found := strings.Cut(fields[0], "-")
-	first, err1 := strconv.ParseUint(from, 16, 64)
-	end, err2 := strconv.ParseUint(to, 16, 64)
-	if !found || err1 != nil || err2 != nil || end <= first {
-		return 0, 0, false
-	}
-	return uintptr(first), uintptr(end - first), true
+	return found
 }
