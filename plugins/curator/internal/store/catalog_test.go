@@ -97,12 +97,10 @@ func TestPolicyIsARecord(t *testing.T) {
 		t.Errorf("Get: %v, %v", got, err)
 	}
 	// Whoever decided from another policy decides again.
-	runs := 0
+	runs, other := 0, store.New(store.Config{Client: client, ClusterUser: "curator"})
 	if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		if runs++; runs == 1 {
-			if _, err := client.Put(t.Context(), "policy", ""); err != nil {
-				t.Fatal(err)
-			}
+			change(t, other, &store.Change{Policy: required})
 		}
 		return &store.Change{Policy: required}, nil
 	}); err != nil || runs != 2 {

@@ -35,7 +35,7 @@
 //
 // # Writes
 //
-// A management write (Update) is one transaction: it compares the epoch and the revisions of all records that the decision was made from,
+// A management write (Update) is one transaction: it compares the epoch, which no record that the decision was made from changes without,
 // and writes the changed records, the next epoch and, where it changes, the desired state of the consensus role. Comparing only the records
 // that it touches would not do: two curators could each take away one of two roles of which one must stay, on two nodes, each in a
 // transaction that is right by itself. Comparing the one epoch puts all decisions of all curators in one order.
@@ -46,7 +46,7 @@
 //
 // An entry of the audit log is in every such transaction: a change that the log knows nothing of cannot be made.
 //
-// What the consensus role tells is among what decisions are made from and compare, though nobody here writes it: who may leave the store is decided by who answers in it.
+// What the consensus role tells is among what decisions are made from, and is compared besides, since that role writes it and no epoch: who may leave the store is decided by who answers in it.
 //
 // What only one curator does at a time (internal/steward) is fenced (UpdateFenced): its transaction also compares the key that its election was won by, so
 // that a curator which has been superseded and does not know it yet writes nothing.

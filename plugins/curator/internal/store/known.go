@@ -49,20 +49,13 @@ func (s *Store) ReadRecords(ctx context.Context) (*State, error) {
 
 // stands are the compares that hold as long as nothing of the records has changed since a revision.
 func (s *State) stands() []clientv3.Cmp {
-	unchanged := func(compare clientv3.Cmp) clientv3.Cmp { return clientv3.Compare(compare, "<", s.Revision+1) }
 	return []clientv3.Cmp{
-		// Every change writes the epoch. A store that was put back to an earlier revision has an earlier one.
+		// Whoever writes one of the records writes the epoch too (commit), so they are not compared: a store compares a prefix by reading all that is below it, on each of its members.
+		// A store that was put back to an earlier revision has an earlier epoch.
 		clientv3.Compare(clientv3.ModRevision(keyEpoch), "=", s.epochRevision),
-		unchanged(clientv3.ModRevision(keyCluster)),
-		unchanged(clientv3.ModRevision(prefixNodes).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixPlugins).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixOperators).WithPrefix()),
-		unchanged(clientv3.ModRevision(prefixTickets).WithPrefix()),
-		unchanged(clientv3.ModRevision(keyPolicy)),
-		unchanged(clientv3.ModRevision(keyWiped)),
-		unchanged(clientv3.ModRevision(keyCertificates)),
-		unchanged(clientv3.ModRevision(keyStoreState)),
-		// A deleted key has the revision 0 and is unchanged to all of the above.
+		// The consensus role writes this one, and knows nothing of the epoch.
+		clientv3.Compare(clientv3.ModRevision(keyStoreState), "<", s.Revision+1),
+		// A deleted key has the revision 0, which is less than any.
 		clientv3.Compare(clientv3.CreateRevision(keyCluster), "!=", 0),
 		clientv3.Compare(clientv3.CreateRevision(keyEpoch), "!=", 0),
 	}

@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
@@ -182,29 +183,12 @@ func TestUpdateWritesEpochAndDesiredState(t *testing.T) {
 // Whoever decided from something that has changed since decides again.
 func TestUpdateComparesEverything(t *testing.T) {
 	tests := map[string]func(t *testing.T, s *store.Store, client *clientv3.Client){
-		"another node is written": func(t *testing.T, s *store.Store, _ *clientv3.Client) {
-			other := node(t)
-			if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
-				return &store.Change{Nodes: []*clusterv1.NodeRecord{other}}, nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"a record is deleted": func(t *testing.T, _ *store.Store, client *clientv3.Client) {
 			epoch, err := proto.Marshal(&curatorv1.Epoch{Number: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := client.Txn(t.Context()).Then(clientv3.OpDelete("plugins/lighthouse"), clientv3.OpPut("epoch", string(epoch))).Commit(); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"an operator is written past the epoch": func(t *testing.T, _ *store.Store, client *clientv3.Client) {
-			value, err := store.Encode(operator(t, "past"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.Put(t.Context(), "operators/past", value); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -217,15 +201,21 @@ func TestUpdateComparesEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"a record is written past the epoch": func(t *testing.T, s *store.Store, client *clientv3.Client) {
-			value, err := proto.Marshal(plugin("past", ""))
-			if err != nil {
+	}
+	// Whatever record another curator writes: no record is compared, so each has to be written with the epoch.
+	ticket := &curatorv1.Ticket{Id: "0123456789abcdef", SecretSha256: make([]byte, 32), Expires: timestamppb.Now()}
+	for what, change := range map[string]*store.Change{
+		"a node": {Nodes: []*clusterv1.NodeRecord{node(t)}}, "a plugin": {Plugins: []*clusterv1.PluginRecord{plugin("other", "")}},
+		"a plugin that goes": {RemovedPlugins: []string{"lighthouse"}}, "the policy": {Policy: &clusterv1.ClusterPolicy{Generation: 2}},
+		"an operator": {Operators: []*clusterv1.Operator{operator(t, "other")}}, "an operator who goes": {Revoked: []string{"other"}},
+		"a ticket": {Tickets: []*curatorv1.Ticket{ticket}}, "a ticket that goes": {RevokedTickets: []string{ticket.GetId()}},
+		"whose keys go": {WipedUsers: []string{"nobody"}}, "a start that is accepted": {Accepted: []string{"reeve-1"}},
+	} {
+		tests["another curator writes "+what] = func(t *testing.T, other *store.Store, _ *clientv3.Client) {
+			if _, err := other.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) { return change, nil }); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := client.Put(t.Context(), "plugins/past", string(value)); err != nil {
-				t.Fatal(err)
-			}
-		},
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		interfere := tests[name]
