@@ -27,7 +27,7 @@ func (c *commands) certList() *cobra.Command {
 				if err != nil {
 					return fault.FromRPC(err, "the certificates cannot be listed", "")
 				}
-				return c.print(output.NewCertificates(response))
+				return c.print(output.Certificates{ListCertificatesResponse: response})
 			})
 		},
 	}
@@ -59,7 +59,7 @@ func (c *commands) certStep(name string, step clusterv1.CAStep, short, long stri
 	})
 }
 
-// rotationStep is a command that takes a step of a rotation. forced says what --force does.
+// rotationStep makes the command for one step of a rotation. forced is the help text of --force.
 func rotationStep(name, short, long, forced string, take func(ctx context.Context, force, dryRun bool) error) *cobra.Command {
 	var force, dryRun bool
 	cmd := &cobra.Command{

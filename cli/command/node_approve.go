@@ -101,7 +101,7 @@ func (c *commands) approve(ctx context.Context, cluster *target.Target, node tar
 	return nil
 }
 
-// labelled are labels with changes. A change to nothing takes the label away.
+// labelled returns labels with changes. An empty value removes the label.
 func labelled(labels, changes map[string]string) map[string]string {
 	result := make(map[string]string)
 	maps.Copy(result, labels)

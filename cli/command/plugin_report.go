@@ -6,7 +6,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -32,11 +31,7 @@ func readReport(file string) ([]byte, *attest.Signed, error) {
 	const next = "A report is what `reeve plugin test --report` writes."
 	text, err := readBounded(file)
 	if err != nil {
-		code := fault.Failed
-		if errors.Is(err, fs.ErrNotExist) {
-			code = fault.NotFound
-		}
-		return nil, nil, fault.Wrap(code, err, "the report cannot be read", next)
+		return nil, nil, fault.File(err, "the report cannot be read", next)
 	}
 	signed, err := attest.Open(text)
 	if err != nil {

@@ -211,7 +211,7 @@ func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, no
 	return c.print(document)
 }
 
-// replaceInstance has ask replace the instance of a role, which it returns, and waits for the next one.
+// replaceInstance waits for another instance of a role. ask has the node replace the present one, and returns its ID.
 func (c *commands) replaceInstance(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, document *output.RoleChange, w waiting, ask func(context.Context) (string, error)) error {
 	before, err := askStatus(ctx, api, node)
 	if err != nil {

@@ -55,7 +55,7 @@ func (f Facts) inodes() output.Check {
 		"the files of a node cannot be made", "roles with many files run out of inodes", "Remove small files, or put the data directory on another file system.")
 }
 
-// room judges how much of something is free: less than least is too little, less than few may be.
+// room judges how much of something is free. Less than least is missing, less than few is a warning.
 func (d Directory) room(name, found, unknown string, free, least, few uint64, tooLittle, scarce, advice string) output.Check {
 	check := good(name, found)
 	check.Essential = true

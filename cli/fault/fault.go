@@ -51,10 +51,10 @@ func Wrap(code Code, err error, what, next string) *Error {
 	return &Error{Code: code, What: what + ": " + Message(err), Next: next, Err: err}
 }
 
-// File returns an Error for a file that cannot be read or written: it is not there, the caller may not, or something else.
+// File returns an Error for a file that cannot be read or written: NotFound, Refused if the caller may not, otherwise Failed.
 func File(err error, what, next string) *Error { return FileOr(Failed, err, what, next) }
 
-// FileOr is File with the code for something else.
+// FileOr is File with another code than Failed.
 func FileOr(code Code, err error, what, next string) *Error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -38,7 +38,7 @@ func Create(path string) (ed25519.PublicKey, error) {
 	return public, Keep(path, "the key", pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}))
 }
 
-// Keep writes a key to a file that only its owner may read. A file that is there is never touched. what says which key it is, for errors.
+// Keep writes a key to a new file that only its owner may read. It never changes a file that exists. what names the key in errors.
 func Keep(path, what string, text []byte) error {
 	// Not by a draft and a link: a stick on which a key is kept offline may know no links.
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/cli/output"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 func sampleConformance() output.Conformance {
@@ -41,10 +42,11 @@ func sampleReport() output.Report {
 	}
 }
 
-func samplePluginReport(digest, result string) output.PluginReport {
-	return output.PluginReport{
-		Digest: digest, Result: result, SuiteVersion: "0.1.0", Started: at(time.Hour), Added: at(time.Minute), Signer: "operator alice", SignedBy: "wS2cAAAA=", SignerGone: result == "failed",
-		Verdicts: []output.ProfileVerdict{{Profile: "core", Verdict: "conforms"}, {Profile: "consensus user", Verdict: "not applicable"}}, Passed: 30, Skipped: 2,
+func samplePluginReport(digest, result string) *clusterv1.ConformanceReport {
+	return &clusterv1.ConformanceReport{
+		Digest: digest, Result: clusterv1.ConformanceResult(clusterv1.ConformanceResult_value["CONFORMANCE_RESULT_"+strings.ToUpper(result)]), SuiteVersion: "0.1.0", Started: stamp(time.Hour),
+		Added: stamp(time.Minute), Signer: "operator alice", SignerKey: []byte{0xc1, 0x2d, 0x9c}, SignerGone: result == "failed", Sha256: []byte{1},
+		Profiles: []*clusterv1.ConformanceProfile{{Profile: "core", Verdict: "conforms"}, {Profile: "consensus user", Verdict: "not applicable"}}, Passed: 30, Skipped: 2,
 	}
 }
 

@@ -12,24 +12,26 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// internal are fields of messages that only the core and the curator use. No document shows them.
-var internal = map[protoreflect.FullName]bool{
-	"reeve.consensus.v1.StoreStatus.core_start": true, "reeve.consensus.v1.StoreStatus.access_number": true,
-	"reeve.consensus.v1.StoreStatus.access": true, "reeve.consensus.v1.StoreStatus.usage": true,
+// names are fields of messages that documents name otherwise. One without a name is shown by no document: only the core and the curator use it.
+var names = map[protoreflect.FullName]string{
+	"reeve.cluster.v1.Certificate.not_before": "begins", "reeve.cluster.v1.Certificate.not_after": "ends",
+	"reeve.cluster.v1.ConformanceReport.signer_key": "signed_by", "reeve.cluster.v1.ConformanceReport.profiles": "verdicts", "reeve.cluster.v1.ConformanceReport.sha256": "",
+	"reeve.consensus.v1.StoreStatus.core_start": "", "reeve.consensus.v1.StoreStatus.access_number": "", "reeve.consensus.v1.StoreStatus.access": "",
+	"reeve.consensus.v1.StoreStatus.usage": "",
 }
 
-// encoder writes a document as JSON in one line. A struct has the names of its tags, a message of the protocol those of its fields. It is not protojson, which writes
-// numbers of 64 bits as strings and enum values in capitals: scripts read numbers, and words such as "Ready".
+// encoder writes a document as JSON in one line. It names the fields of a struct by their tags, and those of a message by their names in the protocol. protojson would write
+// 64-bit numbers as strings and enum values in capitals. Scripts read numbers, and words such as "Ready".
 type encoder struct{ bytes.Buffer }
 
 func (e *encoder) value(of reflect.Value) error {
-	if message, ok := of.Interface().(proto.Message); ok {
-		return e.message(message.ProtoReflect())
-	}
 	switch of.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if of.IsNil() {
 			return e.scalar(nil)
+		}
+		if message, ok := of.Interface().(proto.Message); ok {
+			return e.message(message.ProtoReflect())
 		}
 		return e.value(of.Elem())
 	case reflect.Struct:
@@ -51,7 +53,7 @@ func (e *encoder) value(of reflect.Value) error {
 	return e.scalar(of.Interface())
 }
 
-// adder writes a field: its name, and its value by write.
+// adder writes a field. write writes its value.
 type adder func(name string, write func() error) error
 
 func (e *encoder) object(fields func(adder) error) error {
@@ -94,7 +96,7 @@ func (e *encoder) scalar(value any) error {
 	return err
 }
 
-// fields are those of a struct. Those of an embedded one are its own.
+// fields adds the fields of a struct. Fields of an embedded struct or message count as its own.
 func (e *encoder) fields(of reflect.Value, add adder) error {
 	for i := range of.NumField() {
 		field := of.Type().Field(i)
@@ -102,12 +104,15 @@ func (e *encoder) fields(of reflect.Value, add adder) error {
 		if name == "-" {
 			continue
 		}
-		write := func() error { return e.value(of.Field(i)) }
 		var err error
-		if field.Anonymous {
+		message, embedded := of.Field(i).Interface().(proto.Message)
+		switch {
+		case field.Anonymous && embedded:
+			err = e.messageFields(message.ProtoReflect(), add)
+		case field.Anonymous:
 			err = e.fields(of.Field(i), add)
-		} else {
-			err = add(name, write)
+		default:
+			err = add(name, func() error { return e.value(of.Field(i)) })
 		}
 		if err != nil {
 			return err
@@ -120,23 +125,28 @@ func (e *encoder) message(of protoreflect.Message) error {
 	if !of.IsValid() {
 		return e.scalar(nil)
 	}
-	return e.object(func(add adder) error {
-		fields := of.Descriptor().Fields()
-		for i := range fields.Len() {
-			field := fields.Get(i)
-			if internal[field.FullName()] {
-				continue
-			}
-			name := string(field.Name())
-			if field.Message() != nil && field.Message().FullName() == "google.protobuf.Duration" {
-				name += "_seconds"
-			}
-			if err := add(name, func() error { return e.field(of, field) }); err != nil {
-				return err
-			}
+	return e.object(func(add adder) error { return e.messageFields(of, add) })
+}
+
+func (e *encoder) messageFields(of protoreflect.Message, add adder) error {
+	fields := of.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		name, named := names[field.FullName()]
+		if named && name == "" {
+			continue
 		}
-		return nil
-	})
+		if !named {
+			name = string(field.Name())
+		}
+		if field.Message() != nil && field.Message().FullName() == "google.protobuf.Duration" {
+			name += "_seconds"
+		}
+		if err := add(name, func() error { return e.field(of, field) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *encoder) field(of protoreflect.Message, field protoreflect.FieldDescriptor) error {

@@ -103,59 +103,27 @@ func (c NodeChange) labels() string {
 	return "labels " + labels(c.Labels)
 }
 
-// Certificate is one that the cluster has issued and that is in use.
-type Certificate struct {
-	// Kind is "ca", "node", "role" or "curator".
-	Kind string `json:"kind"`
-	// Subject is a SPIFFE ID, or the subject of a certificate of the CA.
-	Subject string `json:"subject"`
-	// NodeID is empty for those of the CA.
-	NodeID string     `json:"node_id"`
-	Begins *time.Time `json:"begins"`
-	Ends   *time.Time `json:"ends"`
-	// Fingerprint is hex of the first 16 bytes of the certificate's SHA-256.
-	Fingerprint string `json:"fingerprint"`
-	// Use is what the cluster does with it: "signs", "trusted" …
-	Use string `json:"use"`
-}
-
-// Certificates is the document of `reeve cert list`.
+// Certificates is the document of `reeve cert list`: what the cluster has issued and is in use, and where the rotation of the CA stands.
 type Certificates struct {
-	// Phase is where the rotation of the CA stands: "steady", "prepared" or "active".
-	Phase string `json:"phase"`
-	// StoreCAStep is what is being done to replace the CA of the store's members, and what that waits for; empty: nothing.
-	StoreCAStep  string        `json:"store_ca_step"`
-	Certificates []Certificate `json:"certificates"`
-}
-
-// NewCertificates makes the document of what the cluster has issued.
-func NewCertificates(response *clusterv1.ListCertificatesResponse) Certificates {
-	document := Certificates{Phase: Kind(response.GetPhase()), StoreCAStep: response.GetStoreCaStep(), Certificates: []Certificate{}}
-	for _, one := range response.GetCertificates() {
-		document.Certificates = append(document.Certificates, Certificate{
-			Kind: Kind(one.GetKind()), Subject: one.GetSubject(), NodeID: one.GetNodeId(), Begins: moment(one.GetNotBefore()), Ends: moment(one.GetNotAfter()),
-			Fingerprint: one.GetFingerprint(), Use: one.GetUse(),
-		})
-	}
-	return document
+	*clusterv1.ListCertificatesResponse
 }
 
 func (c Certificates) table(w io.Writer, now time.Time) {
 	row(w, "KIND", "SUBJECT", "NODE", "ENDS IN", "USE", "FINGERPRINT")
-	for _, one := range c.Certificates {
+	for _, one := range c.GetCertificates() {
 		left := ""
-		switch {
-		case one.Ends == nil:
-		case one.Ends.Sub(now) > endless:
+		switch ends := moment(one.GetNotAfter()); {
+		case ends == nil:
+		case ends.Sub(now) > endless:
 			left = "never"
-		case now.Before(*one.Ends):
-			left = short(one.Ends.Sub(now))
+		case now.Before(*ends):
+			left = short(ends.Sub(now))
 		default:
 			left = "over"
 		}
-		row(w, one.Kind, one.Subject, one.NodeID, left, one.Use, one.Fingerprint)
+		row(w, Kind(one.GetKind()), one.GetSubject(), one.GetNodeId(), left, one.GetUse(), one.GetFingerprint())
 	}
-	for _, text := range []string{phaseText(c.Phase), storeCAText(c.StoreCAStep)} {
+	for _, text := range []string{phaseText(Kind(c.GetPhase())), storeCAText(c.GetStoreCaStep())} {
 		if text != "" {
 			_, _ = fmt.Fprintln(w)
 			line(w, text)

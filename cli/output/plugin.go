@@ -30,7 +30,7 @@ type Plugin struct {
 	// Previous is the version that ran before, to which a node goes back on which the present one does not come to work; null: none.
 	Previous *PluginVersion `json:"previous"`
 	// Reports are the reports of the conformance suite on executables of these versions.
-	Reports []PluginReport `json:"reports"`
+	Reports []*clusterv1.ConformanceReport `json:"reports"`
 }
 
 // PluginRole is a role that the version of a plugin which runs offers, with what it is granted.
@@ -89,7 +89,7 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 		Roles:      []PluginRole{},
 		Waiting:    NewPluginVersion(p.GetWaiting(), p),
 		Previous:   NewPluginVersion(p.GetPrevious(), p),
-		Reports:    newPluginReports(p.GetReports()),
+		Reports:    p.GetReports(),
 	}
 	for _, role := range p.GetManifest().GetRoles() {
 		granted := remit.ForRole(p.GetGrants(), role.GetName())

@@ -66,7 +66,7 @@ func Print(w io.Writer, format Format, document Document, now time.Time) error {
 	return columns.Flush()
 }
 
-// encode is a document as JSON in one line. The terminal may be where it goes: the control characters that JSON does not escape are in it as escapes, too.
+// encode returns a document as JSON in one line. It may go to a terminal, so it escapes the control characters that JSON leaves as they are.
 func encode(document Document) (string, error) {
 	var e encoder
 	err := e.value(reflect.ValueOf(document))

@@ -92,8 +92,8 @@ func samples() map[string]output.Document {
 			Executable: "./nothing", Platform: "linux/amd64", Processors: 2, Results: []output.CheckResult{}, Figures: []output.Figure{}, Blocked: []output.BlockedRole{}, Verdicts: []output.ProfileVerdict{},
 		},
 		"report":           sampleReport(),
-		"report-added":     output.ReportAdded{PluginReport: samplePluginReport("sha256:0f0f", "passed"), Plugin: "hello"},
-		"report-added-dry": output.ReportAdded{PluginReport: samplePluginReport("sha256:0f0f", "failed"), Plugin: "hello", DryRun: true},
+		"report-added":     output.ReportAdded{ConformanceReport: samplePluginReport("sha256:0f0f", "passed"), Plugin: "hello"},
+		"report-added-dry": output.ReportAdded{ConformanceReport: samplePluginReport("sha256:0f0f", "failed"), Plugin: "hello", DryRun: true},
 		"report-verified":  output.ReportVerified{Report: sampleReport(), Signer: "owner"},
 		"report-verified-key": output.ReportVerified{Report: output.Report{
 			Result: "passed", SignedBy: "AAAA", Configurations: map[string]string{}, Reproduce: []string{}, Checks: []output.ReportCheck{}, Verdicts: []output.ProfileVerdict{},
@@ -104,7 +104,7 @@ func samples() map[string]output.Document {
 		"plugin-added-dry": output.PluginChange{Plugin: samplePlugin(), Action: "add", DryRun: true, Nodes: []string{}},
 		"plugin-waits":     output.PluginChange{Plugin: sampleWaiting(), Action: "add", Waits: true, Nodes: []string{}},
 		"plugin-waits-dry": output.PluginChange{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []output.PluginReport{}}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
 		},
 		"plugin-granted":     output.PluginChange{Plugin: sampleWaiting(), Action: "grant", Nodes: []string{}},
 		"plugin-removed":     output.PluginChange{Plugin: samplePlugin(), Action: "remove", Nodes: []string{sampleNode}, Wiped: true},
@@ -113,7 +113,7 @@ func samples() map[string]output.Document {
 			{NodeID: sampleNode, Role: "hostsfile", State: "Ready", Version: "0.0.9", RolledBack: sampleRolledBack()}, {NodeID: otherNode, Role: "hostsfile"},
 		}},
 		"plugin-shown-new": output.PluginShown{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []output.PluginReport{}}, Nodes: []output.PluginNode{},
+			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Nodes: []output.PluginNode{},
 		},
 		"plugin-diff": output.PluginDiff{Name: "hostsfile", Before: sampleVersion(), After: *sampleVersion(), Changes: []output.PluginDetail{
 			{What: "version", Before: "0.1.0", After: "0.2.0"}, {Role: "hostsfile", What: "grant", After: "listen port=7443"},
@@ -166,13 +166,13 @@ func samples() map[string]output.Document {
 			NodeID: sampleNode, Action: "delete", State: "Decommissioned", Roles: []string{}, Labels: map[string]string{}, Bypassed: []string{"that it lives\x1b[2J"},
 		},
 		"node-deleted-dry": sampleChange("delete", "Decommissioned", true),
-		"certificates": output.Certificates{Phase: "prepared", Certificates: []output.Certificate{
-			{Kind: "node", Subject: "spiffe://5f0c.reeve/node/" + sampleNode, NodeID: sampleNode, Begins: at(time.Hour), Ends: at(-time.Hour), Fingerprint: "00ff", Use: "in use"},
-			{Kind: "role", Subject: "spiffe://5f0c.reeve/node/" + sampleNode + "/role/consensus", NodeID: sampleNode, Begins: at(time.Hour), Ends: at(time.Second), Fingerprint: "01ff"},
-			{Kind: "ca", Subject: "CN=reeve", Begins: at(time.Hour), Ends: at(-99 * 24 * time.Hour), Fingerprint: "02ff", Use: "signs"},
-		}},
-		"certificates-empty":  output.Certificates{Phase: "steady", Certificates: []output.Certificate{}},
-		"certificates-active": output.Certificates{Phase: "active", StoreCAStep: "the members of " + sampleNode + "\x1b[2J are waited for", Certificates: []output.Certificate{}},
+		"certificates": output.Certificates{ListCertificatesResponse: &clusterv1.ListCertificatesResponse{Phase: clusterv1.CAPhase_CA_PHASE_PREPARED, Certificates: []*clusterv1.Certificate{
+			{Kind: clusterv1.CertificateKind_CERTIFICATE_KIND_NODE, Subject: "spiffe://5f0c.reeve/node/" + sampleNode, NodeId: sampleNode, NotBefore: stamp(time.Hour), NotAfter: stamp(-time.Hour), Fingerprint: "00ff", Use: "in use"},
+			{Kind: clusterv1.CertificateKind_CERTIFICATE_KIND_ROLE, Subject: "spiffe://5f0c.reeve/node/" + sampleNode + "/role/consensus", NodeId: sampleNode, NotBefore: stamp(time.Hour), NotAfter: stamp(time.Second), Fingerprint: "01ff"},
+			{Kind: clusterv1.CertificateKind_CERTIFICATE_KIND_CA, Subject: "CN=reeve", NotBefore: stamp(time.Hour), NotAfter: stamp(-99 * 24 * time.Hour), Fingerprint: "02ff", Use: "signs"},
+		}}},
+		"certificates-empty":  output.Certificates{ListCertificatesResponse: &clusterv1.ListCertificatesResponse{Phase: clusterv1.CAPhase_CA_PHASE_STEADY, Certificates: []*clusterv1.Certificate{}}},
+		"certificates-active": output.Certificates{ListCertificatesResponse: &clusterv1.ListCertificatesResponse{Phase: clusterv1.CAPhase_CA_PHASE_ACTIVE, StoreCaStep: "the members of " + sampleNode + "\x1b[2J are waited for", Certificates: []*clusterv1.Certificate{}}},
 		"ca-prepared":         output.CARotation{Rotation: output.Rotation{Step: "prepare", Phase: "prepared", Waiting: []string{sampleNode + ": it does not know the new CA"}}},
 		"ca-activated":        output.CARotation{Rotation: output.Rotation{Step: "activate", Forced: true, Phase: "active", Waiting: []string{}}},
 		"ca-retired":          output.CARotation{Rotation: output.Rotation{Step: "retire", Phase: "steady", Waiting: []string{}}},
@@ -387,7 +387,7 @@ func sampleWaiting() output.Plugin {
 func samplePlugin() output.Plugin {
 	return output.Plugin{
 		Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: at(time.Hour),
-		Reports: []output.PluginReport{samplePluginReport("sha256:0f0f", "passed")},
+		Reports: []*clusterv1.ConformanceReport{samplePluginReport("sha256:0f0f", "passed")},
 		Roles: []output.PluginRole{
 			{
 				Role: "hostsfile", Tier: "granted", ConsensusUser: "hosts",

@@ -36,7 +36,7 @@ func Kind(value protoreflect.Enum) string {
 
 func kindOf(words []string) string { return strings.ToLower(strings.Join(words, "-")) }
 
-// word is State for an enum of states and Kind for every other one, and what a role that says nothing does in Split.
+// word returns State for an enum whose name ends in State, and Kind for every other one. A role that does not say what it does in Split is told.
 func word(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
 	if number == 0 && enum.FullName() == rolev1.SplitBehaviour(0).Descriptor().FullName() {
 		return InSplit(0)
@@ -149,7 +149,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// WithReason is what something is, and why, as far as that is known.
+// WithReason joins a state and its reason. The reason may be empty.
 func WithReason(what, reason string) string {
 	if reason == "" {
 		return what

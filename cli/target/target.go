@@ -185,17 +185,17 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	return response.GetStatus(), nil
 }
 
-// API returns the cluster API. It finds the curators and renews the session when a call is made, and a call takes CallTimeout at most.
+// API returns the cluster API. Each call first finds the curators and renews the session, if that is needed. A call takes CallTimeout at most; a stream has no limit.
 func (t *Target) API() clusterv1.ManagementServiceClient {
 	return clusterv1.NewManagementServiceClient(lazyConn{t})
 }
 
-// Management is API once the curators are found and the caller has something to prove itself by: somebody who is asked a question before the call is not asked in vain.
+// Management is API for commands that ask a question before the call. It finds the curators first, so that nobody answers a question in vain.
 func (t *Target) Management(ctx context.Context) (clusterv1.ManagementServiceClient, error) {
 	return t.API(), t.connect(ctx)
 }
 
-// connect finds the curators, unless they are known, and renews the session if it is time.
+// connect finds the curators, unless they are known, and renews the session when it is due.
 func (t *Target) connect(ctx context.Context) error {
 	if t.curators == nil {
 		if err := t.connectCurators(ctx); err != nil {
@@ -325,9 +325,10 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 	return conn, nil
 }
 
-// anyOf is the scheme of a connection to whichever of some addresses answers.
+// anyOf is the scheme of a connection to several addresses.
 const anyOf = "any"
 
+// resolved resolves anyOf to the addresses.
 func resolved(addresses []string) resolver.Builder {
 	var state resolver.State
 	for _, address := range addresses {

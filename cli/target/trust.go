@@ -62,7 +62,7 @@ func (t *trust) node(nodeID string) *tls.Config {
 	return bySPIFFE(t.proof, func(state tls.ConnectionState) error { return t.verifyNode(state, nodeID) })
 }
 
-// bySPIFFE is how the caller speaks to a server that verify knows by its SPIFFE ID.
+// bySPIFFE configures TLS to a server whose certificate has a SPIFFE ID and no DNS name. verify checks that ID.
 func bySPIFFE(proof proof, verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -81,7 +81,7 @@ func (t *trust) verifyNode(state tls.ConnectionState, nodeID string) error {
 	return err
 }
 
-// verify returns for whom a server's certificate is, which the cluster's CA has issued. who is the server, for errors.
+// verify checks that the cluster's CA issued a server's certificate, and returns the URIs in it. who names the server in errors.
 func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error) {
 	if len(state.PeerCertificates) == 0 {
 		return nil, errors.New(who + " shows no certificate")

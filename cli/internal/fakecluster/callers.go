@@ -133,7 +133,7 @@ func permissionOf(method string) *clusterv1.Permission {
 
 func rpcName(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
 
-// unary holds the cluster from the admission of a call to its answer: no call has to think of others.
+// unary locks the cluster from the admission of a call to its answer, so that methods need no lock.
 func (c *Cluster) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *Cluster) unary(ctx context.Context, request any, info *grpc.UnaryServer
 	if name := rpcName(info.FullMethod); !strings.HasPrefix(name, "Get") && !strings.HasPrefix(name, "List") {
 		c.wake()
 	}
-	// It is sent when others may change what it shows.
+	// gRPC sends the answer later, when the lock is free and the original may change.
 	return proto.Clone(response.(proto.Message)), nil
 }
 

@@ -180,7 +180,7 @@ func (c *Cluster) serveTLS(certificate tls.Certificate, register func(*grpc.Serv
 	return listener.Addr().String(), c.serve(listener, register, append(options, grpc.Creds(transport))...), nil
 }
 
-// admitted are the options of a server that lets in whom the RPCs declare.
+// admitted are the options of a server that admits the callers that its RPCs declare.
 func (c *Cluster) admitted() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.UnaryInterceptor(c.unary), grpc.StreamInterceptor(c.stream)}
 }
@@ -242,7 +242,7 @@ func (c *Cluster) Update(change func()) {
 	c.wake()
 }
 
-// wake wakes everybody who watches the cluster, which is locked.
+// wake tells everybody who watches that the cluster has changed. The cluster is locked.
 func (c *Cluster) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -297,7 +297,7 @@ func (c *Cluster) UntilWatched(ctx context.Context) error {
 	return c.until(ctx, func() bool { return c.watchers > 0 })
 }
 
-// until waits until something is so.
+// until waits until so returns true. It asks again after every change.
 func (c *Cluster) until(ctx context.Context, so func() bool) error {
 	found := errors.New("found")
 	err := c.watch(ctx, func() error {
@@ -312,7 +312,7 @@ func (c *Cluster) until(ctx context.Context, so func() bool) error {
 	return err
 }
 
-// Report replaces what a node says of a role, with the configuration that it has now; nil: it no longer says anything of it.
+// Report replaces the status of a role that a node reports, with the present generation of its configuration. With nil the node reports nothing.
 func (c *Cluster) Report(id, role string, instance *clusterv1.InstanceStatus) error {
 	return c.ChangeNode(id, func(node *clusterv1.Node) { report(node, role, instance) })
 }
@@ -332,7 +332,7 @@ func report(node *clusterv1.Node, role string, instance *clusterv1.InstanceStatu
 	node.Status.Instances = append(node.Status.Instances, instance)
 }
 
-// Assign gives a role to a node and lets become of it what its outcome says.
+// Assign gives a role to a node, which then reports the states of Outcome.
 func (c *Cluster) Assign(id, role, configuration string) error {
 	return c.ChangeNode(id, func(node *clusterv1.Node) { c.assign(node, role, configuration) })
 }
@@ -353,7 +353,7 @@ func give(record *clusterv1.NodeRecord, role, configuration string) {
 	record.Roles[i].Configuration, record.Roles[i].Generation = configuration, record.GetGeneration()
 }
 
-// begin lets become of an instance of a role what its outcome says.
+// begin has a node report the states of Outcome for an instance of a role, one after another.
 func (c *Cluster) begin(node *clusterv1.Node, role string, number uint64) {
 	states, ok := c.outcomes[role]
 	if !ok {
