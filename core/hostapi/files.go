@@ -172,7 +172,7 @@ func exchange(directory *os.File, name string, current *regular, content []byte)
 	// The old file has the temporary name now. If it is not the one that was compared, somebody changed it meanwhile: swap back.
 	if !current.isStill(directory, temporary) {
 		if err := renameIn(directory, temporary, name, unix.RENAME_EXCHANGE); err != nil {
-			return &displacedError{temporary: temporary, err: err}
+			return newFileError(codes.Internal, err, "somebody else changed it at the same time, and their version could not be put back: it is in the same directory as %s (%v)", temporary, err)
 		}
 		return errors.Join(errChanged, unlinkIn(directory, temporary))
 	}
@@ -221,7 +221,8 @@ func writeTemporary(directory *os.File, content []byte, like *unix.Stat_t) (_ st
 		}
 		if own.Uid != like.Uid || own.Gid != like.Gid {
 			if err := unix.Fchown(int(file.Fd()), int(like.Uid), int(like.Gid)); err != nil {
-				return "", &ownerError{uid: like.Uid, gid: like.Gid, err: err}
+				return "", newFileError(codes.PermissionDenied, err, "it belongs to %d:%d, and the core's user cannot create files of that owner: "+
+					"run the core as root, or give the file to the core's user", like.Uid, like.Gid)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/core/eintr"
 )
@@ -40,7 +41,9 @@ func (r *regular) overwrite(content []byte) (err error) {
 	}
 	if err := write(file, content); err != nil {
 		if back := write(file, r.content); back != nil {
-			return &tornError{err: errors.Join(err, back)}
+			err = errors.Join(err, back)
+			return newFileError(codes.Internal, err, "it is a mount point and was written in place; that failed halfway, and restoring the former content failed too (%v): "+
+				"free some space and repair the file", err)
 		}
 		return err
 	}

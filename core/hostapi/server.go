@@ -131,7 +131,7 @@ func registered() map[string]grpc.ServiceInfo {
 
 func (s *Server) root() string { return filepath.Join(s.config.RunDir, "host") }
 
-// makeRoot makes the root directory and removes what an earlier core left there.
+// makeRoot makes the root directory, and removes what an earlier core left there except for adopted instances.
 func (s *Server) makeRoot() error {
 	if err := os.MkdirAll(s.root(), 0o711); err != nil {
 		return fmt.Errorf("directory of the host sockets: %w", err)

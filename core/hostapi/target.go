@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 
 	"github.com/reeveproject/reeve/core/eintr"
 )
@@ -41,7 +42,8 @@ func guarded(directory *os.File) (owner uint32, err error) {
 		others = 0o002
 	}
 	if stat.Mode&others != 0 {
-		return 0, &unguardedError{uid: stat.Uid, mode: stat.Mode & 0o7777}
+		return 0, newFileError(codes.FailedPrecondition, nil, "others may write to its directory (mode %04o) and could lead the core to any other file: "+
+			"run chmod go-w on the directory, or grant another path", stat.Mode&0o7777)
 	}
 	return stat.Uid, nil
 }
@@ -69,7 +71,7 @@ func openRegular(directory *os.File, name string) (*regular, error) {
 	})
 	if errors.Is(err, unix.ENOENT) && !trusted(owner) {
 		// A file that the core makes there would belong to the core, and be refused from then on.
-		return nil, &unguardedError{uid: owner}
+		return nil, refuseForeignDirectory(owner)
 	}
 	if err != nil {
 		return nil, err
@@ -118,7 +120,7 @@ func acceptable(stat *unix.Stat_t, owner uint32, mounted bool) error {
 		// The other name would keep the old content.
 		return errLinked
 	case !trusted(owner) && stat.Uid != owner:
-		return &unguardedError{uid: owner}
+		return refuseForeignDirectory(owner)
 	case stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return errSetID
 	case stat.Size > maxFileSize:

@@ -32,7 +32,7 @@ func (l Layout) VolumeKey() string { return filepath.Join(l.System, "volume-key.
 // Recovery holds everything that opens the volume, encrypted to the owner's recovery key.
 func (l Layout) Recovery() string { return filepath.Join(l.System, "recovery.age") }
 
-// CUK is the CUK, sealed by the machine's TPM.
+// CUK is the cluster unlock key, sealed by the machine's TPM.
 func (l Layout) CUK() string { return filepath.Join(l.System, "cuk.json") }
 
 // Incarnation holds the number of the core's newest start.
