@@ -12,15 +12,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/cli/contexts"
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/proto/limits"
-	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -185,45 +182,6 @@ func (t *Target) LocalStatus(ctx context.Context) (*nodev1.Status, error) {
 	return response.GetStatus(), nil
 }
 
-// API returns the cluster API. Each call first finds the curators and renews the session, if that is needed. A call takes CallTimeout at most; a stream has no limit.
-func (t *Target) API() clusterv1.ManagementServiceClient {
-	return clusterv1.NewManagementServiceClient(lazyConn{t})
-}
-
-// Management is API for commands that ask a question before the call. It finds the curators first, so that nobody answers a question in vain.
-func (t *Target) Management(ctx context.Context) (clusterv1.ManagementServiceClient, error) {
-	return t.API(), t.connect(ctx)
-}
-
-// connect finds the curators, unless they are known, and renews the session when it is due.
-func (t *Target) connect(ctx context.Context) error {
-	if t.curators == nil {
-		if err := t.connectCurators(ctx); err != nil {
-			return err
-		}
-	}
-	return t.renew(ctx)
-}
-
-// lazyConn is the connection to the curators. It is made by the first call.
-type lazyConn struct{ t *Target }
-
-func (l lazyConn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
-	if err := l.t.connect(ctx); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
-	defer cancel()
-	return l.t.curators.Invoke(ctx, method, request, reply, options...)
-}
-
-func (l lazyConn) NewStream(ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	if err := l.t.connect(ctx); err != nil {
-		return nil, err
-	}
-	return l.t.curators.NewStream(ctx, description, method, options...)
-}
-
 func (t *Target) connectCurators(ctx context.Context) error {
 	if t.way.context != nil {
 		return t.connectContext(ctx)
@@ -323,20 +281,6 @@ func (t *Target) dialCurators(addresses []string, trust *trust, advice advice) (
 		return nil, fault.Wrap(fault.Failed, err, "no connection to a curator can be made", "")
 	}
 	return conn, nil
-}
-
-// anyOf is the scheme of a connection to several addresses.
-const anyOf = "any"
-
-// resolved resolves anyOf to the addresses.
-func resolved(addresses []string) resolver.Builder {
-	var state resolver.State
-	for _, address := range addresses {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: address})
-	}
-	builder := manual.NewBuilderWithScheme(anyOf)
-	builder.InitialState(state)
-	return builder
 }
 
 // connected waits until a connection is there, or cannot be made.
