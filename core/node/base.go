@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -92,6 +93,10 @@ func (p *plugins) isolation() clusterv1.Isolation {
 		return clusterv1.Isolation_ISOLATION_SHARED_UID
 	}
 	return clusterv1.Isolation_ISOLATION_OWN_UID
+}
+
+func (p *plugins) importer() catalog.Importer {
+	return catalog.Importer{Import: p.store.Import, ImportPlugin: p.importPlugin}
 }
 
 // importPlugin keeps an executable by its digest and asks it what it is.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
@@ -17,7 +18,7 @@ import (
 // debugging has processes that were started by hand be instances of roles, where that is allowed.
 type debugging struct {
 	allowed    bool
-	known      *assignment
+	known      *catalog.Assignment
 	view       *event.Value[*cluster.View]
 	launcher   *plugin.Launcher
 	reconciler *roles.Reconciler
@@ -80,7 +81,10 @@ func (d debugging) permitted() error {
 		return status.Error(codes.FailedPrecondition, "this node does not allow debugging of roles: set `debug_roles: true` in its parameters and restart reeved; use it for development only, "+
 			"since a debugged role runs in no sandbox")
 	}
-	policy := d.known.policy()
+	var policy *clusterv1.ClusterPolicy
+	if d.known != nil {
+		policy = d.known.Policy
+	}
 	if view, ok := d.view.Get(); ok && view.Policy != nil {
 		policy = view.Policy
 	}
@@ -91,11 +95,4 @@ func (d debugging) permitted() error {
 		return status.Error(codes.FailedPrecondition, "the cluster's policy conformance=required forbids debugging: the process was not tested")
 	}
 	return nil
-}
-
-func (a *assignment) policy() *clusterv1.ClusterPolicy {
-	if a == nil {
-		return nil
-	}
-	return a.Policy
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/roles"
@@ -31,7 +32,7 @@ func TestDebugIsRefused(t *testing.T) {
 		"the view is newer":     {allowed: true, known: required, view: &clusterv1.ClusterPolicy{}},
 		"allowed and no policy": {allowed: true},
 	}) {
-		d := debugging{allowed: test.allowed, known: &assignment{Policy: test.known}, view: new(event.Value[*cluster.View])}
+		d := debugging{allowed: test.allowed, known: &catalog.Assignment{Policy: test.known}, view: new(event.Value[*cluster.View])}
 		if test.view != nil {
 			d.view.Set(&cluster.View{Policy: test.view})
 		}

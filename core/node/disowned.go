@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
@@ -108,19 +109,25 @@ func (l storeLeaver) run(ctx context.Context) error {
 	}
 }
 
+// latest is the present value, or the zero value if there is none yet.
+func latest[T any](watcher *event.Watcher[T]) T {
+	value, _ := watcher.Latest()
+	return value
+}
+
 // left says whether the node is certain to have no member of the store, and to be to have none. What a role is whose plugin is not known nobody can say.
 func (l storeLeaver) left(view *cluster.View, contact membership.Contact, instances roles.Instances) bool {
 	if view == nil || !contact.OK {
 		return false
 	}
-	assigned := &assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins}
+	assigned := &catalog.Assignment{Roles: view.Node.GetRoles(), Plugins: view.Plugins}
 	for _, role := range assigned.Roles {
-		if _, manifest := assigned.find(role.GetRole()); manifest == nil || provides(manifest, roles.CapabilityConsensus) {
+		if _, manifest := assigned.Find(role.GetRole()); manifest == nil || catalog.Provides(manifest, roles.CapabilityConsensus) {
 			return false
 		}
 	}
 	for _, instance := range instances {
-		if instance.Process != nil && (instance.Remit == nil || provides(instance.Remit.Manifest, roles.CapabilityConsensus)) {
+		if instance.Process != nil && (instance.Remit == nil || catalog.Provides(instance.Remit.Manifest, roles.CapabilityConsensus)) {
 			return false
 		}
 	}

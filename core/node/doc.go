@@ -14,7 +14,7 @@
 //	      │        membership (Unknown … Home) ◄──► cluster (directory, my node, contact)
 //	      │                  │                              │
 //	      │                  ▼                              ▼
-//	      │              identity                     desired roles (kept on the volume)
+//	      │              identity                     catalog: desired roles
 //	      │                  │                              │
 //	      │                  └───────► roles: reconcile ◄───┘
 //	      │                                │ per instance: verify, launch, Ready
@@ -22,6 +22,5 @@
 //	   report ◄──────────────────────  instances ──► access (consensus) ──► sockets of the roles
 //
 // Every other arrow is an event.Value that the next room watches; values may flow back, calls never do. What this package owns itself is what
-// lies between the rooms: the genesis catalog of a new cluster (genesis.go), the choice of what should run (desired.go), and the status of the
-// node as others see it (status.go).
+// lies between the rooms: the status of the node as others see it (status.go), and what its own API does through the roles (operate.go).
 package node

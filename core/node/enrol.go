@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/membership"
@@ -150,11 +151,11 @@ func askedFor(asked []*nodev1.BootstrapRole) (wanted []*clusterv1.RoleAssignment
 
 // keepCommitted keeps what the cluster has assigned to the node, and then has it be what should run: a member always finds an assignment.
 func (w *whole) keepCommitted(answer *clusterv1.CommitResponse) error {
-	assigned := &assignment{
+	assigned := &catalog.Assignment{
 		Roles: answer.GetNode().GetRoles(), Plugins: answer.GetPlugins(), Policy: answer.GetPolicy(), Drained: answer.GetNode().GetDrained(),
 		ClusterUser: cmp.Or(answer.GetClusterUser(), w.clusterUser()),
 	}
-	if err := writeAssignment(w.base.storage.Assignment(), assigned); err != nil {
+	if err := catalog.WriteAssignment(w.base.storage.Assignment(), assigned); err != nil {
 		return err
 	}
 	w.committed.Set(assigned)
@@ -164,7 +165,7 @@ func (w *whole) keepCommitted(answer *clusterv1.CommitResponse) error {
 // clusterUser is the ConsensusUser of the cluster API, as far as the node knows it by now.
 func (w *whole) clusterUser() string {
 	committed, _ := w.committed.Get()
-	return cmp.Or(committed.clusterUser(), w.known.clusterUser())
+	return cmp.Or(committed.ClusterAPIUser(), w.known.ClusterAPIUser())
 }
 
 // catalog is what the node knew of the catalog when it started.
@@ -182,6 +183,9 @@ func (w *whole) knownCurators() []string {
 	}
 	return nil
 }
+
+// rewrite is how long the node waits before it tries again to keep what it has to.
+const rewrite = 5 * time.Second
 
 // raise has the number of this start of the core be kept, and published once it is: nobody is called before that.
 func raise(ctx context.Context, log hclog.Logger, raise func() (*clusterv1.Incarnation, error), to *event.Value[*clusterv1.Incarnation]) error {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
@@ -62,8 +63,8 @@ func TestComesIntoACluster(t *testing.T) {
 	if err != nil || head.Phase != seal.Member || len(head.Owner) != 32 || head.StoreFormed {
 		t.Errorf("%+v, %v", head, err)
 	}
-	known, err := readAssignment(a.layout().Assignment())
-	if err != nil || known.clusterUser() != "keeper" {
+	known, err := catalog.ReadAssignment(a.layout().Assignment())
+	if err != nil || known.ClusterAPIUser() != "keeper" {
 		t.Errorf("%+v, %v", known, err)
 	}
 	a.start()

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/footprint"
 	"github.com/reeveproject/reeve/core/membership"
@@ -154,10 +155,10 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		return nil
 	})
 	group.Go(func() error {
-		return chooser{
-			log: w.log.Named("desired"), path: storage.Assignment(), known: w.known, committed: &w.committed, phase: w.member.Phase(), membership: w.member.Status(),
-			problem: w.member.Problem(), view: w.client.View(), full: w.guard.Full(), imported: &w.plugins.imported, missing: w.plugins.missingOf, desired: &w.desired,
-		}.run(groupCtx)
+		return catalog.Chooser{
+			Log: w.log.Named("desired"), Path: storage.Assignment(), Known: w.known, Committed: &w.committed, Phase: w.member.Phase(), Membership: w.member.Status(),
+			Problem: w.member.Problem(), View: w.client.View(), Full: w.guard.Full(), Imported: &w.plugins.imported, Missing: w.plugins.missingOf, Desired: &w.desired,
+		}.Run(groupCtx)
 	})
 	group.Go(func() error {
 		return ahead{instances: w.reconciler.Instances(), verify: w.plugins.store.Ahead}.run(groupCtx)
@@ -175,10 +176,10 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		}.run(groupCtx)
 	})
 	group.Go(func() error {
-		return collector{
-			log: w.log.Named("executables"), path: storage.Executables(), desired: &w.desired, instances: w.reconciler.Instances(), view: w.client.View(),
-			known: w.catalog(), genesis: w.builtin != nil, collect: w.plugins.store.Collect, now: time.Now,
-		}.run(groupCtx)
+		return catalog.Collector{
+			Log: w.log.Named("executables"), Path: storage.Executables(), Desired: &w.desired, Instances: w.reconciler.Instances(), View: w.client.View(),
+			Known: w.catalog(), Genesis: w.builtin != nil, Collect: w.plugins.store.Collect, Now: time.Now,
+		}.Run(groupCtx)
 	})
 	group.Go(func() error {
 		return reporter{

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/access"
+	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/diskguard"
 	"github.com/reeveproject/reeve/core/events"
@@ -54,7 +55,7 @@ type whole struct {
 	base      *base
 	plugins   *plugins
 	adopted   adopted
-	known     *assignment
+	known     *catalog.Assignment
 	builtin   []*clusterv1.PluginRecord
 	bootstrap *clusterv1.BootstrapRequest
 	sealing   *sealing
@@ -75,7 +76,7 @@ type whole struct {
 	debug      debugging
 
 	// The values that this package writes itself.
-	committed  event.Value[*assignment]
+	committed  event.Value[*catalog.Assignment]
 	removed    event.Value[*membership.RemovedError]
 	desired    event.Value[roles.Desired]
 	nodeStatus event.Value[*clusterv1.NodeStatus]
@@ -137,7 +138,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	if w.adopted, err = adopt(ctx, w.plugins.launcher); err != nil {
 		return err
 	}
-	if w.known, w.builtin, w.bootstrap, err = prepare(ctx, parameters, w.base, w.plugins); err != nil {
+	if w.known, w.builtin, w.bootstrap, err = catalog.Prepare(ctx, parameters, configuration, w.base.storage.Assignment(), w.plugins.importer()); err != nil {
 		return err
 	}
 	if err := w.renewTicket(ctx); err != nil {
@@ -187,7 +188,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.guard = diskguard.New(diskguard.Config{
 		Log: w.log.Named("diskguard"), Data: w.base.storage.Data, Roles: w.base.storage.Roles(), Reserve: w.base.storage.Reserve(), Kept: w.base.storage.Full(),
-		Instances: w.reconciler.Instances(), Exempt: trusted(&w.desired), Events: w.recorder,
+		Instances: w.reconciler.Instances(), Exempt: catalog.Trusted(&w.desired), Events: w.recorder,
 	})
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{

@@ -170,10 +170,10 @@ func (l *Launcher) adoptable(r record) (*Remit, Spec, error) {
 	if digest, err := Digest(spec.Plugin); err != nil || digest != r.Digest {
 		return nil, Spec{}, errors.New("its record contradicts itself")
 	}
-	if manifestOf(spec.Plugin, r.Role) == nil {
+	if ManifestOf(spec.Plugin, r.Role) == nil {
 		return nil, Spec{}, &UnknownRoleError{Role: r.Role, Plugin: spec.Plugin.GetName()}
 	}
-	if manifestOf(spec.Plugin, r.Role).GetEndsWithCore() {
+	if ManifestOf(spec.Plugin, r.Role).GetEndsWithCore() {
 		return nil, Spec{}, errors.New("its role ends with the core")
 	}
 	remit, err := l.remit(spec)

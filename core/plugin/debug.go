@@ -100,7 +100,7 @@ func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged
 		return nil, err
 	}
 	d.Plugin = answer.GetManifest().GetName()
-	if d.manifest = manifestOf(&clusterv1.PluginRecord{Manifest: answer.GetManifest()}, name); d.manifest == nil {
+	if d.manifest = ManifestOf(&clusterv1.PluginRecord{Manifest: answer.GetManifest()}, name); d.manifest == nil {
 		return nil, fmt.Errorf("it is the plugin %s, which has no such role", d.Plugin)
 	}
 	return d, nil
@@ -145,7 +145,7 @@ func (d *Debugged) Socket() string { return d.socket }
 
 // Declares reports whether the process's manifest of the role equals the catalog's. The catalog's counts in any case.
 func (d *Debugged) Declares(of *clusterv1.PluginRecord) bool {
-	return proto.Equal(d.manifest, manifestOf(of, d.Role))
+	return proto.Equal(d.manifest, ManifestOf(of, d.Role))
 }
 
 // openDebugged is open for a process that already runs.

@@ -215,7 +215,7 @@ func Digest(record *clusterv1.PluginRecord) (string, error) {
 // A *MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role; a *GrantError that the role
 // was granted something that this core does not know. All stay until the catalog or the store changes.
 func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
-	if manifestOf(spec.Plugin, spec.Role) == nil {
+	if ManifestOf(spec.Plugin, spec.Role) == nil {
 		return nil, &UnknownRoleError{Role: spec.Role, Plugin: spec.Plugin.GetName()}
 	}
 	digest, err := Digest(spec.Plugin)
@@ -313,21 +313,12 @@ func (l *Launcher) prepareDirectories(remit *Remit, digest string) error {
 	return ownDirectory(runtime, remit.UID, remit.GID)
 }
 
-func manifestOf(plugin *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
+// ManifestOf is what the manifest of a plugin says of a role; nil if the plugin does not offer it.
+func ManifestOf(plugin *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
 	for _, manifest := range plugin.GetManifest().GetRoles() {
 		if manifest.GetName() == role {
 			return manifest
 		}
 	}
 	return nil
-}
-
-// grantsOf is what the owner granted to a role: nothing, if the record does not mention it.
-func grantsOf(plugin *clusterv1.PluginRecord, role string) *clusterv1.RoleGrants {
-	for _, grants := range plugin.GetGrants() {
-		if grants.GetRole() == role {
-			return grants
-		}
-	}
-	return &clusterv1.RoleGrants{Role: role}
 }

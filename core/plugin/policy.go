@@ -32,11 +32,11 @@ func libraries() []string {
 
 // remit is who an instance of a role would be, but for its number.
 func (l *Launcher) remit(spec Spec) (*Remit, error) {
-	granted := grantsOf(spec.Plugin, spec.Role)
+	granted := grants.ForRole(spec.Plugin.GetGrants(), spec.Role)
 	if _, err := grants.Of(granted.GetGrants()); err != nil {
 		return nil, grantError(spec, granted.GetGrants(), err)
 	}
-	r, err := RemitOf(manifestOf(spec.Plugin, spec.Role), granted, l.users)
+	r, err := RemitOf(ManifestOf(spec.Plugin, spec.Role), granted, l.users)
 	if err == nil && spec.Debug != nil {
 		r.debugged()
 	}
@@ -130,7 +130,7 @@ func (l *Launcher) Missing(spec Spec) []*clusterv1.Missing {
 func (l *Launcher) policyOf(spec Spec) sandbox.Policy {
 	r, err := l.remit(spec)
 	if err != nil {
-		r = &Remit{Role: spec.Role, Manifest: manifestOf(spec.Plugin, spec.Role), SharedUID: true, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+		r = &Remit{Role: spec.Role, Manifest: ManifestOf(spec.Plugin, spec.Role), SharedUID: true, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	}
 	r.Name = spec.Role
 	return l.policy(r)

@@ -96,7 +96,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 		if s, err := readStat(r.PID); err != nil || s.start != r.Start {
 			continue
 		}
-		if declared := manifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
+		if declared := ManifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
 			of[r.PID] = limits.StopGraceOf(declared)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
+	"github.com/reeveproject/reeve/proto/remit"
 )
 
 // verdict is what a plan says of one role.
@@ -53,7 +54,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 	for n := range desired.Roles {
 		d := &desired.Roles[n]
 		role := d.Assignment.GetRole()
-		v := verdict{generation: generation, desired: d, manifest: manifestOf(d.Plugin, role), gate: d.Gate}
+		v := verdict{generation: generation, desired: d, manifest: plugin.ManifestOf(d.Plugin, role), gate: d.Gate}
 		switch {
 		case d.Failed != "":
 			v.state, v.reason = failed, d.Failed
@@ -69,7 +70,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 			p.barred[role] = "is Failed"
 		default:
 			p.candidates[role] = v.manifest
-			p.needs[role] = needs(v.manifest, grantedTo(d.Plugin, role))
+			p.needs[role] = needs(v.manifest, remit.ForRole(d.Plugin.GetGrants(), role))
 		}
 		v.fingerprint, v.retry = fingerprints(d, role)
 		plan[role] = v
@@ -99,8 +100,8 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 // when the catalog's record changes otherwise.
 func fingerprints(d *DesiredRole, role string) (fingerprint, retry string) {
 	digest := d.Plugin.GetDigests()[plugin.Platform]
-	manifest := manifestOf(d.Plugin, role)
-	grants := grantedTo(d.Plugin, role)
+	manifest := plugin.ManifestOf(d.Plugin, role)
+	grants := remit.ForRole(d.Plugin.GetGrants(), role)
 	fingerprint = fmt.Sprintf("%s %d %q %x %x", digest, d.Assignment.GetGeneration(), d.Assignment.GetConfiguration(), encode(grants), encode(manifest))
 	return fingerprint, fmt.Sprintf("%s %d", fingerprint, d.Plugin.GetGeneration())
 }
@@ -109,17 +110,6 @@ func encode(message proto.Message) []byte {
 	// Deterministic within one program, which is all that is asked for. It fails for no message that came over the wire.
 	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	return encoded
-}
-
-// grantedTo is what the owner granted to a role; nil: nothing.
-func grantedTo(record *clusterv1.PluginRecord, role string) *clusterv1.RoleGrants {
-	var granted *clusterv1.RoleGrants
-	for _, grants := range record.GetGrants() {
-		if grants.GetRole() == role {
-			granted = grants
-		}
-	}
-	return granted
 }
 
 // needs is what has to be on the node for a role to be of use there: what it requires, and the store if it has a ConsensusUser, which is served by this node's own
@@ -131,15 +121,6 @@ func needs(manifest *rolev1.RoleManifest, granted *clusterv1.RoleGrants) []strin
 		return all
 	}
 	return append(slices.Clone(all), CapabilityConsensus)
-}
-
-func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
-	for _, manifest := range record.GetManifest().GetRoles() {
-		if manifest.GetName() == role {
-			return manifest
-		}
-	}
-	return nil
 }
 
 // planner knows the desired roles: candidates are those that may run if what they need may, barred are the others and why.

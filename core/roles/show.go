@@ -60,7 +60,7 @@ func (a *actor) describe(s shown) {
 		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
 		status.Digest = record.GetDigests()[plugin.Platform]
 		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
-		status.InSplit, status.StopGrace = manifestOf(record, a.role).GetInSplit(), manifestOf(record, a.role).GetStopGrace()
+		status.InSplit, status.StopGrace = plugin.ManifestOf(record, a.role).GetInSplit(), plugin.ManifestOf(record, a.role).GetStopGrace()
 	}
 	status.Tier = tierOf(e.remit, of.desired, a.role)
 	if a.seen.desired != nil {

@@ -85,7 +85,7 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 	}
 	before := *d.Previous
 	before.Previous = nil
-	if digest := digestOf(before.Plugin); digest == "" || digest == newest || manifestOf(before.Plugin, role) == nil || !stored(digest) {
+	if digest := digestOf(before.Plugin); digest == "" || digest == newest || plugin.ManifestOf(before.Plugin, role) == nil || !stored(digest) {
 		v.absent = nil
 		return d, nil
 	}
@@ -95,7 +95,7 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 	}
 	absent := ""
 	switch {
-	case manifestOf(d.Plugin, role) == nil:
+	case plugin.ManifestOf(d.Plugin, role) == nil:
 		absent = "it does not offer the role"
 	case newest == "":
 		absent = "the catalog has no executable of it for " + plugin.Platform

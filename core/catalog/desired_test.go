@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"context"
@@ -22,11 +22,11 @@ import (
 )
 
 // example is a node with every kind of role. None of them is named as the product's own.
-func example() *assignment {
+func example() *Assignment {
 	offer := func(plugin string, roles ...*rolev1.RoleManifest) *clusterv1.PluginRecord {
 		return &clusterv1.PluginRecord{Name: plugin, Version: "1.0.0", Manifest: &rolev1.Manifest{Name: plugin, Roles: roles}}
 	}
-	return &assignment{
+	return &Assignment{
 		Roles: []*clusterv1.RoleAssignment{
 			{Role: "api", Configuration: `{"listen":"127.0.0.1:0"}`, Generation: 1}, {Role: "drummer", Generation: 3}, {Role: "ghost"}, {Role: "hermit"}, {Role: "store"}, {Role: "told"},
 		},
@@ -107,12 +107,12 @@ func TestChoose(t *testing.T) {
 }
 
 func TestClusterUser(t *testing.T) {
-	if got := example().clusterUser(); got != "api-user" {
+	if got := example().ClusterAPIUser(); got != "api-user" {
 		t.Errorf("%q", got)
 	}
 	// Where the role is not on this node, it is what the cluster said.
-	elsewhere := &assignment{Roles: example().Roles[1:], Plugins: example().Plugins, ClusterUser: "keeper"}
-	if got := elsewhere.clusterUser(); got != "keeper" {
+	elsewhere := &Assignment{Roles: example().Roles[1:], Plugins: example().Plugins, ClusterUser: "keeper"}
+	if got := elsewhere.ClusterAPIUser(); got != "keeper" {
 		t.Errorf("%q", got)
 	}
 }
@@ -139,15 +139,15 @@ func TestGenesisProblems(t *testing.T) {
 
 func TestAssignmentIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache", "assignment.json")
-	if _, err := readAssignment(path); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := ReadAssignment(path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a missing file: %v", err)
 	}
 	want := example()
 	want.Drained, want.ClusterUser = true, "keeper"
-	if err := writeAssignment(path, want); err != nil {
+	if err := WriteAssignment(path, want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readAssignment(path)
+	got, err := ReadAssignment(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,41 +165,41 @@ func TestAssignmentIsKept(t *testing.T) {
 func TestTheClusterUserIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache", "assignment.json")
 	var views event.Value[*cluster.View]
-	var committed event.Value[*assignment]
+	var committed event.Value[*Assignment]
 	var phase event.Value[seal.Phase]
 	phase.Set(seal.Committing)
-	c := chooser{
-		log: hclog.NewNullLogger(), path: path, known: &assignment{}, committed: &committed, phase: &phase, membership: new(event.Value[membership.Status]),
-		problem: new(event.Value[*membership.Problem]), view: &views, desired: new(event.Value[roles.Desired]),
+	c := Chooser{
+		Log: hclog.NewNullLogger(), Path: path, Known: &Assignment{}, Committed: &committed, Phase: &phase, Membership: new(event.Value[membership.Status]),
+		Problem: new(event.Value[*membership.Problem]), View: &views, Desired: new(event.Value[roles.Desired]),
 	}
 	views.Set(&cluster.View{Node: &clusterv1.NodeRecord{Roles: example().Roles[1:]}, Plugins: example().Plugins})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	done := make(chan error)
-	go func() { done <- c.run(ctx) }()
-	chosen := c.desired.Watch()
+	go func() { done <- c.Run(ctx) }()
+	chosen := c.Desired.Watch()
 	// until waits for what is kept.
 	until := func(user string, roles int) {
 		t.Helper()
 		for {
-			if kept, err := readAssignment(path); err == nil && kept.ClusterUser == user && len(kept.Roles) == roles {
+			if kept, err := ReadAssignment(path); err == nil && kept.ClusterUser == user && len(kept.Roles) == roles {
 				return
 			}
 			if _, err := chosen.Next(ctx); err != nil {
-				kept, problem := readAssignment(path)
+				kept, problem := ReadAssignment(path)
 				t.Fatalf("kept is %+v, %v", kept, problem)
 			}
 		}
 	}
-	if _, err := c.desired.Wait(ctx, func(d roles.Desired) bool { return len(d.Roles) == 5 }); err != nil {
+	if _, err := c.Desired.Wait(ctx, func(d roles.Desired) bool { return len(d.Roles) == 5 }); err != nil {
 		t.Fatal(err)
 	}
-	if kept, err := readAssignment(path); err == nil {
+	if kept, err := ReadAssignment(path); err == nil {
 		t.Errorf("kept before the node is a member: %+v", kept)
 	}
 	// As the commit does it.
-	assigned := &assignment{Roles: example().Roles[2:], Plugins: example().Plugins, ClusterUser: "keeper"}
-	if err := writeAssignment(path, assigned); err != nil {
+	assigned := &Assignment{Roles: example().Roles[2:], Plugins: example().Plugins, ClusterUser: "keeper"}
+	if err := WriteAssignment(path, assigned); err != nil {
 		t.Fatal(err)
 	}
 	committed.Set(assigned)
@@ -211,7 +211,7 @@ func TestTheClusterUserIsKept(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if user := (*assignment)(nil).clusterUser(); user != "" {
+	if user := (*Assignment)(nil).ClusterAPIUser(); user != "" {
 		t.Errorf("the user of no assignment: %q", user)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"context"
@@ -30,21 +30,21 @@ const (
 	maxLedger = 1 << 20
 )
 
-// collector removes the executables that the node has no use for: those of versions that others have taken the place of, and those that nobody has used
+// Collector removes the executables that the node has no use for: those of versions that others have taken the place of, and those that nobody has used
 // for a month. The store waits an hour besides.
-type collector struct {
-	log hclog.Logger
-	// path is the file of the ledger.
-	path      string
-	desired   *event.Value[roles.Desired]
-	instances *event.Value[roles.Instances]
-	// view has the catalog's entries of the node's roles; known is what there was of them when the core started, and genesis says that this is the whole
+type Collector struct {
+	Log hclog.Logger
+	// Path is the file of the ledger.
+	Path      string
+	Desired   *event.Value[roles.Desired]
+	Instances *event.Value[roles.Instances]
+	// View has the catalog's entries of the node's roles; Known is what there was of them when the core started, and Genesis says that this is the whole
 	// first catalog.
-	view    *event.Value[*cluster.View]
-	known   []*clusterv1.PluginRecord
-	genesis bool
-	collect func(keep func(digest string) bool) (removed []string, err error)
-	now     func() time.Time
+	View    *event.Value[*cluster.View]
+	Known   []*clusterv1.PluginRecord
+	Genesis bool
+	Collect func(keep func(digest string) bool) (removed []string, err error)
+	Now     func() time.Time
 }
 
 // lastUse is when an executable was last of use, and to which plugin.
@@ -61,8 +61,9 @@ type ledger struct {
 	Uses    map[string]lastUse `json:"uses"`
 }
 
-func (c collector) run(ctx context.Context) error {
-	if _, err := c.desired.Wait(ctx, func(roles.Desired) bool { return true }); err != nil {
+// Run collects now and then until the context ends.
+func (c Collector) Run(ctx context.Context) error {
+	if _, err := c.Desired.Wait(ctx, func(roles.Desired) bool { return true }); err != nil {
 		return nil
 	}
 	for {
@@ -75,21 +76,21 @@ func (c collector) run(ctx context.Context) error {
 	}
 }
 
-func (c collector) once() {
-	uses, err := readLedger(c.path)
+func (c Collector) once() {
+	uses, err := readLedger(c.Path)
 	if err != nil {
-		c.log.Warn("it is not known which executables were of use; the time that they are kept begins anew", "file", c.path, "error", err)
+		c.Log.Warn("it is not known which executables were of use; the time that they are kept begins anew", "file", c.Path, "error", err)
 		uses = make(map[string]lastUse)
 	}
 	used, known := c.used()
 	builtin := make(map[string]bool)
-	for _, record := range c.known {
+	for _, record := range c.Known {
 		for _, digest := range record.GetDigests() {
-			builtin[digest] = c.genesis
+			builtin[digest] = c.Genesis
 		}
 	}
-	now, present := c.now(), make(map[string]lastUse)
-	removed, err := c.collect(func(digest string) bool {
+	now, present := c.Now(), make(map[string]lastUse)
+	removed, err := c.Collect(func(digest string) bool {
 		use, seen := uses[digest]
 		name, wanted := used[digest]
 		switch {
@@ -105,22 +106,22 @@ func (c collector) once() {
 	})
 	for _, digest := range removed {
 		delete(present, digest)
-		c.log.Info("removed an executable that nothing uses any more", "digest", digest, "plugin", uses[digest].Plugin)
+		c.Log.Info("removed an executable that nothing uses any more", "digest", digest, "plugin", uses[digest].Plugin)
 	}
 	if err != nil {
-		c.log.Warn("executables that nothing uses any more cannot be removed", "error", err)
+		c.Log.Warn("executables that nothing uses any more cannot be removed", "error", err)
 		return
 	}
-	if err := storage.WriteJSON(c.path, ledger{Version: collectorVersion, Uses: present}, 0o600); err != nil {
-		c.log.Warn("which executables were of use cannot be kept", "error", err)
+	if err := storage.WriteJSON(c.Path, ledger{Version: collectorVersion, Uses: present}, 0o600); err != nil {
+		c.Log.Warn("which executables were of use cannot be kept", "error", err)
 	}
 }
 
 // used returns the plugin of every executable that is of use, and which plugins the node knows.
-func (c collector) used() (used map[string]string, known map[string]bool) {
+func (c Collector) used() (used map[string]string, known map[string]bool) {
 	used, known = make(map[string]string), make(map[string]bool)
-	records := c.known
-	if view, _ := c.view.Get(); view != nil {
+	records := c.Known
+	if view, _ := c.View.Get(); view != nil {
 		records = view.Plugins
 	}
 	for _, record := range records {
@@ -131,7 +132,7 @@ func (c collector) used() (used map[string]string, known map[string]bool) {
 			}
 		}
 	}
-	now, _ := c.instances.Get()
+	now, _ := c.Instances.Get()
 	for _, instance := range now {
 		if digest := instance.Status.GetDigest(); digest != "" {
 			used[digest] = instance.Status.GetPlugin()

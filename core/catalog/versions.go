@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"fmt"
@@ -17,16 +17,16 @@ import (
 )
 
 // complete is what should run, with what there is to go back to of each role, and without what the owner's policy or the disk forbids.
-func (c chooser) complete(phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem, full map[string]string) roles.Desired {
-	desired := choose(c.known, phase, status, contacted, problem)
-	before := choose(c.known.before(), phase, status, contacted, problem)
+func (c Chooser) complete(phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem, full map[string]string) roles.Desired {
+	desired := choose(c.Known, phase, status, contacted, problem)
+	before := choose(c.Known.before(), phase, status, contacted, problem)
 	for n := range desired.Roles {
 		d, previous := &desired.Roles[n], before.Roles[n]
 		role := d.Assignment.GetRole()
 		if previous.Plugin != nil {
 			if d.Plugin == nil {
 				// The present version does not offer the role, which is for who runs it to say.
-				d.Plugin = c.known.named(previous.Plugin.GetName())
+				d.Plugin = c.Known.named(previous.Plugin.GetName())
 			}
 			c.restrict(&previous, full[role])
 			d.Previous = &previous
@@ -37,18 +37,18 @@ func (c chooser) complete(phase seal.Phase, status membership.Status, contacted 
 }
 
 // restrict holds a role back that the policy forbids, and has one fail that fills the disk.
-func (c chooser) restrict(d *roles.DesiredRole, fills string) {
+func (c Chooser) restrict(d *roles.DesiredRole, fills string) {
 	if d.Failed == "" {
 		d.Failed = fills
 	}
-	if d.Hold != "" || d.Plugin == nil || c.missing == nil || c.known.Policy.GetIsolation() != clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED {
+	if d.Hold != "" || d.Plugin == nil || c.Missing == nil || c.Known.Policy.GetIsolation() != clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED {
 		return
 	}
 	role := d.Assignment.GetRole()
-	if guarded(manifestOf(d.Plugin, role)) {
+	if guarded(plugin.ManifestOf(d.Plugin, role)) {
 		return // it is trusted anyway, and without it nobody could change the policy
 	}
-	if missing := c.missing(plugin.Spec{Role: role, Plugin: d.Plugin}); len(missing) > 0 {
+	if missing := c.Missing(plugin.Spec{Role: role, Plugin: d.Plugin}); len(missing) > 0 {
 		d.Hold = forbidden(missing)
 	}
 }
@@ -70,15 +70,16 @@ func forbidden(missing []*clusterv1.Missing) string {
 
 // guarded reports whether a role is one of those without which there is no cluster.
 func guarded(manifest *rolev1.RoleManifest) bool {
-	return provides(manifest, roles.CapabilityConsensus) || provides(manifest, roles.CapabilityCluster)
+	return Provides(manifest, roles.CapabilityConsensus) || Provides(manifest, roles.CapabilityCluster)
 }
 
-func provides(manifest *rolev1.RoleManifest, capability string) bool {
+// Provides reports whether a role provides a capability.
+func Provides(manifest *rolev1.RoleManifest, capability string) bool {
 	return slices.Contains(manifest.GetProvides(), capability)
 }
 
-// trusted returns whether an instance is of a role without which there is no cluster, whichever version of it runs.
-func trusted(desired *event.Value[roles.Desired]) func(roles.Instance) bool {
+// Trusted returns whether an instance is of a role without which there is no cluster, whichever version of it runs.
+func Trusted(desired *event.Value[roles.Desired]) func(roles.Instance) bool {
 	return func(instance roles.Instance) bool {
 		if instance.Remit != nil && guarded(instance.Remit.Manifest) {
 			return true
@@ -86,22 +87,13 @@ func trusted(desired *event.Value[roles.Desired]) func(roles.Instance) bool {
 		now, _ := desired.Get()
 		role := instance.Status.GetRole()
 		return slices.ContainsFunc(now.Roles, func(d roles.DesiredRole) bool {
-			return d.Assignment.GetRole() == role && (guarded(manifestOf(d.Plugin, role)) || d.Previous != nil && guarded(manifestOf(d.Previous.Plugin, role)))
+			return d.Assignment.GetRole() == role && (guarded(plugin.ManifestOf(d.Plugin, role)) || d.Previous != nil && guarded(plugin.ManifestOf(d.Previous.Plugin, role)))
 		})
 	}
 }
 
-func manifestOf(record *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
-	for _, manifest := range record.GetManifest().GetRoles() {
-		if manifest.GetName() == role {
-			return manifest
-		}
-	}
-	return nil
-}
-
 // named returns the catalog entry of a plugin; nil if there is none.
-func (a *assignment) named(name string) *clusterv1.PluginRecord {
+func (a *Assignment) named(name string) *clusterv1.PluginRecord {
 	for _, record := range a.Plugins {
 		if record.GetName() == name {
 			return record
@@ -111,8 +103,8 @@ func (a *assignment) named(name string) *clusterv1.PluginRecord {
 }
 
 // before is the same assignment with the versions of the plugins that ran before; plugins that have none are not in it.
-func (a *assignment) before() *assignment {
-	earlier := &assignment{Roles: a.Roles, Policy: a.Policy}
+func (a *Assignment) before() *Assignment {
+	earlier := &Assignment{Roles: a.Roles, Policy: a.Policy}
 	for _, record := range a.Plugins {
 		if record.GetPrevious() != nil {
 			earlier.Plugins = append(earlier.Plugins, versionBefore(record))

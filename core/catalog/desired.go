@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"cmp"
@@ -20,81 +20,82 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// chooser is the one writer of what should run on the node. It chooses between what the node knew when it started and what the cluster says,
+// Chooser is the one writer of what should run on the node. It chooses between what the node knew when it started and what the cluster says,
 // and keeps the latter.
-type chooser struct {
-	log hclog.Logger
-	// path is the file of the assignment.
-	path  string
-	known *assignment
-	// committed is what the cluster assigned when it took the node in; it may be nil.
-	committed *event.Value[*assignment]
+type Chooser struct {
+	Log hclog.Logger
+	// Path is the file of the assignment.
+	Path  string
+	Known *Assignment
+	// Committed is what the cluster assigned when it took the node in; it may be nil.
+	Committed *event.Value[*Assignment]
 
-	phase      *event.Value[seal.Phase]
-	membership *event.Value[membership.Status]
-	problem    *event.Value[*membership.Problem]
-	view       *event.Value[*cluster.View]
-	// full is why roles must not run that fill the disk, by role; imported is set anew with every executable that was imported, which may be what a role
+	Phase      *event.Value[seal.Phase]
+	Membership *event.Value[membership.Status]
+	Problem    *event.Value[*membership.Problem]
+	View       *event.Value[*cluster.View]
+	// Full is why roles must not run that fill the disk, by role; Imported is set anew with every executable that was imported, which may be what a role
 	// waits for. Both may be nil.
-	full     *event.Value[map[string]string]
-	imported *event.Value[string]
-	// missing says what of a role's sandbox this node cannot enforce; nil: nothing.
-	missing func(plugin.Spec) []*clusterv1.Missing
+	Full     *event.Value[map[string]string]
+	Imported *event.Value[string]
+	// Missing says what of a role's sandbox this node cannot enforce; nil: nothing.
+	Missing func(plugin.Spec) []*clusterv1.Missing
 
-	desired *event.Value[roles.Desired]
+	Desired *event.Value[roles.Desired]
 }
 
-func (c chooser) run(ctx context.Context) error {
-	phases, states, problems, views := c.phase.Watch(), c.membership.Watch(), c.problem.Watch(), c.view.Watch()
-	if c.full == nil {
-		c.full = new(event.Value[map[string]string])
+// Run chooses until the context ends.
+func (c Chooser) Run(ctx context.Context) error {
+	phases, states, problems, views := c.Phase.Watch(), c.Membership.Watch(), c.Problem.Watch(), c.View.Watch()
+	if c.Full == nil {
+		c.Full = new(event.Value[map[string]string])
 	}
-	if c.imported == nil {
-		c.imported = new(event.Value[string])
+	if c.Imported == nil {
+		c.Imported = new(event.Value[string])
 	}
-	if c.committed == nil {
-		c.committed = new(event.Value[*assignment])
+	if c.Committed == nil {
+		c.Committed = new(event.Value[*Assignment])
 	}
-	fulls, imports, commits := c.full.Watch(), c.imported.Watch(), c.committed.Watch()
-	kept := c.known
+	fulls, imports, commits := c.Full.Watch(), c.Imported.Watch(), c.Committed.Watch()
+	kept := c.Known
 	// adopted is what of committed was taken over.
-	var adopted *assignment
+	var adopted *Assignment
 	for {
 		var again <-chan time.Time
-		phase := latest(phases)
-		status := latest(states)
-		problem := latest(problems)
-		view := latest(views)
+		phase, _ := phases.Latest()
+		status, _ := states.Latest()
+		problem, _ := problems.Latest()
+		view, _ := views.Latest()
 		full, _ := fulls.Latest()
 		_, _ = imports.Latest()
 		contacted := view != nil
-		if committed := latest(commits); committed != adopted {
+		if committed, _ := commits.Latest(); committed != adopted {
 			adopted = committed
 			// It is on the disk by now, over what was there, so where the cluster has said more already, that is written once more.
 			if kept = nil; !contacted {
-				c.known, kept = committed, committed
+				c.Known, kept = committed, committed
 			}
 		}
 		if contacted {
-			assigned := &assignment{
+			assigned := &Assignment{
 				Roles: view.Node.GetRoles(), Plugins: view.Plugins, Policy: view.Policy, Drained: view.Node.GetDrained(),
 				// A view does not say it.
-				ClusterUser: cmp.Or(c.known.clusterUser(), adopted.clusterUser()),
+				ClusterUser: cmp.Or(c.Known.ClusterAPIUser(), adopted.ClusterAPIUser()),
 			}
 			// Before the node is a member, what the cluster said when it took it in is all that is kept.
 			enrols := !phase.Before(seal.Registering) && phase.Before(seal.Member)
 			if !enrols && (kept == nil || !assigned.equal(kept)) {
-				if err := writeAssignment(c.path, assigned); err != nil {
+				if err := WriteAssignment(c.Path, assigned); err != nil {
 					// The node goes on: what it cannot keep it is told again at the next start, by roles that it has kept.
-					c.log.Error("the assigned roles cannot be kept; after a restart the node would begin with older ones", "error", err, "again", rewrite)
+					c.Log.Error("the assigned roles cannot be kept; after a restart the node would begin with older ones", "error", err, "again", rewrite)
 					again = time.After(rewrite)
 				} else {
 					kept = assigned
 				}
 			}
-			c.known = assigned
+			c.Known = assigned
 		}
-		c.desired.Set(c.complete(phase, status, contacted, problem, full))
+		c.Desired.Set(c.complete(phase, status, contacted, problem, full))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -113,13 +114,7 @@ func (c chooser) run(ctx context.Context) error {
 // rewrite is how long the node waits before it tries again to keep its assignment.
 const rewrite = 5 * time.Second
 
-// latest is the present value, or the zero value if there is none yet.
-func latest[T any](watcher *event.Watcher[T]) T {
-	value, _ := watcher.Latest()
-	return value
-}
-
-func (a *assignment) equal(b *assignment) bool {
+func (a *Assignment) equal(b *Assignment) bool {
 	same := func(x, y proto.Message) bool { return proto.Equal(x, y) }
 	return slices.EqualFunc(a.Roles, b.Roles, func(x, y *clusterv1.RoleAssignment) bool { return same(x, y) }) &&
 		slices.EqualFunc(a.Plugins, b.Plugins, func(x, y *clusterv1.PluginRecord) bool { return same(x, y) }) &&
@@ -127,10 +122,10 @@ func (a *assignment) equal(b *assignment) bool {
 }
 
 // choose says what should run: all assigned roles, some of them held back as long as the node's membership asks for it.
-func choose(known *assignment, phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem) roles.Desired {
+func choose(known *Assignment, phase seal.Phase, status membership.Status, contacted bool, problem *membership.Problem) roles.Desired {
 	var desired roles.Desired
 	for _, role := range known.Roles {
-		record, manifest := known.find(role.GetRole())
+		record, manifest := known.Find(role.GetRole())
 		wanted := roles.DesiredRole{
 			Assignment: role, Plugin: record,
 			Hold: hold(known, manifest, phase, status, contacted), Gate: gate(manifest, phase, status, contacted),
@@ -144,7 +139,7 @@ func choose(known *assignment, phase seal.Phase, status membership.Status, conta
 }
 
 // hold says why a role must not run; empty: it may.
-func hold(known *assignment, manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
+func hold(known *Assignment, manifest *rolev1.RoleManifest, phase seal.Phase, status membership.Status, contacted bool) string {
 	makesCluster := guarded(manifest)
 	switch {
 	case status.State == membership.Disowning:

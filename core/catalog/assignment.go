@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"bytes"
@@ -19,8 +19,8 @@ import (
 // assignmentVersion is the version of the format of the assignment's file.
 const assignmentVersion = 1
 
-// assignment is the roles that the node should run and the catalog entries of their plugins.
-type assignment struct {
+// Assignment is the roles that the node should run and the catalog entries of their plugins.
+type Assignment struct {
 	Roles   []*clusterv1.RoleAssignment
 	Plugins []*clusterv1.PluginRecord
 	// Policy is what the owner demands of all nodes; nil: nothing.
@@ -42,44 +42,45 @@ type assignmentFile struct {
 	ClusterUser string `json:"cluster_user,omitempty"`
 }
 
-func writeAssignment(path string, a *assignment) error {
+// WriteAssignment keeps an assignment in a file.
+func WriteAssignment(path string, a *Assignment) error {
 	file := assignmentFile{Version: assignmentVersion, Roles: []json.RawMessage{}, Plugins: []json.RawMessage{}, Drained: a.Drained, ClusterUser: a.ClusterUser}
 	var err error
 	if file.Roles, err = encode(a.Roles); err != nil {
-		return fmt.Errorf("node: keep the assigned roles: %w", err)
+		return fmt.Errorf("catalog: keep the assigned roles: %w", err)
 	}
 	if file.Plugins, err = encode(a.Plugins); err != nil {
-		return fmt.Errorf("node: keep the assigned roles: %w", err)
+		return fmt.Errorf("catalog: keep the assigned roles: %w", err)
 	}
 	if a.Policy != nil {
 		if file.Policy, err = protojson.Marshal(a.Policy); err != nil {
-			return fmt.Errorf("node: keep the cluster's policy: %w", err)
+			return fmt.Errorf("catalog: keep the cluster's policy: %w", err)
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("node: keep the assigned roles: %w", err)
+		return fmt.Errorf("catalog: keep the assigned roles: %w", err)
 	}
 	return storage.WriteJSON(path, file, 0o600)
 }
 
-// readAssignment returns what the cluster last assigned. A member without it cannot reach its cluster, so a file that is missing or damaged is an
+// ReadAssignment returns what the cluster last assigned. A member without it cannot reach its cluster, so a file that is missing or damaged is an
 // error by name.
-func readAssignment(path string) (*assignment, error) {
+func ReadAssignment(path string) (*Assignment, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("node: %s is missing, so that the node does not know which roles to start: restore the volume", path)
+		return nil, fmt.Errorf("catalog: %s is missing, so that the node does not know which roles to start: restore the volume", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("node: %w", err)
+		return nil, fmt.Errorf("catalog: %w", err)
 	}
 	a, err := parseAssignment(content)
 	if err != nil {
-		return nil, fmt.Errorf("node: %s cannot be used (%w): restore the volume", path, err)
+		return nil, fmt.Errorf("catalog: %s cannot be used (%w): restore the volume", path, err)
 	}
 	return a, nil
 }
 
-func parseAssignment(content []byte) (*assignment, error) {
+func parseAssignment(content []byte) (*Assignment, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -95,7 +96,7 @@ func parseAssignment(content []byte) (*assignment, error) {
 	if err := decoder.Decode(&file); err != nil {
 		return nil, err
 	}
-	a := &assignment{Drained: file.Drained, ClusterUser: file.ClusterUser}
+	a := &Assignment{Drained: file.Drained, ClusterUser: file.ClusterUser}
 	var err error
 	if a.Roles, err = decode[*clusterv1.RoleAssignment](file.Roles, func() *clusterv1.RoleAssignment { return &clusterv1.RoleAssignment{} }); err != nil {
 		return nil, err

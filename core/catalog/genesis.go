@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,49 +24,56 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
-// assigned; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster; for one that registers, nothing. Built are the catalog
+// Importer keeps the executables of plugins by their digests.
+type Importer struct {
+	Import func(ctx context.Context, executable io.Reader) (digest string, err error)
+	// ImportPlugin also asks the plugin for its manifest.
+	ImportPlugin func(ctx context.Context, executable io.Reader) (digest string, manifest *rolev1.Manifest, err error)
+}
+
+// Prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
+// assigned, which path keeps; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster; for one that registers, nothing. Built are the catalog
 // entries of the plugins of which the executables were imported.
-func prepare(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (known *assignment, built []*clusterv1.PluginRecord, request *clusterv1.BootstrapRequest, err error) {
+func Prepare(ctx context.Context, parameters *nodev1.Parameters, sealed *seal.Configuration, path string, p Importer) (known *Assignment, built []*clusterv1.PluginRecord, request *clusterv1.BootstrapRequest, err error) {
 	switch {
-	case b.sealed.Phase == seal.Member:
-		known, err = readAssignment(b.storage.Assignment())
+	case sealed.Phase == seal.Member:
+		known, err = ReadAssignment(path)
 		return known, nil, nil, err
-	case b.sealed.Registration != nil:
+	case sealed.Registration != nil:
 		// What the cluster assigns comes when it takes the node in; what it may run is here by then.
-		if err := os.MkdirAll(filepath.Dir(b.storage.Assignment()), 0o700); err != nil {
-			return nil, nil, nil, fmt.Errorf("node: %w", err)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, nil, nil, fmt.Errorf("catalog: %w", err)
 		}
 		built, _, err = importBuiltin(ctx, parameters, p)
-		return &assignment{}, built, nil, err
+		return &Assignment{}, built, nil, err
 	}
-	known, request, err = prepareGenesis(ctx, parameters, b, p)
+	known, request, err = prepareGenesis(ctx, parameters, sealed, path, p)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return known, known.Plugins, request, nil
 }
 
-func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, b *base, p *plugins) (*assignment, *clusterv1.BootstrapRequest, error) {
+func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, sealed *seal.Configuration, path string, p Importer) (*Assignment, *clusterv1.BootstrapRequest, error) {
 	bootstrap := parameters.GetBootstrap()
 	if bootstrap == nil {
-		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s, and its parameters have no bootstrap section any more: put it back", b.sealed.ClusterID)
+		return nil, nil, fmt.Errorf("catalog: the node has begun to make cluster %s, and its parameters have no bootstrap section any more: put it back", sealed.ClusterID)
 	}
-	if !slices.Equal(bootstrap.GetOwnerPublicKey(), b.sealed.Owner) {
-		return nil, nil, fmt.Errorf("node: the node has begun to make cluster %s for another owner key than bootstrap.owner_public_key in its parameters: put the former key back, or start with empty directories", b.sealed.ClusterID)
+	if !slices.Equal(bootstrap.GetOwnerPublicKey(), sealed.Owner) {
+		return nil, nil, fmt.Errorf("catalog: the node has begun to make cluster %s for another owner key than bootstrap.owner_public_key in its parameters: put the former key back, or start with empty directories", sealed.ClusterID)
 	}
 	known, catalog, err := makeGenesis(ctx, parameters, p)
 	if err != nil {
 		return nil, nil, err
 	}
 	// A member always finds an assignment, however it was stopped on the way.
-	if err := writeAssignment(b.storage.Assignment(), known); err != nil {
+	if err := WriteAssignment(path, known); err != nil {
 		return nil, nil, err
 	}
 	return known, &clusterv1.BootstrapRequest{
-		ClusterId:      b.sealed.ClusterID,
-		NodePublicKey:  b.sealed.NodeKey.Public().(ed25519.PublicKey),
-		OwnerPublicKey: b.sealed.Owner,
+		ClusterId:      sealed.ClusterID,
+		NodePublicKey:  sealed.NodeKey.Public().(ed25519.PublicKey),
+		OwnerPublicKey: sealed.Owner,
 		Labels:         bootstrap.GetLabels(),
 		Roles:          known.Roles,
 		Plugins:        known.Plugins,
@@ -76,12 +84,12 @@ func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, b *base,
 
 // makeGenesis makes the first catalog out of the built-in plugins, and the first node's roles out of the parameters. What the plugins are is in the genesis
 // catalog that was built with them, which is returned as well; without one, each of them is asked.
-func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins) (*assignment, *nodev1.Genesis, error) {
+func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p Importer) (*Assignment, *nodev1.Genesis, error) {
 	records, catalog, err := importBuiltin(ctx, parameters, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	known := &assignment{Plugins: records}
+	known := &Assignment{Plugins: records}
 	for _, role := range parameters.GetBootstrap().GetRoles() {
 		known.Roles = append(known.Roles, &clusterv1.RoleAssignment{Role: role.GetRole(), Configuration: role.GetConfiguration(), Generation: 1})
 	}
@@ -91,12 +99,12 @@ func makeGenesis(ctx context.Context, parameters *nodev1.Parameters, p *plugins)
 
 // importBuiltin keeps the executables of the built-in plugins and returns the catalog entries that they would have in a cluster of this node's, sorted by name, and the
 // genesis catalog; nil if there is none.
-func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugins) ([]*clusterv1.PluginRecord, *nodev1.Genesis, error) {
+func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p Importer) ([]*clusterv1.PluginRecord, *nodev1.Genesis, error) {
 	var built *nodev1.Genesis
 	if path := parameters.GetGenesis(); path != "" {
 		var err error
 		if built, err = genesis.Load(path); err != nil {
-			return nil, nil, fmt.Errorf("node: the genesis catalog (genesis in the parameters): %w", err)
+			return nil, nil, fmt.Errorf("catalog: the genesis catalog (genesis in the parameters): %w", err)
 		}
 	}
 	records := make([]*clusterv1.PluginRecord, len(parameters.GetPlugins()))
@@ -117,9 +125,9 @@ func importBuiltin(ctx context.Context, parameters *nodev1.Parameters, p *plugin
 
 // recordOf imports a built-in plugin and returns its catalog entry: from the genesis catalog if there is one, which must then know these very bytes, and otherwise by
 // asking the plugin.
-func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.Genesis, p *plugins) (*clusterv1.PluginRecord, error) {
+func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.Genesis, p Importer) (*clusterv1.PluginRecord, error) {
 	failed := func(err error) error {
-		return fmt.Errorf("node: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err)
+		return fmt.Errorf("catalog: the built-in plugin %s (plugins[].path in the parameters): %w", builtin.GetPath(), err)
 	}
 	executable, err := os.Open(builtin.GetPath())
 	if err != nil {
@@ -128,7 +136,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 	defer executable.Close()
 	var record *clusterv1.PluginRecord
 	if built != nil {
-		digest, err := p.store.Import(ctx, executable)
+		digest, err := p.Import(ctx, executable)
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -137,7 +145,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 				digest, plugin.Platform, cmp.Or(genesis.Names(built), "nothing")))
 		}
 	} else {
-		digest, manifest, err := p.importPlugin(ctx, executable)
+		digest, manifest, err := p.ImportPlugin(ctx, executable)
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -165,7 +173,7 @@ func wantedOf(manifest *rolev1.Manifest) []*clusterv1.RoleGrants {
 // override grants exactly what the parameters say to the roles that they name.
 func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) error {
 	for _, grants := range given {
-		manifest := manifestOf(record, grants.GetRole())
+		manifest := plugin.ManifestOf(record, grants.GetRole())
 		if manifest == nil {
 			return fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), record.GetName())
 		}
@@ -184,55 +192,55 @@ func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) err
 }
 
 // check returns what keeps a genesis from making a cluster.
-func (a *assignment) check() []error {
+func (a *Assignment) check() []error {
 	var problems []error
 	offered, users := make(map[string]string), make(map[string]string)
 	for _, record := range a.Plugins {
 		for _, role := range record.GetManifest().GetRoles() {
 			if other, taken := offered[role.GetName()]; taken {
-				problems = append(problems, fmt.Errorf("node: the built-in plugins %s and %s both offer a role %q: leave one of them out", other, record.GetName(), role.GetName()))
+				problems = append(problems, fmt.Errorf("catalog: the built-in plugins %s and %s both offer a role %q: leave one of them out", other, record.GetName(), role.GetName()))
 			}
 			offered[role.GetName()] = record.GetName()
 			user := role.GetConsensusUser()
 			if other, taken := users[user]; taken && user != "" {
-				problems = append(problems, fmt.Errorf("node: the built-in plugins %s and %s both declare the ConsensusUser %q: leave one of them out", other, record.GetName(), user))
+				problems = append(problems, fmt.Errorf("catalog: the built-in plugins %s and %s both declare the ConsensusUser %q: leave one of them out", other, record.GetName(), user))
 			}
 			users[user] = record.GetName()
 		}
 	}
 	for _, role := range a.Roles {
 		if _, ok := offered[role.GetRole()]; !ok {
-			problems = append(problems, fmt.Errorf("node: bootstrap.roles names a role %q, which no built-in plugin offers", role.GetRole()))
+			problems = append(problems, fmt.Errorf("catalog: bootstrap.roles names a role %q, which no built-in plugin offers", role.GetRole()))
 		}
 	}
 	for _, capability := range []string{roles.CapabilityConsensus, roles.CapabilityCluster} {
 		if a.provider(capability) == nil {
-			problems = append(problems, fmt.Errorf("node: none of the roles in bootstrap.roles provides %s, without which there is no cluster", capability))
+			problems = append(problems, fmt.Errorf("catalog: none of the roles in bootstrap.roles provides %s, without which there is no cluster", capability))
 		}
 	}
 	return problems
 }
 
 // provider returns what the manifest says of the assigned role that provides a capability; nil if there is none.
-func (a *assignment) provider(capability string) *rolev1.RoleManifest {
+func (a *Assignment) provider(capability string) *rolev1.RoleManifest {
 	for _, role := range a.Roles {
-		if _, manifest := a.find(role.GetRole()); slices.Contains(manifest.GetProvides(), capability) {
+		if _, manifest := a.Find(role.GetRole()); slices.Contains(manifest.GetProvides(), capability) {
 			return manifest
 		}
 	}
 	return nil
 }
 
-// clusterUser is the ConsensusUser of the cluster API; empty: it is not known, or there is no assignment.
-func (a *assignment) clusterUser() string {
+// ClusterAPIUser is the ConsensusUser of the cluster API; empty: it is not known, or there is no assignment.
+func (a *Assignment) ClusterAPIUser() string {
 	if a == nil {
 		return ""
 	}
 	return cmp.Or(a.provider(roles.CapabilityCluster).GetConsensusUser(), a.ClusterUser)
 }
 
-// find returns the plugin that offers a role, and what its manifest says of the role; nil if there is none.
-func (a *assignment) find(role string) (*clusterv1.PluginRecord, *rolev1.RoleManifest) {
+// Find returns the plugin that offers a role, and what its manifest says of the role; nil if there is none.
+func (a *Assignment) Find(role string) (*clusterv1.PluginRecord, *rolev1.RoleManifest) {
 	for _, record := range a.Plugins {
 		for _, manifest := range record.GetManifest().GetRoles() {
 			if manifest.GetName() == role {
