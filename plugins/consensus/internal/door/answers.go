@@ -94,7 +94,13 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	if err != nil {
 		return nil, err
 	}
-	message, err := handle(ctx, request)
+	if reserved > 0 { // Those that have room are few: all of them may go on when what was read is paid for.
+		err = c.paced(ctx)
+	}
+	var message any
+	if err == nil {
+		message, err = handle(ctx, request)
+	}
 	if err != nil {
 		c.release(reserved)
 		return nil, err
@@ -110,6 +116,7 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 		return message, nil
 	}
 	c.settle(reserved, size)
+	c.owes(size)
 	return &answer{message: found, hold: c.holding(ctx, size)}, nil
 }
 

@@ -7,7 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 )
@@ -47,6 +49,7 @@ type caller struct {
 	patience, readBound time.Duration
 	// reading and writing hold one for each call that is carried out. Writes wait for their user's pace, and for a quorum; no read waits behind them.
 	reading, writing chan struct{}
+	pace             *rate.Limiter // of what is read
 	line             chan struct{} // holds the one that waits for room for a large answer; other large ones wait for it
 
 	mu                      sync.Mutex
@@ -61,6 +64,7 @@ func newCaller(user string, patience, readBound time.Duration) *caller {
 	return &caller{
 		user: user, patience: patience, readBound: readBound,
 		reading: make(chan struct{}, maxTurns), writing: make(chan struct{}, maxTurns), line: make(chan struct{}, 1),
+		pace:  rate.NewLimiter(rate.Limit(readPace), int(maxAnswers)),
 		sends: make(map[chan struct{}]struct{}),
 	}
 }
@@ -91,6 +95,20 @@ func (c *caller) end(stream bool) {
 		c.streams--
 	}
 }
+
+// paced waits until what the user has read before is paid for. How much a call reads is known afterwards, so it owes that then: two seconds at most.
+func (c *caller) paced(ctx context.Context) error {
+	if c.pace.Tokens() >= 0 || c.pace.WaitN(ctx, 1) == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return errFast(c.user)
+}
+
+// owes has the user owe what it has read.
+func (c *caller) owes(bytes int64) { c.pace.ReserveN(time.Now(), int(min(bytes, maxAnswers))) }
 
 // tryReserve makes room for an answer if there is some right now, and none is in line that has to wait for it.
 func (c *caller) tryReserve(bytes int64) bool {

@@ -110,3 +110,32 @@ func TestReadsDoNotWaitForWrites(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestReadingIsPaced reads much at once, and what it read is paid for before the next call. One that has no time for that is refused, and another user does not wait.
+func TestReadingIsPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ant, bee := newCaller("ant", DefaultPatience, DefaultReadBound), newCaller("bee", DefaultPatience, DefaultReadBound)
+		wait := func(ctx context.Context, c *caller) (time.Duration, error) {
+			began := time.Now()
+			err := c.paced(ctx)
+			return time.Since(began).Round(100 * time.Millisecond), err
+		}
+		for n := range 2 { // at once; the second one owes
+			if took, err := wait(t.Context(), ant); took != 0 || err != nil {
+				t.Fatalf("call %d: %v, %v", n, took, err)
+			}
+			ant.owes(maxAnswers)
+		}
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if took, err := wait(hurried, ant); took != 0 || status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("one that has no time: %v, %v", took, err)
+		}
+		if took, err := wait(t.Context(), bee); took != 0 || err != nil {
+			t.Errorf("another user: %v, %v", took, err)
+		}
+		if took, err := wait(t.Context(), ant); took != 2*time.Second || err != nil {
+			t.Errorf("after 256 MiB: %v, %v", took, err)
+		}
+	})
+}

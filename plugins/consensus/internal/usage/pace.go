@@ -21,8 +21,9 @@ const (
 	// perWrite is what a write leaves on the disk beside its bytes, as measured: 60 to 100 bytes of its entry in the log, and 40 to 90 of its revision in the database. What its revision takes in
 	// the index in memory is bounded by the history that is kept, and what its key takes by the quota (bytesOfKey).
 	perWrite = int64(192)
-	// perLease is what a grant or a revocation counts: leases are kept in memory by each member, which looks at all of them.
-	perLease = int64(1 << 10)
+	// perLease is what a grant or a revocation counts, which is 128 of them a second, after 2,000: each takes etcd as much time as some writes, and whoever asks for the leases then has all of them listed.
+	// The API server of Kubernetes grants one a minute.
+	perLease = int64(32 << 10)
 	// perDeleted is what each key costs that a request deletes.
 	perDeleted = int64(256)
 	// A transaction that writes reads while it is applied, by each member, and everybody's writes are behind it. It may read so much, and each byte costs as much as the part
