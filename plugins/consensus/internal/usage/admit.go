@@ -36,11 +36,11 @@ func (c *Counter) Admit(ctx context.Context, user string, request any) (Settle, 
 // admitBytes reserves as much as a request can add at most, whatever it is let in for: so the bytes stay within the quota in whatever order etcd carries
 // out what comes at once.
 func (c *Counter) admitBytes(ctx context.Context, user string, size int64, request any) (Settle, error) {
-	fits := func(bytes int64) (*account, bool) {
+	fits := func(more int64) (*account, bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		a := c.account(user)
-		if a.stored.counts()+a.reserved+bytes > c.quota(user).bytes {
+		if more > 0 && a.stored.counts()+a.reserved+more > c.quota(user).bytes {
 			return a, false
 		}
 		a.reserved += size
@@ -56,17 +56,14 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 	}
 	if !ok {
 		growth, err := c.growth(ctx, user, request)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, status.FromContextError(err).Err()
-		case growth <= 0:
-			c.mu.Lock()
-			a.reserved += size
-			c.mu.Unlock()
-		default:
-			if a, ok = fits(growth); !ok {
-				return nil, c.refuse(user, a, func(e *OverQuotaError) { e.Bytes = growth })
-			}
+		}
+		c.mu.Lock()
+		more := a.stored.plus(growth).counts() - a.stored.counts()
+		c.mu.Unlock()
+		if a, ok = fits(more); !ok {
+			return nil, c.refuse(user, a, func(e *OverQuotaError) { e.Bytes = more })
 		}
 	}
 	return func(answer any, err error) { c.settle(a, size, answer, err) }, nil

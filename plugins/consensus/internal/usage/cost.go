@@ -34,10 +34,10 @@ const (
 	lookedAt = 512
 )
 
-// growth is how much larger a request leaves what a user has, as the store is now; a transaction by the branch that leaves more. etcd refuses a
+// growth is how much larger a request leaves what a user has, as the store is now; a transaction by the branch that leaves more, of bytes and of keys each. etcd refuses a
 // transaction that touches a key twice, so that operations may be looked at one by one. Only the user's own keys are looked at: etcd refuses what touches
 // others, and whether it would have fitted is nobody's business.
-func (c *Counter) growth(ctx context.Context, user string, request any) (int64, error) {
+func (c *Counter) growth(ctx context.Context, user string, request any) (Total, error) {
 	present := reader{kv: c.config.KV, user: user, left: lookedAt}
 	defer present.end()
 	switch request := request.(type) {
@@ -46,51 +46,55 @@ func (c *Counter) growth(ctx context.Context, user string, request any) (int64, 
 	case *pb.TxnRequest:
 		return present.growthOfTxn(ctx, request)
 	}
-	return 0, nil
+	return Total{}, nil
 }
 
-func (r *reader) growthOfTxn(ctx context.Context, txn *pb.TxnRequest) (int64, error) {
+func (r *reader) growthOfTxn(ctx context.Context, txn *pb.TxnRequest) (Total, error) {
 	success, err := r.growthOf(ctx, txn.GetSuccess())
 	if err != nil {
-		return 0, err
+		return Total{}, err
 	}
 	failure, err := r.growthOf(ctx, txn.GetFailure())
-	return max(success, failure), err
+	return Total{Bytes: max(success.Bytes, failure.Bytes), Keys: max(success.Keys, failure.Keys)}, err
 }
 
-func (r *reader) growthOf(ctx context.Context, ops []*pb.RequestOp) (total int64, err error) {
+func (r *reader) growthOf(ctx context.Context, ops []*pb.RequestOp) (total Total, err error) {
 	for _, op := range ops {
-		bytes := int64(0)
+		var one Total
 		switch {
 		case op.GetRequestPut() != nil:
-			bytes, err = r.growthOfPut(ctx, op.GetRequestPut())
+			one, err = r.growthOfPut(ctx, op.GetRequestPut())
 		case op.GetRequestDeleteRange() != nil:
-			bytes, err = r.growthOfDelete(ctx, op.GetRequestDeleteRange())
+			one, err = r.growthOfDelete(ctx, op.GetRequestDeleteRange())
 		case op.GetRequestTxn() != nil:
-			bytes, err = r.growthOfTxn(ctx, op.GetRequestTxn())
+			one, err = r.growthOfTxn(ctx, op.GetRequestTxn())
 		}
 		if err != nil {
-			return 0, err
+			return Total{}, err
 		}
-		total += bytes
+		total = total.plus(one)
 	}
 	return total, nil
 }
 
-func (r *reader) growthOfPut(ctx context.Context, put *pb.PutRequest) (int64, error) {
+func (r *reader) growthOfPut(ctx context.Context, put *pb.PutRequest) (Total, error) {
+	added := Total{Bytes: sizeOfPut(put), Keys: 1}
 	if !r.mayLook(put.GetKey()) {
-		return sizeOfPut(put), nil
+		return added, nil
 	}
 	former, err := r.size(ctx, put.GetKey(), 0)
 	if err != nil {
-		return 0, err
+		return Total{}, err
 	}
-	return sizeOfPut(put) - former, nil
+	if former > 0 { // A key has at least its prefix.
+		added = added.plus(Total{Bytes: -former, Keys: -1})
+	}
+	return added, nil
 }
 
-func (r *reader) growthOfDelete(ctx context.Context, remove *pb.DeleteRangeRequest) (int64, error) {
+func (r *reader) growthOfDelete(ctx context.Context, remove *pb.DeleteRangeRequest) (Total, error) {
 	if !r.mayLook(remove.GetKey()) {
-		return 0, nil
+		return Total{}, nil
 	}
 	end := remove.GetRangeEnd()
 	switch {
@@ -101,12 +105,12 @@ func (r *reader) growthOfDelete(ctx context.Context, remove *pb.DeleteRangeReque
 	}
 	found, err := r.find(ctx, remove.GetKey(), end, mvcc.RangeOptions{Limit: deletedKeys})
 	if err != nil {
-		return 0, err
+		return Total{}, err
 	}
-	total := int64(0)
+	var total Total
 	for _, kv := range found {
 		if string(UserOf(kv.Key)) == r.user {
-			total -= sizeOf(kv)
+			total = total.plus(Total{Bytes: -sizeOf(kv), Keys: -1})
 		}
 	}
 	return total, nil

@@ -320,3 +320,42 @@ func TestEmptyKeysCount(t *testing.T) {
 		t.Errorf("after some were deleted: %v", err)
 	}
 }
+
+// TestKeysCountBesideBytesThatShrink has each transaction that adds empty keys take bytes off a value: it leaves fewer bytes, and not fewer of what counts.
+func TestKeysCountBesideBytesThatShrink(t *testing.T) {
+	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
+	ample := user("ant")
+	ample.BytesQuota = 3 << 20
+	grant(t, s, ample)
+	ctx := storetest.Context(t)
+	ant := as{s, "ant"}
+	left := 1 << 20
+	for _, name := range []string{"a", "b"} {
+		if err := ant.put(ctx, name, strings.Repeat("x", left)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const each = 126
+	made := 0
+	for ; ; made += each {
+		left -= 4000
+		request := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{
+			Key: []byte(consensusv1.UserPrefix("ant") + "a"), Value: []byte(strings.Repeat("x", left)),
+		}}}}}
+		for n := range each {
+			request.Success = append(request.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{
+				Key: []byte(consensusv1.UserPrefix("ant") + fmt.Sprintf("%06d", made+n)),
+			}}})
+		}
+		_, err := ant.txn(ctx, request)
+		if isOver(err) {
+			break
+		}
+		if err != nil || made > 13_000 {
+			t.Fatalf("with %d keys: %v", made, err)
+		}
+	}
+	if made < 12_000 {
+		t.Errorf("refused with %d keys", made)
+	}
+}
