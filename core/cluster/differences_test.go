@@ -53,3 +53,34 @@ func TestADifferenceMakesTheNextDirectory(t *testing.T) {
 	c.view.Set(again)
 	equal(t, "the directory of the next watch", at(12).Directory, again.Directory)
 }
+
+// TestWhatIsLeftOutStaysAsItWas leaves out of a message what is the node's own: it is that of the last message that had it, on the same stream.
+func TestWhatIsLeftOutStaysAsItWas(t *testing.T) {
+	n, c := start(t)
+	at := func(revision uint64) *cluster.View {
+		t.Helper()
+		return await(t, n.client.View(), func(v *cluster.View) bool { return v.Revision == revision })
+	}
+	for generation := range uint64(2) {
+		revision := 10 * (generation + 1)
+		whole := n.response(revision)
+		whole.Directory = &hostv1.Directory{Revision: revision, Nodes: []*hostv1.DirectoryNode{{NodeId: "b"}}}
+		whole.Node.Generation, whole.Plugins = generation, []*clusterv1.PluginRecord{{Name: "lamp"}}
+		whole.Operators, whole.Policy = []*clusterv1.Operator{{Name: "anna"}}, &clusterv1.ClusterPolicy{Generation: generation}
+		c.view.Set(whole)
+		before := at(revision)
+		for next := revision + 1; next < revision+3; next++ {
+			c.view.Set(&clusterv1.WatchResponse{Revision: next, Difference: &clusterv1.DirectoryDifference{
+				From: next - 1, Revision: next, Nodes: []*hostv1.DirectoryNode{{NodeId: "c", Healthy: next%2 == 0}},
+			}})
+			after := at(next)
+			equal(t, "the node", after.Node, before.Node)
+			equal(t, "the plugin", after.Plugins[0], before.Plugins[0])
+			equal(t, "the operator", after.Operators[0], before.Operators[0])
+			equal(t, "the policy", after.Policy, before.Policy)
+			if len(after.Directory.GetNodes()) != 2 {
+				t.Errorf("the directory is %v", after.Directory)
+			}
+		}
+	}
+}

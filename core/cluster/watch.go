@@ -61,11 +61,12 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 	defer cancel(nil)
 	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
 	defer late.Stop()
-	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{Differences: true, Parts: true})
+	responses, err := s.api.Watch(stream, &clusterv1.WatchRequest{Differences: true, Parts: true, OmitSame: true})
 	if err != nil {
 		return err
 	}
-	var directory *hostv1.Directory // that of the stream
+	var directory *hostv1.Directory  // that of the stream
+	var own *clusterv1.WatchResponse // the last message of the stream that had what is the node's own
 	for first := true; ; {
 		response, err := responses.Recv()
 		switch {
@@ -86,6 +87,11 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 			continue
 		}
 		response.Directory, response.Difference = directory, nil
+		if response.GetNode() != nil {
+			own = response
+		} else if own != nil {
+			response = sameOwn(response, own)
+		}
 		if err := s.take(response); err != nil {
 			return err
 		}
@@ -97,6 +103,14 @@ func (s *session) watch(ctx context.Context, made func()) (err error) {
 			s.felt(watchPulse, delivered, nil)
 			s.streams.Update(func(n int) int { return n + 1 })
 		}
+	}
+}
+
+// sameOwn returns a message in which what is the node's own was left out, with that of the one before.
+func sameOwn(response, before *clusterv1.WatchResponse) *clusterv1.WatchResponse {
+	return &clusterv1.WatchResponse{
+		Revision: response.GetRevision(), Directory: response.GetDirectory(), Node: before.GetNode(), Plugins: before.GetPlugins(), CaCertificates: before.GetCaCertificates(),
+		OwnerPublicKey: before.GetOwnerPublicKey(), Operators: before.GetOperators(), Policy: before.GetPolicy(),
 	}
 }
 

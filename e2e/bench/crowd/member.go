@@ -294,7 +294,7 @@ var errDoesNotFollow = errors.New("a difference does not follow on the directory
 func (m *member) follow(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := m.api.Watch(ctx, &clusterv1.WatchRequest{Differences: true}, grpc.ForceCodecV2(unread{}))
+	stream, err := m.api.Watch(ctx, &clusterv1.WatchRequest{Differences: true, OmitSame: true}, grpc.ForceCodecV2(unread{}))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
 		return err
 	}
-	last := sight{differences: request.GetDifferences(), parts: request.GetParts()}
+	last := sight{differences: request.GetDifferences(), parts: request.GetParts(), omits: request.GetDifferences() && request.GetOmitSame()}
 	for watcher := s.config.Snapshots.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
@@ -55,8 +55,9 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 
 // sight is what a watch has last sent.
 type sight struct {
-	// differences is whether the caller takes differences, and parts whether it takes what is large in parts: an older core would take the first one for all.
-	differences, parts bool
+	// differences is whether the caller takes differences, parts whether it takes what is large in parts, and omits whether it knows what is its own if that is left out: an older core would
+	// take the first part for all, and what is left out for nothing.
+	differences, parts, omits bool
 
 	node     *clusterv1.NodeRecord
 	common   *cache.Common
@@ -84,9 +85,11 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 			Node: node, CaCertificates: snapshot.Common.CA, OwnerPublicKey: snapshot.Common.Owner, Operators: snapshot.Common.Operators,
 			Policy: snapshot.Common.Policy, Plugins: Plugins(snapshot.State, node),
 		}
-		if !directory && proto.Equal(response, s.response) {
-			s.node, s.common = node, snapshot.Common
-			return nil, nil
+		if proto.Equal(response, s.response) {
+			if response = s.response; !directory {
+				s.node, s.common = node, snapshot.Common
+				return nil, nil
+			}
 		}
 	}
 	// Messages that are put behind one another are one with the fields of both.
@@ -94,9 +97,11 @@ func (s *sight) look(snapshot *cache.Snapshot, id string) ([]*Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := proto.Marshal(response)
-	if err != nil {
-		return nil, err
+	var own []byte
+	if !s.omits || response != s.response {
+		if own, err = proto.Marshal(response); err != nil {
+			return nil, err
+		}
 	}
 	parts, err := s.directory(snapshot.Sendable)
 	if err != nil {

@@ -141,20 +141,32 @@ func TestWatch(t *testing.T) {
 	w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return len(r.GetDirectory().GetNodes()) == 1 })
 }
 
-// Who asks for differences is sent the directory once, and then what has changed of it; what has not is not sent again.
+// Who asks for differences is sent the directory once, and then what has changed of it; what has not is not sent again. So it is with what is its own, for who asks for that.
 func TestWatchOfDifferences(t *testing.T) {
+	t.Run("with what is its own", func(t *testing.T) { watchesDifferences(t, false) })
+	t.Run("without what is the same", func(t *testing.T) { watchesDifferences(t, true) })
+}
+
+func watchesDifferences(t *testing.T, omits bool) {
 	c := newCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	stream, err := c.asNode().Watch(ctx, &clusterv1.WatchRequest{Differences: true})
+	stream, err := c.asNode().Watch(ctx, &clusterv1.WatchRequest{Differences: true, OmitSame: omits})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &watched{t: t, stream: stream}
+	own := func(what string, r *clusterv1.WatchResponse, has bool) {
+		t.Helper()
+		if is := r.GetNode().GetId() == c.id && len(r.GetPlugins()) == 2 && len(r.GetCaCertificates()) > 0 && len(r.GetOwnerPublicKey()) > 0; is != has || !has && r.GetNode() != nil {
+			t.Errorf("%s: what is the node's own is there: %t, want %t: %v", what, is, has, r)
+		}
+	}
 	first := w.await("the present state", func(*clusterv1.WatchResponse) bool { return true })
-	if len(first.GetDirectory().GetNodes()) != 1 || first.GetDifference() != nil || first.GetNode().GetId() != c.id || len(first.GetPlugins()) != 2 {
+	if len(first.GetDirectory().GetNodes()) != 1 || first.GetDifference() != nil {
 		t.Errorf("the first message: %v", first)
 	}
+	own("the first message", first, true)
 	second := c.secondNode()
 	id := identity.NodeID(public(second))
 	come := w.await("the other node", func(r *clusterv1.WatchResponse) bool { return r.GetDifference() != nil })
@@ -163,6 +175,7 @@ func TestWatchOfDifferences(t *testing.T) {
 		difference.GetNodes()[0].GetNodeId() != id || len(difference.GetGone()) != 0 {
 		t.Errorf("the other node: %v", come)
 	}
+	own("the other node", come, !omits)
 	if _, err := c.asOwner().AddOperator(t.Context(), &clusterv1.AddOperatorRequest{
 		Name: "alice", Role: clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER, PublicKey: public(newKey(t)),
 	}); err != nil {
@@ -172,8 +185,11 @@ func TestWatchOfDifferences(t *testing.T) {
 	if operator.GetDirectory() != nil || operator.GetDifference() != nil {
 		t.Errorf("an operator has changed the directory: %v", operator)
 	}
+	own("the operator", operator, true)
 	c.setState(id, clusterv1.NodeState_NODE_STATE_DECOMMISSIONED)
-	gone := w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return r.GetDifference() != nil }).GetDifference()
+	end := w.await("the other node's end", func(r *clusterv1.WatchResponse) bool { return r.GetDifference() != nil })
+	own("the other node's end", end, !omits)
+	gone := end.GetDifference()
 	if gone.GetFrom() != difference.GetRevision() || len(gone.GetNodes()) != 0 || len(gone.GetGone()) != 1 || gone.GetGone()[0] != id {
 		t.Errorf("the other node's end: %v", gone)
 	}

@@ -961,7 +961,9 @@ type WatchRequest struct {
 	// Of the directory, send what has changed since the message before, in every message but the first.
 	Differences bool `protobuf:"varint,1,opt,name=differences,proto3" json:"differences,omitempty"`
 	// Send a directory, or a difference, that is large in several messages. Only with differences.
-	Parts         bool `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	Parts bool `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Leave out node, plugins, ca_certificates, owner_public_key, operators and policy, all of them, of a message in which they are as in the last one that had them. Only with differences.
+	OmitSame      bool `protobuf:"varint,3,opt,name=omit_same,json=omitSame,proto3" json:"omit_same,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1006,6 +1008,13 @@ func (x *WatchRequest) GetDifferences() bool {
 func (x *WatchRequest) GetParts() bool {
 	if x != nil {
 		return x.Parts
+	}
+	return false
+}
+
+func (x *WatchRequest) GetOmitSame() bool {
+	if x != nil {
+		return x.OmitSame
 	}
 	return false
 }
@@ -5532,10 +5541,11 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vincarnation\x18\x01 \x01(\v2\x1d.reeve.cluster.v1.IncarnationR\vincarnation\"I\n" +
 	"\fJoinResponse\x12\x10\n" +
 	"\x03cuk\x18\x01 \x01(\fR\x03cuk\x12'\n" +
-	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"F\n" +
+	"\x0fca_certificates\x18\x02 \x03(\fR\x0ecaCertificates\"c\n" +
 	"\fWatchRequest\x12 \n" +
 	"\vdifferences\x18\x01 \x01(\bR\vdifferences\x12\x14\n" +
-	"\x05parts\x18\x02 \x01(\bR\x05parts\"\xf0\x03\n" +
+	"\x05parts\x18\x02 \x01(\bR\x05parts\x12\x1b\n" +
+	"\tomit_same\x18\x03 \x01(\bR\bomitSame\"\xf0\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x120\n" +
 	"\x04node\x18\x02 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\x128\n" +
