@@ -220,26 +220,36 @@ func (c *Crowd) beat(took time.Duration, err error) {
 	}
 }
 
-// Publish has the value that a role of each of so many nodes publishes change once a second, of one node after another, until ctx ends.
+// Publish has the value that a role of each of so many nodes publishes change once a second, of one node after another, until ctx ends. A node whose report is not answered
+// within the second changes it the less often.
 func (c *Crowd) Publish(ctx context.Context, nodes int) error {
 	if nodes < 1 || nodes > len(c.members) {
 		return fmt.Errorf("there are %d nodes, of which %d cannot publish", len(c.members), nodes)
 	}
-	ticker := time.NewTicker(time.Second / time.Duration(nodes))
-	defer ticker.Stop()
-	for n := 0; ; n = (n + 1) % nodes {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		m := c.members[n]
-		m.shown.Add(1)
-		m.report(ctx, c.settings.Roles)
-		c.mu.Lock()
-		c.counts.Published++
-		c.mu.Unlock()
+	var publishers sync.WaitGroup
+	for n, m := range c.members[:nodes] {
+		publishers.Go(func() {
+			if pause(ctx, time.Duration(n)*time.Second/time.Duration(nodes)) != nil {
+				return
+			}
+			ticker := time.NewTicker(time.Second)
+			defer ticker.Stop()
+			for {
+				m.shown.Add(1)
+				m.report(ctx, c.settings.Roles)
+				c.mu.Lock()
+				c.counts.Published++
+				c.mu.Unlock()
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+			}
+		})
 	}
+	publishers.Wait()
+	return nil
 }
 
 func (c *Crowd) failed(what string, err error) {
