@@ -236,7 +236,7 @@ func (c *Crowd) Publish(ctx context.Context, nodes int) error {
 			defer ticker.Stop()
 			for {
 				m.shown.Add(1)
-				m.report(ctx, c.settings.Roles)
+				m.report(context.WithoutCancel(ctx), c.settings.Roles) // the last one is to be answered, too
 				c.mu.Lock()
 				c.counts.Published++
 				c.mu.Unlock()
