@@ -3,7 +3,9 @@ package nodes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,7 +26,7 @@ func (s *Service) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveR
 	beats := make(chan error)
 	go func() {
 		for err := error(nil); err == nil; {
-			_, err = stream.Recv()
+			err = receive(stream)
 			select {
 			case beats <- err:
 			case <-ctx.Done():
@@ -43,6 +45,9 @@ func (s *Service) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveR
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		if panicked := (*panickedError)(nil); errors.As(err, &panicked) {
+			panic(panicked.cause) // here it is rescued, as that of any call
+		}
 		if err != nil {
 			return err
 		}
@@ -58,4 +63,20 @@ func (s *Service) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveR
 			return err
 		}
 	}
+}
+
+// panickedError says what a call to receive panicked of.
+type panickedError struct{ cause string }
+
+func (e *panickedError) Error() string { return e.cause }
+
+// receive takes the next heartbeat. It decodes it and asks whether its node still stands, in a goroutine of its own in which a panic would end the curator.
+func receive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &panickedError{fmt.Sprintf("%v\n%s", cause, debug.Stack())}
+		}
+	}()
+	_, err = stream.Recv()
+	return err
 }
