@@ -3,6 +3,7 @@ package steward
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
 // sweeps is a store that counts how often it is swept.
@@ -22,6 +24,33 @@ type sweeps struct {
 func (s *sweeps) SweepIssued(context.Context, time.Time) (int, error) {
 	s.made++
 	return 0, s.err
+}
+
+func (*sweeps) UpdateFenced(context.Context, store.Call, *store.Fence, func(*store.State) (*store.Change, error)) (*store.State, error) {
+	return nil, errors.New("a record is damaged")
+}
+
+// A record that is damaged keeps tombstones from being removed. That is tried again when the next sweep is due, and not at once.
+func TestSweepsWithADamagedRecord(t *testing.T) {
+	state := &store.State{Nodes: make(map[string]*clusterv1.NodeRecord)}
+	for n := range keptTombstones + 1 {
+		id := strconv.Itoa(n)
+		state.Nodes[id] = &clusterv1.NodeRecord{Id: id, State: clusterv1.NodeState_NODE_STATE_DECOMMISSIONED}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := new(sweeps)
+		call := func(string, map[string]string) store.Call { return nil }
+		w := &worker{config: Config{Store: s, Now: time.Now, Log: hclog.NewNullLogger(), Call: call}, silent: make(map[string]time.Time)}
+		for want := 1; want <= 3; want++ {
+			if _, err := w.sweep(t.Context(), state); err == nil {
+				t.Error("nobody is told that the tombstones stay")
+			}
+			if again, err := w.sweep(t.Context(), state); err != nil || again != sweepEvery || s.made != want {
+				t.Errorf("swept %d times, want %d; again in %v, %v", s.made, want, again, err)
+			}
+			time.Sleep(sweepEvery)
+		}
+	})
 }
 
 // Certificates are swept at the beginning of a term, and then now and then, however often the steward looks at the cluster.

@@ -60,11 +60,12 @@ func (w *worker) sweep(ctx context.Context, state *store.State) (again time.Dura
 	if err != nil {
 		return 0, err
 	}
+	// A record that is damaged keeps tombstones from being removed until it is repaired: that is tried again when the next sweep is due.
+	w.swept = time.Now()
+	w.config.Log.Debug("certificates that have expired are removed", "certificates", swept)
 	if err := w.forget(ctx, state); err != nil {
 		return 0, err
 	}
-	w.swept = time.Now()
-	w.config.Log.Debug("certificates that have expired are removed", "certificates", swept)
 	return sweepEvery, nil
 }
 
