@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"time"
 
+	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -22,9 +23,11 @@ type Caller struct {
 	Person *Person
 
 	// state is what a node was told by, and incarnation the start of its core that calls: it is the one that is taken for the node since the revision.
+	// over is set if that start could not be kept: it is the one that was known before, nil if none was.
 	state       *store.State
 	incarnation *clusterv1.Incarnation
 	revision    int64
+	over        *curatorv1.KnownIncarnation
 	// stands returns why a node would not be let in any more in a later state of the cluster than that of the revision read.
 	stands func(*store.State) error
 	read   int64

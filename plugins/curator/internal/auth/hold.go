@@ -78,8 +78,8 @@ func (c Caller) outlived(state *store.State) error {
 // stands returns why a node that was admitted would not be any more, by what this curator has heard of the cluster.
 func (g *Guard) stands(caller Caller) error {
 	snapshot, ok := g.config.Snapshots.Get()
-	if !ok || snapshot.Revision < caller.read {
-		return nil // the cache is behind what the caller was admitted by
+	if !ok || snapshot.Revision < caller.read || snapshot.Cluster == nil {
+		return nil // the cache is behind what the caller was admitted by, or cannot tell, since the cluster's record is damaged
 	}
 	if err := caller.stands(snapshot.State); err != nil {
 		return err

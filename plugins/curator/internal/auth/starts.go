@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
@@ -70,42 +70,44 @@ func (s *Starts) calling(ctx context.Context, caller Caller) (Caller, error) {
 			"run a version of the core that does", caller.NodeID, clusterv1.IncarnationHeader)
 	}
 	caller.incarnation = incarnation
-	caller.revision, err = s.Admit(ctx, caller.state, caller.NodeID, incarnation)
+	caller.revision, caller.over, err = s.Admit(ctx, caller.state, caller.NodeID, incarnation)
 	// A stream keeps who has called for as long as it lasts, of every node.
 	caller.state = nil
 	return caller, err
 }
 
 // Admit returns why a start of a node's core is not taken for the node, and otherwise the revision since which it is. A higher number than is known is a later
-// start, and is taken. One that could not be kept is superseded by nothing before its next call. state is what was read of the node (ReadNode).
-func (s *Starts) Admit(ctx context.Context, state *store.State, node string, incarnation *clusterv1.Incarnation) (int64, error) {
+// start, and is taken. over is the one that stays known instead of one that is taken and could not be kept. state is what was read of the node (ReadNode).
+func (s *Starts) Admit(
+	ctx context.Context, state *store.State, node string, incarnation *clusterv1.Incarnation,
+) (revision int64, over *curatorv1.KnownIncarnation, err error) {
 	for try := 1; ; try++ {
 		known := state.Incarnations[node]
 		switch {
 		case known != nil && known.GetNumber() > incarnation.GetNumber():
-			return 0, s.refuse(ctx, state, node, incarnation, known, false)
+			return 0, nil, s.refuse(ctx, state, node, incarnation, known, false)
 		case known != nil && known.GetNumber() == incarnation.GetNumber() && !bytes.Equal(known.GetNonce(), incarnation.GetNonce()):
-			return 0, s.refuse(ctx, state, node, incarnation, known, true)
+			return 0, nil, s.refuse(ctx, state, node, incarnation, known, true)
 		case known != nil && known.GetNumber() == incarnation.GetNumber():
-			return state.Revision, nil
+			return state.Revision, nil, nil
 		}
 		revision, err := s.config.Store.Incarnate(ctx, state.Revision, node, incarnation)
 		if err == nil {
-			return revision, nil
+			return revision, nil, nil
 		}
 		if errors.Is(err, store.ErrFull) {
 			// A store that is full must not keep a node from what sets it right; that it is a later start than is known is so all the same.
 			s.config.Log.Warn("a start of a node is taken that cannot be kept", "node", node, "number", incarnation.GetNumber(), "error", err)
-			return math.MaxInt64, nil
+			return state.Revision, known, nil
 		}
 		if !errors.Is(err, store.ErrConflict) || try == startTries {
-			return 0, answer.Error(err)
+			return 0, nil, answer.Error(err)
 		}
 		if state, err = s.config.Store.ReadNode(ctx, node); err != nil {
-			return 0, answer.Error(err)
+			return 0, nil, answer.Error(err)
 		}
 		if record := state.Nodes[node]; record.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
-			return 0, answer.Removed(record)
+			return 0, nil, answer.Removed(record)
 		}
 	}
 }
@@ -156,6 +158,9 @@ func (c Caller) superseded(state *store.State) error {
 	known := state.Incarnations[c.NodeID]
 	if known == nil || known.GetNumber() == c.incarnation.GetNumber() && bytes.Equal(known.GetNonce(), c.incarnation.GetNonce()) {
 		return nil
+	}
+	if proto.Equal(known, c.over) {
+		return nil // the caller's own start could not be kept
 	}
 	return answer.RefusedStart(c.NodeID, c.incarnation.GetNumber(), known.GetNumber(), known.GetNumber() == c.incarnation.GetNumber())
 }

@@ -62,7 +62,7 @@ func (s *Service) Commit(ctx context.Context, request *clusterv1.CommitRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Starts.Admit(ctx, known, c.id, request.GetIncarnation()); err != nil {
+	if _, _, err := s.config.Starts.Admit(ctx, known, c.id, request.GetIncarnation()); err != nil {
 		return nil, err
 	}
 	state, err := s.config.Store.ReadRecords(ctx)

@@ -51,7 +51,7 @@ func (s *Service) Join(ctx context.Context, request *clusterv1.JoinRequest) (*cl
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Starts.Admit(ctx, starts, node.GetId(), request.GetIncarnation()); err != nil {
+	if _, _, err := s.config.Starts.Admit(ctx, starts, node.GetId(), request.GetIncarnation()); err != nil {
 		return nil, err
 	}
 	cuk, err := s.config.Store.ReadCUK(ctx, node.GetId())
