@@ -62,7 +62,9 @@ func TestStartThatCouldNotBeKept(t *testing.T) {
 func TestStandsByADamagedRecord(t *testing.T) {
 	snapshots := new(event.Value[*cache.Snapshot])
 	guard := NewGuard(GuardConfig{Snapshots: snapshots})
-	caller := Caller{NodeID: "n1", stands: func(state *store.State) error { return unauthenticated("no certificate of cluster %q", state.Cluster.GetClusterId()) }}
+	caller := Caller{NodeID: "n1", stands: func(state *store.State) error {
+		return unauthenticated("no certificate of cluster %q", state.Cluster.GetClusterId())
+	}}
 	state := standing(1, nil)
 	snapshots.Set(&cache.Snapshot{State: state})
 	if err := guard.stands(caller); status.Code(err) != codes.Unauthenticated {
