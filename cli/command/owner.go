@@ -26,7 +26,8 @@ func (c *commands) ownerReplace() *cobra.Command {
 		Long: `replace is the way out when the owner key is lost: it puts another one in its place. Nothing proves that the caller may do that but that it is root, or the
 user of the node's core, on a node where a curator runs; so it goes by the node's local socket only (--dir or --socket), never over the network.
 
-What the former key signed, and the sessions that it began, are refused from then on. Operators and their sessions stay as they are.
+What the former key signed, and the sessions that it began, are refused from then on, and so are the machines that have registered with its tickets and are no
+members yet: it lists them. Operators and their sessions stay as they are.
 
 KEY is the public key as ` + "`reeve owner key`" + ` prints it, or the name of a file that holds it so, or as PEM.`,
 		Args: arguments(0, 0),
@@ -70,10 +71,11 @@ func (c *commands) replaceOwner(ctx context.Context, cluster *target.Target, key
 	}
 	bounded, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
-	if _, err := api.ReplaceOwner(bounded, &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key, DryRun: dryRun}); err != nil {
+	response, err := api.ReplaceOwner(bounded, &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key, DryRun: dryRun})
+	if err != nil {
 		return fault.FromRPC(err, "the owner key cannot be replaced by node "+node.ID, "Run it on a node where a curator runs; `reeve status` shows the roles of this one.")
 	}
-	if err := c.print(output.OwnerReplaced{Node: node.ID, PublicKey: keyfile.Text(key), DryRun: dryRun}); err != nil {
+	if err := c.print(output.OwnerReplaced{Node: node.ID, PublicKey: keyfile.Text(key), WaitingNodes: response.GetWaitingNodes(), DryRun: dryRun}); err != nil {
 		return err
 	}
 	if !dryRun && cluster.Directory() != "" {

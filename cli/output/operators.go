@@ -60,8 +60,13 @@ func (c OperatorChange) table(w io.Writer, _ time.Time) {
 	if len(c.Tickets) > 0 {
 		_, _ = fmt.Fprintf(w, "So %s the tickets that it made: %s.\n", map[bool]string{false: "are", true: "would be"}[c.DryRun], Clean(strings.Join(c.Tickets, ", ")))
 	}
-	if len(c.WaitingNodes) > 0 {
-		_, _ = fmt.Fprintf(w, "Machines that have registered with them never become members (`reeve node delete ID` removes one): %s.\n", Clean(strings.Join(c.WaitingNodes, ", ")))
+	neverMembers(w, "tickets of operator "+c.Operator.GetName(), c.WaitingNodes)
+}
+
+// neverMembers says which machines do not become members since they have registered with tickets of somebody who does not answer for them any more.
+func neverMembers(w io.Writer, tickets string, nodes []string) {
+	if len(nodes) > 0 {
+		line(w, "Machines that have registered with ", tickets, " never become members (`reeve node delete ID` removes one): ", strings.Join(nodes, ", "), ".")
 	}
 }
 
@@ -108,7 +113,9 @@ type OwnerReplaced struct {
 	Node string `json:"node"`
 	// PublicKey is the new owner key: base64 of 32 bytes.
 	PublicKey string `json:"public_key"`
-	DryRun    bool   `json:"dry_run"`
+	// WaitingNodes is the IDs of the machines that have registered with tickets of a former owner key and are no members. They never become members. A dry run names none.
+	WaitingNodes []string `json:"waiting_nodes"`
+	DryRun       bool     `json:"dry_run"`
 }
 
 func (o OwnerReplaced) table(w io.Writer, _ time.Time) {
@@ -117,6 +124,7 @@ func (o OwnerReplaced) table(w io.Writer, _ time.Time) {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "The owner key is now %s. What the former one signed is refused from now on.\n", o.PublicKey)
+	neverMembers(w, "tickets of a former owner key", o.WaitingNodes)
 }
 
 func sortedKeys(of map[string]string) []string { return slices.Sorted(maps.Keys(of)) }

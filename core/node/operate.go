@@ -59,15 +59,15 @@ func (o operations) recoverStore(ctx context.Context, dryRun bool) (before, afte
 const ownerTimeout = 30 * time.Second
 
 // replaceOwner has the curator of this node put another owner key in the place of the one that there is.
-func (o operations) replaceOwner(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) error {
+func (o operations) replaceOwner(ctx context.Context, key ed25519.PublicKey, requester string, dryRun bool) (waiting []string, err error) {
 	provider, err := o.provider(roles.CapabilityCluster, "the cluster API")
 	if err != nil || dryRun {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownerTimeout)
 	defer cancel()
-	_, err = clusterv1.NewBootstrapServiceClient(provider.Conn).ReplaceOwner(ctx, &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: key, Requester: requester})
-	return err
+	response, err := clusterv1.NewBootstrapServiceClient(provider.Conn).ReplaceOwner(ctx, &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: key, Requester: requester})
+	return response.GetWaitingNodes(), err
 }
 
 // provider returns the instance of this node that provides a capability. Its errors are gRPC statuses for whoever asked.

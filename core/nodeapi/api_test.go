@@ -183,8 +183,8 @@ func (a *api) config() nodeapi.Config {
 		RecoverStore: func(_ context.Context, dryRun bool) (int64, int64, error) {
 			return 20, 10, a.note(fmt.Sprintf("recover %t", dryRun))
 		},
-		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) error {
-			return a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
+		ReplaceOwner: func(_ context.Context, key ed25519.PublicKey, requester string, dryRun bool) ([]string, error) {
+			return []string{"reeve-2"}, a.note(fmt.Sprintf("replace owner by %x for %s %t", key, requester, dryRun))
 		},
 		Storage: &a.storage, Locked: a.whyLocked,
 	}

@@ -93,10 +93,11 @@ func (s *service) ReplaceOwner(ctx context.Context, request *nodev1.ReplaceOwner
 	if s.config.ReplaceOwner == nil {
 		return nil, missing("replace the cluster's owner key")
 	}
-	if err := s.config.ReplaceOwner(ctx, ed25519.PublicKey(key), callerOf(ctx).name, request.GetDryRun()); err != nil {
+	waiting, err := s.config.ReplaceOwner(ctx, ed25519.PublicKey(key), callerOf(ctx).name, request.GetDryRun())
+	if err != nil {
 		return nil, failure(err)
 	}
-	return &nodev1.ReplaceOwnerResponse{}, nil
+	return &nodev1.ReplaceOwnerResponse{WaitingNodes: waiting}, nil
 }
 
 func checkRole(role string) error {

@@ -39,8 +39,9 @@ func TestWhatTheNodeIsTold(t *testing.T) {
 	if err != nil || recovered.GetSizeBefore() != 20 || recovered.GetSizeAfter() != 10 {
 		t.Errorf("RecoverStore: %v, %v", recovered, err)
 	}
-	if _, err := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key, DryRun: true}); err != nil {
-		t.Errorf("ReplaceOwner: %v", err)
+	replaced, err := client.ReplaceOwner(a.context(), &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key, DryRun: true})
+	if err != nil || !slices.Equal(replaced.GetWaitingNodes(), []string{"reeve-2"}) {
+		t.Errorf("ReplaceOwner: %v, %v", replaced, err)
 	}
 	metrics, err := client.GetMetrics(a.context(), &nodev1.GetMetricsRequest{})
 	if err != nil || string(metrics.GetText()) != "reeve_up 1\n" {

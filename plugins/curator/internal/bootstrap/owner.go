@@ -11,6 +11,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/plugins/curator/internal/tickets"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -25,24 +26,28 @@ func (s *Service) ReplaceOwner(ctx context.Context, request *clusterv1.ReplaceOw
 	if err != nil {
 		return nil, err
 	}
+	var waiting []string
 	err = open.audit.Do(ctx, clusterv1.BootstrapService_ReplaceOwner_FullMethodName, request, func(ctx context.Context) error {
-		return answer.Error(replaceOwner(ctx, open.store, request))
+		waiting, err = replaceOwner(ctx, open.store, request)
+		return answer.Error(err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &clusterv1.ReplaceOwnerResponse{}, nil
+	return &clusterv1.ReplaceOwnerResponse{WaitingNodes: waiting}, nil
 }
 
-func replaceOwner(ctx context.Context, open Store, request *clusterv1.ReplaceOwnerRequest) error {
+// replaceOwner returns the machines that have registered with tickets of a former owner key and do not become members any more.
+func replaceOwner(ctx context.Context, open Store, request *clusterv1.ReplaceOwnerRequest) (waiting []string, err error) {
 	problems := rules.PublicKey("owner_public_key", request.GetOwnerPublicKey())
 	if requester := request.GetRequester(); requester == "" || len(requester) > requesterSize || !limits.Line(requester) {
 		problems = append(problems, rules.Problem{Field: "requester", Message: "it must say who asks, in one line"})
 	}
 	if err := answer.Invalid(problems); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := open.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) {
+	_, err = open.Update(ctx, audit.CallOf(ctx), func(state *store.State) (*store.Change, error) {
+		waiting = tickets.WaitingWithout(state, request.GetOwnerPublicKey())
 		if bytes.Equal(state.Cluster.GetOwnerPublicKey(), request.GetOwnerPublicKey()) {
 			return nil, nil
 		}
@@ -53,5 +58,5 @@ func replaceOwner(ctx context.Context, open Store, request *clusterv1.ReplaceOwn
 		replaced.OwnerPublicKey = request.GetOwnerPublicKey()
 		return &store.Change{Cluster: replaced}, nil
 	})
-	return err
+	return waiting, err
 }

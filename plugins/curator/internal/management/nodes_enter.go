@@ -58,12 +58,15 @@ func (s *Service) approve(state *store.State, before *clusterv1.NodeRecord, requ
 		return nil, answer.Errorf(codes.Aborted, "node %s does not have the key that was looked at: look at it again (`reeve node status %s`) and decide anew", id, id)
 	}
 	switch before.GetState() {
-	case clusterv1.NodeState_NODE_STATE_NEW:
+	case clusterv1.NodeState_NODE_STATE_NEW, clusterv1.NodeState_NODE_STATE_STANDBY:
 		if registration := before.GetRegistration(); tickets.Unanswered(state, registration) {
 			return nil, answer.Errorf(codes.FailedPrecondition, "node %s has registered with ticket %s, and who made that, %s, was revoked or replaced: it would not become a member; remove it "+
 				"(`reeve node delete %s`), and register the machine with another ticket", id, registration.GetTicketId(), registration.GetTicketCreatedBy(), id)
 		}
-	case clusterv1.NodeState_NODE_STATE_STANDBY, clusterv1.NodeState_NODE_STATE_UP:
+		if before.GetState() == clusterv1.NodeState_NODE_STATE_STANDBY {
+			return nil, nil
+		}
+	case clusterv1.NodeState_NODE_STATE_UP:
 		return nil, nil
 	default:
 		return nil, answer.Errorf(codes.FailedPrecondition, "node %s leaves the cluster or has left it (its state is %s), and is never again a member: "+

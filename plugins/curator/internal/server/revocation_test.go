@@ -107,11 +107,17 @@ func TestTicketsOfRevokedOperator(t *testing.T) {
 	}
 	// An owner key that is replaced is revoked, too.
 	owners := c.ticket(&clusterv1.CreateTicketRequest{AutoApprove: true, Roles: []string{"hostsfile"}})
-	replaced := newKey(t)
-	if _, err := c.curator.service.ReplaceOwner(t.Context(), &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: public(replaced), Requester: "root"}); err != nil {
-		t.Fatal(err)
+	standby, others, replaced := c.machine(), c.machine(), newKey(t)
+	standby.register(owners, "hostsfile")
+	others.register(kept, "hostsfile")
+	for range 2 { // the answer may be lost
+		replacing, err := c.curator.service.ReplaceOwner(t.Context(), &clusterv1.ReplaceOwnerRequest{OwnerPublicKey: public(replaced), Requester: "root"})
+		if err != nil || !slices.Equal(replacing.GetWaitingNodes(), []string{standby.id}) {
+			t.Fatalf("%v, %v: %s waits", replacing, err, standby.id)
+		}
 	}
 	c.owner = replaced
+	wantCode(t, approve(standby), codes.FailedPrecondition, "owner", "reeve node delete "+standby.id)
 	refused(owners)
 	c.machine().register(kept, "hostsfile")
 }

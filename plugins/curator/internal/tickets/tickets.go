@@ -1,6 +1,7 @@
 package tickets
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -16,6 +17,7 @@ import (
 
 	curatorv1 "github.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
@@ -127,16 +129,30 @@ func MadeBy(state *store.State, operator *clusterv1.Operator) (made []*clusterv1
 	return made
 }
 
+// WaitingWithout returns the IDs of the machines that wait by a ticket of the holder of an owner key that is not the given one, sorted.
+func WaitingWithout(state *store.State, owner ed25519.PublicKey) []string {
+	return waiting(state, func(by *clusterv1.Registration) bool {
+		id := by.GetTicketMadeBy() // an earlier version has kept none, and its tickets stand
+		return by.GetTicketCreatedBy() == OwnerName && id != "" && id != identity.OwnerKeyID(owner)
+	})
+}
+
 // WaitingBy returns the IDs of the machines that have registered with a ticket of somebody and are no members yet, sorted.
-func WaitingBy(state *store.State, operator *clusterv1.Operator) (waiting []string) {
+func WaitingBy(state *store.State, operator *clusterv1.Operator) []string {
+	return waiting(state, func(by *clusterv1.Registration) bool {
+		return is(operator, by.GetTicketCreatedBy(), by.GetTicketMadeBy())
+	})
+}
+
+func waiting(state *store.State, is func(*clusterv1.Registration) bool) (ids []string) {
 	for _, id := range state.NodeIDs() {
 		node := state.Nodes[id]
 		waits := node.GetState() == clusterv1.NodeState_NODE_STATE_NEW || node.GetState() == clusterv1.NodeState_NODE_STATE_STANDBY
-		if by := node.GetRegistration(); waits && is(operator, by.GetTicketCreatedBy(), by.GetTicketMadeBy()) {
-			waiting = append(waiting, id)
+		if waits && is(node.GetRegistration()) {
+			ids = append(ids, id)
 		}
 	}
-	return waiting
+	return ids
 }
 
 // is reports whether the maker of a ticket, by name and ID, is somebody. An earlier version has kept no ID.

@@ -408,7 +408,9 @@ func (x *ReplaceOwnerRequest) GetRequester() string {
 }
 
 type ReplaceOwnerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The IDs of the machines that have registered with tickets of a former owner key and are no members, sorted. They never become members.
+	WaitingNodes  []string `protobuf:"bytes,1,rep,name=waiting_nodes,json=waitingNodes,proto3" json:"waiting_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -441,6 +443,13 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_cluster_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
+	if x != nil {
+		return x.WaitingNodes
+	}
+	return nil
 }
 
 type RegisterRequest struct {
@@ -5503,8 +5512,9 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tnode_svid\x18\x02 \x03(\fR\bnodeSvid\"c\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\"\n" +
-	"\trequester\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\trequester\"\x16\n" +
-	"\x14ReplaceOwnerResponse\"\xa3\x03\n" +
+	"\trequester\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\trequester\";\n" +
+	"\x14ReplaceOwnerResponse\x12#\n" +
+	"\rwaiting_nodes\x18\x01 \x03(\tR\fwaitingNodes\"\xa3\x03\n" +
 	"\x0fRegisterRequest\x12!\n" +
 	"\tticket_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\bticketId\x12#\n" +
 	"\rticket_secret\x18\x02 \x01(\fR\fticketSecret\x12&\n" +

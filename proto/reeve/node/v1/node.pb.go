@@ -1657,7 +1657,9 @@ func (x *ReplaceOwnerRequest) GetDryRun() bool {
 }
 
 type ReplaceOwnerResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The IDs of the machines that have registered with tickets of a former owner key and are no members, sorted. They never become members. None is told of in a dry run.
+	WaitingNodes  []string `protobuf:"bytes,1,rep,name=waiting_nodes,json=waitingNodes,proto3" json:"waiting_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1690,6 +1692,13 @@ func (x *ReplaceOwnerResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReplaceOwnerResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceOwnerResponse) Descriptor() ([]byte, []int) {
 	return file_reeve_node_v1_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReplaceOwnerResponse) GetWaitingNodes() []string {
+	if x != nil {
+		return x.WaitingNodes
+	}
+	return nil
 }
 
 type GetRecoveryFileRequest struct {
@@ -2291,8 +2300,9 @@ const file_reeve_node_v1_node_proto_rawDesc = "" +
 	"size_after\x18\x02 \x01(\x03R\tsizeAfter\"^\n" +
 	"\x13ReplaceOwnerRequest\x12(\n" +
 	"\x10owner_public_key\x18\x01 \x01(\fR\x0eownerPublicKey\x12\x1d\n" +
-	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"\x16\n" +
-	"\x14ReplaceOwnerResponse\"\x18\n" +
+	"\adry_run\x18\x02 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\";\n" +
+	"\x14ReplaceOwnerResponse\x12#\n" +
+	"\rwaiting_nodes\x18\x01 \x03(\tR\fwaitingNodes\"\x18\n" +
 	"\x16GetRecoveryFileRequest\"K\n" +
 	"\x17GetRecoveryFileResponse\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\fR\x04file\x12\x1c\n" +
