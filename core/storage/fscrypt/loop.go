@@ -152,7 +152,7 @@ func attach(file *os.File) (*os.File, error) {
 		}
 		// EBUSY: another process was faster.
 		if !errors.Is(err, unix.EBUSY) {
-			return nil, &LoopError{Problem: "the kernel refuses " + file.Name() + "", Err: err}
+			return nil, &LoopError{Problem: "the kernel refuses " + file.Name(), Err: err}
 		}
 	}
 	return nil, &LoopError{Problem: "others took every free one: try again", Err: unix.EBUSY}
