@@ -32,8 +32,10 @@ type follower struct {
 	offset *logOffset // of run's goroutine
 
 	mu sync.Mutex
-	// end is the last of what was copied: logLeast bytes, or less if there was no more, and at most twice as much.
+	// end is the last of what was copied: logLeast bytes, or less if there was no more, and at most a few times as much.
 	end []byte
+	// panicked is the first line before end that tells a panic; "": there is none.
+	panicked string
 }
 
 // follow reads a spool from where the core before came to. How far it has come it keeps in offset, which it closes in the end, like the spool.
@@ -74,7 +76,7 @@ func (f *follower) finish() {
 func (f *follower) lines() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var texts []string
+	texts := []string{f.panicked}
 	for line := range bytes.Lines(f.end) {
 		texts = append(texts, lineText(line))
 	}
@@ -142,9 +144,17 @@ func (f *follower) came() {
 // Write takes a piece of what the instance wrote.
 func (f *follower) Write(p []byte) (int, error) {
 	f.mu.Lock()
-	f.end = append(f.end, p[max(0, len(p)-logLeast):]...)
-	if len(f.end) > 2*logLeast {
-		f.end = append(f.end[:0], f.end[len(f.end)-logLeast:]...)
+	if f.end = append(f.end, p...); len(f.end) > 2*logLeast {
+		old := len(f.end) - logLeast
+		if whole := bytes.LastIndexByte(f.end[:old], '\n') + 1; whole > 0 {
+			old = whole
+		}
+		for line := range bytes.Lines(f.end[:old]) {
+			if text := lineText(line); f.panicked == "" && tellsPanic(text) {
+				f.panicked = text
+			}
+		}
+		f.end = append(f.end[:0], f.end[old:]...)
 	}
 	f.mu.Unlock()
 	return f.role.Write(p)

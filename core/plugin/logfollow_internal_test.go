@@ -98,6 +98,17 @@ func TestTheLastLines(t *testing.T) {
 	}
 }
 
+// A trace of many goroutines is longer than what is kept of the end.
+func TestTheFirstLineOfALongTrace(t *testing.T) {
+	t.Parallel()
+	f := followFile(t)
+	f.write(t, "fatal error: concurrent map writes\n\n"+strings.Repeat("goroutine 7 [select]:\nmain.serve(...)\n\n", 8000))
+	f.finish()
+	if kept := f.lines(); len(kept) != keptLines || kept[0] != "fatal error: concurrent map writes" || kept[keptLines-1] != "main.serve(...)" {
+		t.Errorf("what explains the end is %q", kept)
+	}
+}
+
 func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	t.Parallel()
 	f, spool := spooled(t)
