@@ -3,7 +3,6 @@ package logfile
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"sync"
 
@@ -42,21 +41,35 @@ func Open(path string, options ...Option) (*File, error) {
 	for _, option := range options {
 		option(f)
 	}
-	if err := f.open(); err != nil {
+	file, err := openRegular(path)
+	if err == nil {
+		err = f.use(file)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("logfile: %w", err)
 	}
 	return f, nil
 }
 
-func (f *File) open() error {
-	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+func openRegular(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", f.path)
+		err = fmt.Errorf("%s is not a regular file", path)
 	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// use has the log go on in a file, which it closes on an error.
+func (f *File) use(file *os.File) error {
+	info, err := file.Stat()
 	if err == nil && f.stderr >= 0 {
 		err = unix.Dup3(int(file.Fd()), f.stderr, 0)
 	}
@@ -88,11 +101,23 @@ func (f *File) Write(p []byte) (int, error) {
 func (f *File) rotate(more int64) {
 	// It may not be the file that is open: an operator may have emptied it or taken it away, and the last time perhaps no other one could be made.
 	info, err := os.Lstat(f.path)
-	if err == nil && info.Size()+more > f.limit {
-		err = os.Rename(f.path, f.path+".1")
+	full := err == nil && info.Size()+more > f.limit
+	path := f.path
+	if full {
+		// The old file keeps its name where no new one can be made.
+		path += ".new"
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = f.open()
+	next, err := openRegular(path)
+	if err == nil && full {
+		if err = os.Rename(f.path, f.path+".1"); err == nil {
+			err = os.Rename(path, f.path)
+		}
+		if err != nil {
+			err = errors.Join(err, next.Close(), os.Remove(path))
+		}
+	}
+	if err == nil {
+		err = f.use(next)
 	}
 	if err == nil {
 		return

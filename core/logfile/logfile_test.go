@@ -123,6 +123,9 @@ func TestRotationFails(t *testing.T) {
 	if n := strings.Count(got, "of many\n"); n != 35 || !strings.Contains(got, "a new log file cannot be begun") {
 		t.Errorf("%d lines:\n%s", n, got)
 	}
+	if _, err := os.Stat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the new file was left: %v", err)
+	}
 	say(1000)
 	if got := read(t, path); len(got) > 3*400 || !strings.HasSuffix(got, "line 999 of many\n") {
 		t.Errorf("%d bytes:\n%s", len(got), got)
@@ -158,8 +161,8 @@ func TestALogThatSomebodyElseEmpties(t *testing.T) {
 	}
 }
 
-// If the file was put aside and no other could be made, as where there are no more inodes or descriptors, one is as soon as it can.
-func TestRotationFailsHalfway(t *testing.T) {
+// Where no other file can be made, as where there are no more inodes or descriptors, the log keeps its name, and another is begun as soon as it can.
+func TestNoNewFileCanBeMade(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "reeved.log")
 	file, err := logfile.Open(path, logfile.WithLimit(100))
 	if err != nil {
@@ -186,8 +189,11 @@ func TestRotationFailsHalfway(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("a new file was made: %v", err)
+	if _, err := os.Stat(path + ".1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the file was put away: %v", err)
+	}
+	if got := read(t, path); strings.Count(got, "of forty\n") != 10 {
+		t.Errorf("the log:\n%s", got)
 	}
 	say(10, 40)
 	if got := read(t, path); !strings.HasSuffix(got, "line 39 of forty\n") || len(got) > 100 {
