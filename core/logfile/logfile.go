@@ -52,7 +52,8 @@ func Open(path string, options ...Option) (*File, error) {
 }
 
 func openRegular(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	// Nonblocking for the sake of a FIFO, which would not open before somebody reads it.
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}

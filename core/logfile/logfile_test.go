@@ -210,7 +210,17 @@ func TestRefused(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{dir, link, filepath.Join(dir, "none", "log"), "/dev/null"} {
+	// One with a reader and one without.
+	read, unread := filepath.Join(dir, "read"), filepath.Join(dir, "unread")
+	if err := errors.Join(unix.Mkfifo(read, 0o600), unix.Mkfifo(unread, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(read, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, path := range []string{dir, link, read, unread, filepath.Join(dir, "none", "log"), "/dev/null"} {
 		if file, err := logfile.Open(path); err == nil {
 			t.Errorf("%s: %v, %v", path, file, err)
 		}
