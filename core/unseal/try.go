@@ -37,7 +37,7 @@ func (r *Room) try(ctx context.Context, f *found, reading *reading) error {
 	return err
 }
 
-// openBy opens the volume by its key as NUK and a CUK unwrap it. If it fails, the volume is not open.
+// openBy opens the volume by its key as NUK and a CUK unwrap it. If it fails, the volume is closed again; where it cannot be, that is for Close.
 func (r *Room) openBy(ctx context.Context, from string, cuk *keys.Secret) error {
 	kept, err := cuk.Clone()
 	if err != nil {
@@ -60,8 +60,10 @@ func (r *Room) openBy(ctx context.Context, from string, cuk *keys.Secret) error 
 	r.cuk = kept
 	if err := r.finish(ctx, from, data); err != nil {
 		r.cuk.Destroy()
-		r.cuk, r.mine = nil, false
-		return errors.Join(err, r.closeKind(ctx))
+		r.cuk = nil
+		left := r.closeKind(ctx)
+		r.mine = left != nil
+		return errors.Join(err, left)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/core/storage/volume"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -69,6 +70,32 @@ func TestWhatIsNotFinishedIsClosed(t *testing.T) {
 	})
 	if s, _ := b.room.Status().Get(); s.GetState() != isOpen || !b.disk.isOpen() {
 		t.Errorf("status %v", s)
+	}
+}
+
+// A volume that somebody uses when it is to be closed again is closed later.
+func TestWhatIsNotFinishedIsClosedLater(t *testing.T) {
+	b := newBench(t, directory(t), storage.LUKS, false)
+	b.registers(t)
+	b.up(t)
+	b.reboot(t)
+	if err := b.start(t); err != nil {
+		t.Fatal(err)
+	}
+	b.before = func(step checkpoint.Step) {
+		if step == checkpoint.OpenVolume {
+			b.disk.set(func(d *fakeDisk) { d.busy = &volume.BusyError{Location: "/dev/fake"} })
+		}
+	}
+	b.stop, b.stopAt, b.stopIn = nil, checkpoint.ConsumeParameters, 1
+	o := b.open()
+	b.until(t, "says what failed", func(s *clusterv1.StorageStatus) bool {
+		return s.GetState() == locked && strings.Contains(s.GetProblem(), "is busy")
+	})
+	o.end()
+	b.disk.set(func(d *fakeDisk) { d.busy = nil })
+	if err := b.room.Close(t.Context(), false); err != nil || b.disk.isOpen() {
+		t.Errorf("the volume is open: %t (%v)", b.disk.isOpen(), err)
 	}
 }
 
