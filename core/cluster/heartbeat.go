@@ -42,8 +42,8 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 	if ttl == 0 {
 		ttl = firstTTL
 	}
-	beats := newBeats(ctx, s.api)
-	defer beats.end(nil)
+	beats := &beats{api: s.api}
+	defer beats.close()
 	watched := 0
 	for {
 		began := time.Now()
@@ -79,29 +79,27 @@ func (s *session) heartbeat(ctx context.Context, made func()) error {
 // beats sends heartbeats to a curator on one stream, which begins with the first; or by calls, to an older curator that does not know of it.
 type beats struct {
 	api    clusterv1.NodeServiceClient
-	open   func() (grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse], error)
-	end    context.CancelCauseFunc // ends the stream
-	stream grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]
+	stream grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse] // nil: the next heartbeat begins one
+	end    context.CancelCauseFunc                                                           // ends the stream
 	older  bool
 }
 
-// newBeats returns beats whose stream lasts as long as ctx, or until it is ended.
-func newBeats(ctx context.Context, api clusterv1.NodeServiceClient) *beats {
-	streaming, end := context.WithCancelCause(ctx)
-	open := func() (grpc.BidiStreamingClient[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse], error) {
-		return api.KeepAlive(streaming)
+// close ends the stream, if there is one.
+func (b *beats) close() {
+	if b.end != nil {
+		b.end(nil)
 	}
-	return &beats{api: api, open: open, end: end}
+	b.stream, b.end = nil, nil
 }
 
-// send sends a heartbeat. None is to be sent after one that failed.
+// send sends a heartbeat. None is to be sent after one that failed. ctx is that of all of them.
 func (b *beats) send(ctx context.Context, timeout time.Duration) (response interface{ GetTtlSeconds() uint32 }, err error) {
 	if !b.older {
-		response, err = b.sendOnStream(timeout)
+		response, err = b.sendOnStream(ctx, timeout)
 		b.older = status.Code(err) == codes.Unimplemented
 	}
 	if b.older {
-		b.stream = nil
+		b.close()
 		call, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		response, err = b.api.Heartbeat(call, &clusterv1.HeartbeatRequest{})
@@ -109,26 +107,50 @@ func (b *beats) send(ctx context.Context, timeout time.Duration) (response inter
 	return response, err
 }
 
-func (b *beats) sendOnStream(timeout time.Duration) (response *clusterv1.KeepAliveResponse, err error) {
-	late := time.AfterFunc(timeout, func() { b.end(context.DeadlineExceeded) })
+// sendOnStream sends a heartbeat on the stream, or on another one if that has ended since the heartbeat before: a curator ends each connection when it has a certain age, and
+// no heartbeat fails by that.
+func (b *beats) sendOnStream(ctx context.Context, timeout time.Duration) (response *clusterv1.KeepAliveResponse, err error) {
+	if b.stream != nil {
+		if response, sent, err := b.try(ctx, timeout); sent {
+			return response, err
+		}
+		b.close()
+	}
+	response, _, err = b.try(ctx, timeout)
+	return response, err
+}
+
+// try sends a heartbeat on the stream, which it begins if there is none. sent is false if the stream had ended.
+func (b *beats) try(ctx context.Context, timeout time.Duration) (response *clusterv1.KeepAliveResponse, sent bool, err error) {
+	var streaming context.Context
+	if b.stream == nil {
+		streaming, b.end = context.WithCancelCause(ctx)
+	}
+	end := b.end
+	late := time.AfterFunc(timeout, func() { end(context.DeadlineExceeded) })
 	defer func() {
-		if !late.Stop() && err != nil {
+		if late.Stop() {
+			return
+		}
+		if err != nil {
 			err = status.FromContextError(context.DeadlineExceeded).Err()
 		}
+		b.stream = nil // it is ended, though the answer may just have come
 	}()
 	if b.stream == nil {
-		if b.stream, err = b.open(); err != nil {
-			return nil, err
+		if b.stream, err = b.api.KeepAlive(streaming); err != nil {
+			return nil, false, err
 		}
 	}
-	if err := b.stream.Send(&clusterv1.KeepAliveRequest{}); err != nil && !errors.Is(err, io.EOF) { // of which Recv says why
-		return nil, err
+	if err = b.stream.Send(&clusterv1.KeepAliveRequest{}); err != nil && !errors.Is(err, io.EOF) { // of which Recv says why
+		return nil, true, err
 	}
+	sent = err == nil
 	response, err = b.stream.Recv()
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the curator ended the stream of heartbeats")
 	}
-	return response, err
+	return response, sent, err
 }
 
 // beatTimeout is how long a heartbeat may take: as long as the next is due, if there is nobody else who could be told.
