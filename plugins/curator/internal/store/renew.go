@@ -111,9 +111,6 @@ func (s *Store) readNodes(ctx context.Context, nodes []string) (map[string]*Stat
 	s.reach(response.Header)
 	found := make(map[string]*State, len(nodes))
 	for i, id := range nodes {
-		if found[id] != nil {
-			continue // asked for twice
-		}
 		state := newState(response.Header.GetRevision())
 		for _, at := range []int{0, 1, 2 + 3*i, 3 + 3*i, 4 + 3*i} {
 			for _, kv := range response.Responses[at].GetResponseRange().GetKvs() {

@@ -29,10 +29,11 @@ type together[K comparable, V any] struct {
 
 // turn is calls that are made together.
 type turn[K comparable, V any] struct {
-	keys []K
-	done chan struct{} // closed when the rest is there
-	got  map[K]V
-	errs map[K]error // of the keys whose part failed
+	keys  []K // each once, however many ask for it
+	asked map[K]bool
+	done  chan struct{} // closed when the rest is there
+	got   map[K]V
+	errs  map[K]error // of the keys whose part failed
 	// panicked is why the turn has none of these; "": it has.
 	panicked string
 }
@@ -46,12 +47,15 @@ func (t *together[K, V]) call(ctx context.Context, key K) (answer V, is bool, er
 	t.mu.Lock()
 	mine := t.next
 	if mine == nil {
-		mine = &turn[K, V]{done: make(chan struct{})}
+		mine = &turn[K, V]{asked: make(map[K]bool), done: make(chan struct{})}
 		t.next = mine
 		// Nobody's own, since whoever waits for it may give up while others do not: it is made to its end.
 		go t.take(context.WithoutCancel(ctx), mine)
 	}
-	mine.keys = append(mine.keys, key)
+	if !mine.asked[key] {
+		mine.asked[key] = true
+		mine.keys = append(mine.keys, key)
+	}
 	t.mu.Unlock()
 	select {
 	case <-mine.done:

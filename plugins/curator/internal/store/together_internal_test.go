@@ -68,13 +68,13 @@ func (r *turns) ask(ctx context.Context, keys ...int) []chan answered {
 	return answers
 }
 
-// What comes while the store answers is asked for together, in parts that the store takes, and not by what was asked before it came.
+// What comes while the store answers is asked for together, once, in parts that the store takes, and not by what was asked before it came.
 func TestCallsAreMadeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTurns()
-		answers := r.ask(t.Context(), 1, 1, 2, 3, 4, 0)
+		answers := r.ask(t.Context(), 1, 1, 2, 3, 4, 0, 4, 1)
 		close(r.hold)
-		for i, want := range []answered{{10, true, nil}, {10, true, nil}, {20, true, nil}, {30, true, nil}, {40, true, nil}, {0, false, nil}} {
+		for i, want := range []answered{{10, true, nil}, {10, true, nil}, {20, true, nil}, {30, true, nil}, {40, true, nil}, {0, false, nil}, {40, true, nil}, {10, true, nil}} {
 			if got := <-answers[i]; got != want {
 				t.Errorf("call %d: %v, want %v", i, got, want)
 			}
