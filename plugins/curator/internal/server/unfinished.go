@@ -125,6 +125,11 @@ func (p *peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context
 
 // HandleRPC implements stats.Handler: it hears of requests that are complete, and of calls that have more than one.
 func (p *peers) HandleRPC(ctx context.Context, what stats.RPCStats) {
+	switch what.(type) {
+	case *stats.Begin, *stats.InPayload:
+	default:
+		return // what is sent is not counted, and of that there is much
+	}
 	asked, is := ctx.Value(requestKey{}).(*request)
 	if !is {
 		return
