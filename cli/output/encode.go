@@ -20,6 +20,9 @@ var names = map[protoreflect.FullName]string{
 	"reeve.consensus.v1.StoreStatus.usage": "",
 }
 
+// neverNull is a field that scripts read as 0 where it is absent.
+const neverNull protoreflect.FullName = "reeve.cluster.v1.Failure.window"
+
 // encoder writes a document as JSON in one line. It names the fields of a struct by their tags, and those of a message by their names in the protocol. protojson would write
 // 64-bit numbers as strings and enum values in capitals. Scripts read numbers, and words such as "Ready".
 type encoder struct{ bytes.Buffer }
@@ -40,9 +43,11 @@ func (e *encoder) value(of reflect.Value) error {
 		}
 		return e.object(func(add adder) error { return e.fields(of, add) })
 	case reflect.Slice:
-		switch of.Interface().(type) {
-		case json.RawMessage, []byte: // the latter is base64
-			return e.scalar(of.Interface())
+		switch of := of.Interface().(type) {
+		case json.RawMessage:
+			return e.scalar(of)
+		case []byte:
+			return e.scalar(base64.StdEncoding.EncodeToString(of))
 		}
 		return e.list(of.Len(), func(i int) error { return e.value(of.Index(i)) })
 	case reflect.Map:
@@ -161,7 +166,7 @@ func (e *encoder) field(of protoreflect.Message, field protoreflect.FieldDescrip
 		return e.scalar(entries)
 	case field.IsList():
 		return e.list(value.List().Len(), func(i int) error { return e.single(field, value.List().Get(i)) })
-	case field.HasPresence() && !of.Has(field):
+	case field.HasPresence() && !of.Has(field) && field.FullName() != neverNull:
 		return e.scalar(nil)
 	}
 	return e.single(field, value)
