@@ -27,7 +27,7 @@ func (c *commands) nodeDecommission() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decommission NODE",
 		Short: "Remove a node that lives, in order",
-		Long: `decommission removes a node that lives: its roles end, its member leaves the store, then it wipes its secrets and is never a member again. It is refused where
+		Long: `decommission removes a node that lives: its roles end, its member leaves the store, then it wipes its secrets. It comes back only with a new ticket. It is refused where
 the last curator or the quorum of the store would go. A node that is dead is removed by "reeve node delete".
 
 ` + nodeArgument,
@@ -64,7 +64,7 @@ func (c *commands) decommission(ctx context.Context, cluster *target.Target, nod
 	if options.dryRun {
 		return c.print(output.NewNodeChange("decommission", record, true))
 	}
-	c.say("Node " + node.ID + " loses its roles and what they keep there, wipes its secrets, and is never a member again.")
+	c.say("Node " + node.ID + " loses its roles and what they keep there, wipes its secrets, and comes back only with a new ticket.")
 	if err := c.confirmRemoval(ctx, options.yes); err != nil {
 		return err
 	}

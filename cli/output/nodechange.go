@@ -78,14 +78,14 @@ func (c NodeChange) done() string {
 		case c.DryRun:
 			return "would be decommissioned"
 		case c.State == "Decommissioned":
-			return "is Decommissioned: it wipes its secrets, and is never a member again"
+			return "is Decommissioned: it wipes its secrets, and comes back only with a new ticket"
 		}
 		return "is being decommissioned: its roles end, its member leaves the store, then it wipes its secrets"
 	}
 	if c.DryRun {
 		return "would be deleted"
 	}
-	return "is deleted: what it shows is refused from now on, and it is never a member again"
+	return "is deleted: what it shows is refused from now on, and it comes back only with a new ticket"
 }
 
 func (c NodeChange) with() string {

@@ -794,8 +794,8 @@ type ManagementServiceClient interface {
 	SetLabels(ctx context.Context, in *SetLabelsRequest, opts ...grpc.CallOption) (*SetLabelsResponse, error)
 	// DrainNode has a node hold its roles back, but for those that the cluster itself runs on, or lets them run again.
 	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
-	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and is
-	// never a member again. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
+	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and
+	// comes back only with a new ticket. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
 	DecommissionNode(ctx context.Context, in *DecommissionNodeRequest, opts ...grpc.CallOption) (*DecommissionNodeResponse, error)
 	// DeleteNode removes a node that is dead: at once Decommissioned, its certificates are worth nothing, and its member is taken out of the consensus store. What
 	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
@@ -1222,8 +1222,8 @@ type ManagementServiceServer interface {
 	SetLabels(context.Context, *SetLabelsRequest) (*SetLabelsResponse, error)
 	// DrainNode has a node hold its roles back, but for those that the cluster itself runs on, or lets them run again.
 	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
-	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and is
-	// never a member again. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
+	// DecommissionNode removes a node that lives: its roles end, its member leaves the consensus store, then it becomes Decommissioned, wipes its secrets and
+	// comes back only with a new ticket. FailedPrecondition, with the names, if the last curator or the quorum would go. It answers when that has begun; WatchNode shows it.
 	DecommissionNode(context.Context, *DecommissionNodeRequest) (*DecommissionNodeResponse, error)
 	// DeleteNode removes a node that is dead: at once Decommissioned, its certificates are worth nothing, and its member is taken out of the consensus store. What
 	// forbids it is FailedPrecondition, with a sentence for each thing: that the node lives, that it is the last that has something. With force those are bypassed
