@@ -15,7 +15,7 @@ func FuzzLogLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, piece uint16, before uint32) {
 		whole := append(bytes.Repeat([]byte{'b'}, int(before%(3*maxLine))), text...)
 		var sent []byte
-		s := &lineSender{send: func(chunk []byte) error {
+		s := &lineSender{ctx: t.Context(), send: func(chunk []byte) error {
 			if len(chunk) > max(logChunk, maxLine+64) || chunk[len(chunk)-1] != '\n' {
 				t.Fatalf("a chunk of %d bytes", len(chunk))
 			}

@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -90,23 +91,28 @@ func (l *roleLog) there() io.Reader {
 // sendThere sends the last lines of what was there when the log was opened; all of it for a tail of 0. What is read next comes after that.
 func (l *roleLog) sendThere(tail uint32, to *lineSender) error {
 	if tail > 0 {
-		lines, err := countLines(l.there())
+		lines, err := countLines(to.ctx, l.there())
 		if err != nil {
 			return err
 		}
 		to.skip = max(0, lines-int(tail))
 	}
-	if _, err := io.Copy(to, l.there()); err != nil || l.file == nil {
+	_, err := io.Copy(to, l.there())
+	to.skip = 0 // there may be fewer lines by now
+	if err != nil || l.file == nil {
 		return err
 	}
-	_, err := l.file.Seek(l.file.info.Size(), io.SeekStart)
+	_, err = l.file.Seek(l.file.info.Size(), io.SeekStart)
 	return err
 }
 
 // countLines counts a last line that has no end yet, too.
-func countLines(text io.Reader) (lines int, err error) {
+func countLines(ctx context.Context, text io.Reader) (lines int, err error) {
 	block, last := make([]byte, logChunk), byte('\n')
 	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		n, err := text.Read(block)
 		lines += bytes.Count(block[:n], []byte{'\n'})
 		if n > 0 {

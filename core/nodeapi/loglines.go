@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 )
 
@@ -15,6 +16,8 @@ const (
 // lineSender sends what it is fed in chunks of whole lines. It holds little, and a receiver that is slow holds up whoever feeds it: what is not read waits
 // in the files.
 type lineSender struct {
+	// ctx ends when nobody waits for more.
+	ctx  context.Context
 	send func([]byte) error
 	// chunk is whole lines that are to be sent. line is the beginning of one that has no end yet, and more is how much of it was left out.
 	chunk []byte
@@ -26,6 +29,9 @@ type lineSender struct {
 
 // Write takes what comes next of a log.
 func (s *lineSender) Write(data []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
 	for rest := data; len(rest) > 0; {
 		part, after, ends := bytes.Cut(rest, []byte{'\n'})
 		kept := part[:min(len(part), maxLine-len(s.line))]

@@ -36,10 +36,7 @@ func (s *service) ReadLog(request *nodev1.ReadLogRequest, stream grpc.ServerStre
 	}
 	ctx, cancel := s.untilStop(stream.Context())
 	defer cancel()
-	sender := &lineSender{send: func(data []byte) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	sender := &lineSender{ctx: ctx, send: func(data []byte) error {
 		return stream.Send(&nodev1.ReadLogResponse{Data: data})
 	}}
 	err := readLog(ctx, path, request, sender, changed)
