@@ -22,6 +22,7 @@ type File struct {
 
 	mu   sync.Mutex
 	file *os.File
+	info os.FileInfo // of file, as it was when it was opened
 	size int64
 }
 
@@ -81,15 +82,17 @@ func (f *File) use(file *os.File) error {
 	if f.file != nil {
 		_ = f.file.Close()
 	}
-	f.file, f.size = file, info.Size()
+	f.file, f.info, f.size = file, info, info.Size()
 	return nil
 }
 
-// Write appends p. A new file is begun first if it would not fit.
+// Write appends p. A new file is begun first if it would not fit, and where another File of the same path has begun one, the log goes on in that.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.size > 0 && f.size+int64(len(p)) > f.limit {
+	now, err := os.Lstat(f.path)
+	other := err == nil && !os.SameFile(now, f.info)
+	if other || f.size > 0 && f.size+int64(len(p)) > f.limit {
 		f.rotate(int64(len(p)))
 	}
 	n, err := f.file.Write(p)

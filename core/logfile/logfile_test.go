@@ -204,6 +204,32 @@ func TestNoNewFileCanBeMade(t *testing.T) {
 	}
 }
 
+// While a core takes over, two instances of a role may have one log.
+func TestTwoOfOneLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "one.log")
+	var files []*logfile.File
+	for range 2 {
+		file, err := logfile.Open(path, logfile.WithLimit(100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		files = append(files, file)
+	}
+	say := func(file *logfile.File, text string) {
+		if _, err := fmt.Fprintln(file, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		say(files[0], strings.Repeat("x", 98))
+	}
+	say(files[1], "the other's line")
+	if got := read(t, path); got != "the other's line\n" {
+		t.Errorf("the log:\n%s", got)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
