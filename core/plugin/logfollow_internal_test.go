@@ -267,7 +267,24 @@ func TestALogGrowsSlowly(t *testing.T) {
 	if room := log.room(start.Add(time.Hour)); room != logBurst {
 		t.Errorf("after an hour it may take %d bytes", room)
 	}
-	path := filepath.Join(t.TempDir(), "one.log")
+	path := filepath.Join(t.TempDir(), "full.log")
+	full, err := openRoleLog(hclog.NewNullLogger(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = full.close() }()
+	// Of a role that writes without an end.
+	full.left, full.at = 0, start
+	const turn, seconds = 10 * time.Millisecond, 4 // as often as a follower is woken
+	for n := range seconds * time.Second / turn {
+		most := full.room(start.Add((n + 1) * turn))
+		full.leaveOut(1000)
+		_, _ = full.Write(make([]byte, most))
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > seconds*logRate*101/100 || info.Size() < seconds*logRate*99/100 {
+		t.Errorf("in %d seconds the log has grown to %d bytes (%v)", seconds, info.Size(), err)
+	}
+	path = filepath.Join(t.TempDir(), "one.log")
 	written, err := openRoleLog(hclog.NewNullLogger(), path)
 	if err != nil {
 		t.Fatal(err)

@@ -17,8 +17,9 @@ const (
 	// role stays below, and one that writes for ever does not wear out the disk. All that a spool holds may come at once.
 	logRate  = 1 << 20
 	logBurst = spoolSize
-	// logLeast is how much of the newest is taken however much was written, in bytes: a panic with its trace.
-	logLeast = 16 << 10
+	// logLeast is how much of the newest is taken however much was written, in bytes: the end of a trace. A follower is woken a hundred times a second
+	// at most, and may take that each time: it is below logRate.
+	logLeast = 8 << 10
 )
 
 // roleLog is the log of a role, which the core alone writes: one for each instance that is followed. It is of one goroutine.
@@ -67,7 +68,7 @@ func (r *roleLog) leaveOut(bytes int64) {
 	if r.within {
 		line = "\n" + line
 	}
-	r.append([]byte(line))
+	_, _ = r.Write([]byte(line))
 }
 
 func (r *roleLog) append(p []byte) {
