@@ -3,9 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/core/roles"
@@ -178,9 +181,10 @@ func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
 // notOpened goes on where the volume is not to be opened any more, and Open has ended with err: nil if that was too late to keep it from opening the volume, which
 // is closed again then, unless there are roles of an earlier core on it.
 func (n *node) notOpened(ctx context.Context, err error) error {
+	var exit *exec.ExitError
 	switch {
-	case errors.Is(err, context.Canceled):
-		return nil
+	case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled, errors.As(err, &exit) && exit.ExitCode() < 0:
+		return nil // broken off: a call, or a child that was killed
 	case err != nil:
 		return err
 	}

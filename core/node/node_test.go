@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/nodeapi"
@@ -53,6 +56,8 @@ func TestAVolumeThatIsOpenedTooLate(t *testing.T) {
 		"opened, and roles run on": {records: true},
 		"failed":                   {opened: broken, told: true},
 		"given up":                 {opened: context.Canceled},
+		"a call given up":          {opened: status.Error(codes.Canceled, "")},
+		"a child killed":           {opened: &exec.ExitError{}},
 	}) {
 		t.Run(name, func(t *testing.T) {
 			dir := plugintest.Dir(t)
@@ -74,7 +79,7 @@ func TestAVolumeThatIsOpenedTooLate(t *testing.T) {
 			room.status.Set(&clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_LOCKED})
 			n := &node{log: hclog.NewNullLogger(), storage: &storage.Storage{Layout: storage.Layout{Run: dir}}, room: room, socket: socket, events: &relay{}}
 			opened, err := n.open(t.Context())
-			if opened != nil || err == nil || errors.Is(err, broken) != c.told || errors.Is(err, context.Canceled) || room.closed != c.closed {
+			if opened != nil || err == nil || errors.Is(err, c.opened) != c.told || room.closed != c.closed {
 				t.Errorf("%v, %v; closed %d times", opened, err, room.closed)
 			}
 		})
