@@ -92,7 +92,7 @@ func (s *subject) launchConfined(of *rolev1.RoleManifest, data, sockets string) 
 	if err != nil {
 		return nil, err
 	}
-	p := &process{mark: s.mark(runtime), directory: runtime, ended: make(chan struct{}), first: make(chan string, 1)}
+	p := &process{mark: s.mark(runtime), directory: runtime, ended: make(chan struct{}), first: make(chan string, 1), patience: s.config.patience}
 	request := confine.Request{
 		Executable: s.executable, Digest: s.digest, Name: of.GetName(), Own: s.work, Private: []string{runtime, data}, Passages: []string{sockets},
 		Environment: append([]string{

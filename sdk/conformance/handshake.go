@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -88,7 +89,7 @@ func checkCookie(ctx context.Context, s *subject) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := p.awaitEnd(ctx, handshakeTime); err != nil {
+	if err := p.awaitEnd(ctx, cmp.Or(p.patience, handshakeTime)); err != nil {
 		return "", fmt.Errorf("started without %s: %w", role.Handshake.MagicCookieKey, err)
 	}
 	if p.code == 0 {

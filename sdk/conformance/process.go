@@ -3,6 +3,7 @@ package conformance
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,8 @@ type process struct {
 	readers   sync.WaitGroup
 	conn      *grpc.ClientConn
 	line      handshake // set by connect
+	// patience is that of the configuration.
+	patience time.Duration
 
 	mu     sync.Mutex
 	log    bytes.Buffer
@@ -181,7 +184,8 @@ var errSilent = errors.New("it prints no handshake line")
 
 // awaitLine waits for the first line of output and takes it apart.
 func (p *process) awaitLine(ctx context.Context) (handshake, error) {
-	timer := time.NewTimer(handshakeTime)
+	within := cmp.Or(p.patience, handshakeTime)
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	var line string
 	select {
@@ -189,7 +193,7 @@ func (p *process) awaitLine(ctx context.Context) (handshake, error) {
 	case <-ctx.Done():
 		return handshake{}, ctx.Err()
 	case <-timer.C:
-		return handshake{}, fmt.Errorf("%w within %s%s", errSilent, handshakeTime, p.lastWords())
+		return handshake{}, fmt.Errorf("%w within %s%s", errSilent, within, p.lastWords())
 	}
 	if line == "" {
 		select {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,6 +141,7 @@ func (s *subject) launch(variables ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.patience = s.config.patience
 	s.mu.Lock()
 	s.open = append(s.open, p)
 	s.mu.Unlock()
@@ -171,7 +173,7 @@ func (p *process) service() rolev1.RoleServiceClient { return rolev1.NewRoleServ
 
 // describe asks for the manifest.
 func (p *process) describe(ctx context.Context) (*rolev1.Manifest, error) {
-	ctx, cancel := context.WithTimeout(ctx, describeTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.patience, describeTime))
 	defer cancel()
 	answer, err := p.service().Describe(ctx, &rolev1.DescribeRequest{})
 	if err != nil {

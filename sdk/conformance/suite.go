@@ -44,6 +44,9 @@ type Config struct {
 	// Began is called before a check runs, and Ended with every result except of checks that Checks leaves out. nil: nobody follows.
 	Began func(Check)
 	Ended func(Result)
+
+	// patience is for tests of plugins that are silent on purpose: how long they have for the handshake and for Describe. 0: as long as the core gives.
+	patience time.Duration
 }
 
 // Test runs the suite. It returns an error only if this machine cannot run it, or if Config.Checks has an unknown ID; everything that is wrong with

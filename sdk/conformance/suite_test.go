@@ -300,7 +300,7 @@ func TestMutants(t *testing.T) {
 		check := table[fault]
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
-			config := conformance.Config{Executable: mutate(t, fault)}
+			config := conformance.Impatient(conformance.Config{Executable: mutate(t, fault)})
 			if os.Getenv(wholeVariable) != "whole" {
 				group, _, _ := strings.Cut(check, ".")
 				config.Checks = groups[group]

@@ -1,0 +1,9 @@
+package conformance
+
+import "time"
+
+// Impatient gives plugins less time for the handshake and for Describe than the core does, of which some mutants use all.
+func Impatient(config Config) Config {
+	config.patience = 10 * time.Second
+	return config
+}
