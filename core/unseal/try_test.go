@@ -38,36 +38,55 @@ func TestTheCUKIsKeptBeforeTheVolumeIsOpen(t *testing.T) {
 	}
 }
 
-// A volume whose opening cannot be finished is closed again: its status says that it is locked.
+// A volume whose opening cannot be finished is closed again: its status says that it is locked, and its owner opens it.
 func TestWhatIsNotFinishedIsClosed(t *testing.T) {
 	b := newBench(t, directory(t), storage.LUKS, false)
 	b.registers(t)
 	b.up(t)
+	recovered := b.recovered(t)
 	b.reboot(t)
 	if err := b.start(t); err != nil {
 		t.Fatal(err)
 	}
 	b.disk.set(func(d *fakeDisk) { d.opens = 0 })
+	// The room tries the half of the key that it has twice: at once, and beside the other sources.
+	tries, both := 0, make(chan struct{})
+	b.before = func(step checkpoint.Step) {
+		if step != checkpoint.ConsumeParameters {
+			return
+		}
+		if tries++; tries == 2 {
+			close(both)
+		}
+	}
 	b.stop, b.stopAt, b.stopIn = nil, checkpoint.ConsumeParameters, 1
 	o := &opening{done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
 		o.opened, o.err = b.room.Open(t.Context())
 	}()
+	select {
+	case <-both:
+	case <-o.done:
+		t.Fatalf("open: %v", o.err)
+	}
 	b.until(t, "says what failed", func(s *clusterv1.StorageStatus) bool {
 		return s.GetState() == locked && strings.Contains(s.GetProblem(), errStopped.Error())
+	})
+	b.disk.set(func(d *fakeDisk) {
+		if d.opens != 2 || d.open {
+			t.Errorf("the status says that the volume is locked; it was opened %d times, and is open: %t", d.opens, d.open)
+		}
 	})
 	b.mu.Lock()
 	b.stopAt = ""
 	b.mu.Unlock()
+	if _, err := b.unlock(t, recovered); err != nil {
+		t.Fatal(err)
+	}
 	if err := o.wait(t); err != nil {
 		t.Fatal(err)
 	}
-	b.disk.set(func(d *fakeDisk) {
-		if d.opens < 2 {
-			t.Errorf("the status said that the volume is locked while it was open: it was opened %d times", d.opens)
-		}
-	})
 	if s, _ := b.room.Status().Get(); s.GetState() != isOpen || !b.disk.isOpen() {
 		t.Errorf("status %v", s)
 	}
