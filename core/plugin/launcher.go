@@ -74,12 +74,16 @@ type Patience struct {
 	// Silence is for how long the status stream of a live process may be broken before the role counts as failed. It breaks when the role closes it, which no role
 	// has reason to.
 	Silence time.Duration
+	// Discard is for the removal of what an instance left in its runtime directory. What takes longer is left to the next core: an instance is not to be waited
+	// for because it made a million files.
+	Discard time.Duration
 }
 
 // DefaultPatience is that of a node.
 func DefaultPatience() Patience {
 	return Patience{
 		Handshake: 30 * time.Second, Connect: 15 * time.Second, Describe: 30 * time.Second, Start: 15 * time.Second, Word: 20 * time.Second, Silence: 5 * time.Second,
+		Discard: 10 * time.Second,
 	}
 }
 
@@ -89,6 +93,7 @@ func (p Patience) orDefault() Patience {
 	return Patience{
 		Handshake: cmp.Or(p.Handshake, d.Handshake), Connect: cmp.Or(p.Connect, d.Connect), Describe: cmp.Or(p.Describe, d.Describe),
 		Start: cmp.Or(p.Start, d.Start), Word: cmp.Or(p.Word, d.Word), Silence: cmp.Or(p.Silence, d.Silence),
+		Discard: cmp.Or(p.Discard, d.Discard),
 	}
 }
 
@@ -252,13 +257,9 @@ func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
 	return remit, nil
 }
 
-// discardGrace is how long it may take to remove what an instance left in its runtime directory. What takes longer is left to the next core: an
-// instance is not to be waited for because it made a million files.
-const discardGrace = 10 * time.Second
-
-// Discard removes what Prepare made for an instance that is not to be launched. It takes 10 s at most.
+// Discard removes what Prepare made for an instance that is not to be launched. It takes no longer than Patience.Discard.
 func (l *Launcher) Discard(remit *Remit) error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), discardGrace, fmt.Errorf("not done within %s", discardGrace))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), l.patience.Discard, fmt.Errorf("not done within %s", l.patience.Discard))
 	defer cancel()
 	// The record goes last: while it is there the next core looks after the rest.
 	err := rmtree.Remove(ctx, l.runtimeDir(remit.Name))
