@@ -127,8 +127,6 @@ func TestACAThatIsBeingReplaced(t *testing.T) {
 
 func TestTheNextCuratorAnswers(t *testing.T) {
 	ca, key := newAuthority(t), newKey(t)
-	closed := serve(t, ca.curator())
-	closed.stop()
 	foreign, busy, good := serve(t, newAuthority(t).curator()), serve(t, ca.curator()), serve(t, ca.curator())
 	busy.refuse(status.Error(codes.Unavailable, "the store has no leader"))
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,6 +134,9 @@ func TestTheNextCuratorAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
+	// The last one: one that is made after it may be given its port.
+	closed := serve(t, ca.curator())
+	closed.stop()
 	for _, other := range []*curator{closed, foreign, busy, {address: silent.Addr().String()}} {
 		key := newKey(t)
 		for spread.Order(nodeID(key), []string{other.address, good.address})[0] != other.address {
