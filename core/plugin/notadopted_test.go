@@ -51,11 +51,6 @@ func TestNotAdopted(t *testing.T) {
 		"a socket elsewhere": {spoil: func(t *testing.T, n *testNode, path string, r recorded) {
 			spoil(t, path, func(r map[string]any) { r["socket"] = filepath.Join(n.dir, "sock") })
 		}},
-		"no listener": {spoil: func(t *testing.T, n *testNode, path string, r recorded) {
-			if err := os.Remove(r.Socket); err != nil {
-				t.Fatal(err)
-			}
-		}},
 		"another start time": {spoil: func(t *testing.T, _ *testNode, path string, r recorded) {
 			spoil(t, path, func(fields map[string]any) { fields["start"] = r.Start + 1 })
 		}},
@@ -69,11 +64,7 @@ func TestNotAdopted(t *testing.T) {
 			kill()
 			path, r := node.record(t, "one.1")
 			of.spoil(t, node, path, r)
-			next := node.next(t)
-			if name == "no listener" {
-				next.patience(t, plugin.Patience{Connect: 5 * time.Second})
-			}
-			adopted := next.adopt(t)
+			adopted := node.next(t).adopt(t)
 			if adopted["one"] != nil || adopted["two"] == nil {
 				t.Errorf("adopted %v", adopted)
 			}
@@ -87,6 +78,30 @@ func TestNotAdopted(t *testing.T) {
 				t.Error("a process of another node was ended")
 			}
 		})
+	}
+}
+
+// A role that listens no more is waited for. It is alone on its node, since the core has no more patience with others, which may be slow.
+func TestWithoutListenerIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	alive := bystander(t)
+	alone := plugintest.Variant{Name: "alone", Roles: everything.Roles[:1]}
+	kill, wait := node.startCoreWith(t, coreWork{Variant: alone, Configuration: plugintest.Configuration{Do: "ready"}})
+	wait("ready")
+	kill()
+	_, r := node.record(t, "one.1")
+	if err := os.Remove(r.Socket); err != nil {
+		t.Fatal(err)
+	}
+	next := node.next(t)
+	next.patience(t, plugin.Patience{Connect: time.Second})
+	if adopted := next.adopt(t); len(adopted) != 0 {
+		t.Errorf("adopted %v", adopted)
+	}
+	node.nothingLeft(t)
+	if !alive() {
+		t.Error("a process of another node was ended")
 	}
 }
 
