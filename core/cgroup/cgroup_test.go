@@ -2,6 +2,7 @@ package cgroup_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -57,10 +58,10 @@ func hog(t *testing.T) string {
 	return filepath.Join(built.dir, "hog")
 }
 
-// open opens the groups of a node of this test alone, which are gone after it.
+// open opens the groups of a node of this test alone, which are gone after it. Its name is nobody else's: groups are the whole machine's, and process IDs are not.
 func open(t *testing.T) (*cgroup.Tree, string) {
 	t.Helper()
-	node := fmt.Sprintf("reeve-test-%d-%s", os.Getpid(), strings.ToLower(t.Name()))
+	node := "reeve-test-" + strings.ToLower(rand.Text())
 	tree, err := cgroup.Open(node)
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +322,7 @@ func TestOrdinaryUser(t *testing.T) {
 
 // A thread that has entered a group bears its children there, and does not make the process one of the group's, which would be killed with it.
 func TestEnter(t *testing.T) {
-	tree, err := cgroup.Open(fmt.Sprintf("reeve-test-%d-enter", os.Getpid()))
+	tree, err := cgroup.Open("reeve-test-" + strings.ToLower(rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}

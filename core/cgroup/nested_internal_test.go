@@ -1,12 +1,13 @@
 package cgroup
 
 import (
-	"fmt"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ import (
 
 // TestNestedGroups: a privileged role may make groups below its own. They and their processes go with it, by the kernel's means and without them.
 func TestNestedGroups(t *testing.T) {
-	tree, err := Open(fmt.Sprintf("reeve-test-%d-nested", os.Getpid()))
+	tree, err := Open("reeve-test-" + strings.ToLower(rand.Text()))
 	if err != nil {
 		t.Fatal(err)
 	}
