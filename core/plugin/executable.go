@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/awake"
 )
 
 // Executable is the bytes of one executable, verified: whatever becomes of the file from which they came, they are what File executes. It belongs to
@@ -89,10 +92,11 @@ func lease(file *os.File, path string) (let func(), err error) {
 // content later, so that what is read meanwhile is told from what is there afterwards by nothing: it is waited for. So is a clock that may not have ticked since
 // the file was changed: what is changed within the same tick would have the same times.
 func undisturbed(file *os.File, path string) (let func(), err error) {
-	deadline := time.Now().Add(busyFor)
+	waiting, end := awake.WithTimeout(context.Background(), busyFor)
+	defer end()
 	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
 		let, err = lease(file, path)
-		if !errors.Is(err, syscall.ETXTBSY) || time.Now().After(deadline) {
+		if !errors.Is(err, syscall.ETXTBSY) || waiting.Err() != nil {
 			break
 		}
 		time.Sleep(pause)

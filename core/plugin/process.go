@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/awake"
 	"github.com/reeveproject/reeve/core/sandbox"
 )
 
@@ -42,7 +43,7 @@ type process struct {
 }
 
 const (
-	// busyFor is how long a file that is open for writing is tried again, and busyPause the first pause in between.
+	// busyFor is how long a file that is open for writing is tried again, of the time in which the core runs, and busyPause the first pause in between.
 	busyFor   = 5 * time.Second
 	busyPause = time.Millisecond
 	// pollLife is how often a process is looked at whose pidfd cannot be polled.
@@ -55,7 +56,7 @@ const (
 // the file (ETXTBSY). That is soon over, but nothing tells when: the kernel lets the parent of a fork go on before it closes the child's files, so
 // that not even the fork lock says so. The file is tried again for a while.
 func startProcess(ctx context.Context, c command, log hclog.Logger) (*process, error) {
-	ctx, cancel := context.WithTimeout(ctx, busyFor)
+	ctx, cancel := awake.WithTimeout(ctx, busyFor)
 	defer cancel()
 	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
 		p, err := tryProcess(c)
