@@ -95,7 +95,7 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 			return withoutRoleProtocol()
 		}
 		if err != nil {
-			return fmt.Errorf("does not answer Describe: %s", clean(cut(err.Error(), maxProblem)))
+			return breaks(err, fmt.Errorf("does not answer Describe: %s", clean(cut(err.Error(), maxProblem))))
 		}
 		manifest = answer.GetManifest()
 		return CheckManifest(manifest)
@@ -104,5 +104,5 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 	if err := s.end(ctx); err != nil {
 		l.log.Warn("cleaning up after a plugin that was asked for its manifest", "digest", digest, "error", err)
 	}
-	return manifest, s.log.lines(), err
+	return manifest, s.log.lines(), s.why(err)
 }

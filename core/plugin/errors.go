@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Why a process did not become an instance. They are found with errors.Is in a LaunchError or a NotAPluginError.
@@ -95,6 +98,17 @@ type exitedError struct{ exit Exit }
 func (e *exitedError) Error() string { return fmt.Sprintf("%v: %s", ErrExited, e.exit.status()) }
 
 func (e *exitedError) Unwrap() error { return ErrExited }
+
+// brokenError is the error of a call whose connection may have broken.
+type brokenError struct{ error }
+
+// breaks is the error of a call for people, and says if its connection may have broken.
+func breaks(call, told error) error {
+	if status.Code(call) == codes.Unavailable {
+		return &brokenError{told}
+	}
+	return told
+}
 
 // ofNode reports whether an error says that the node has run out of something, or that its disk does not work.
 func ofNode(err error) bool {

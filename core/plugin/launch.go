@@ -77,8 +77,8 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 		return nil, nil, errors.Join(err, s.leave())
 	}
 	if err != nil {
-		err = errors.Join(err, s.end(ctx))
-		return nil, s.log.lines(), err
+		unclean := s.end(ctx)
+		return nil, s.log.lines(), errors.Join(s.why(err), unclean)
 	}
 	return newInstance(s, spec, nil), nil, nil
 }
@@ -139,7 +139,7 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 	case codes.FailedPrecondition:
 		return fmt.Errorf("%w: %s", errNotTaken, clean(cut(err.Error(), maxProblem)))
 	}
-	return fmt.Errorf("refuses Start: %s", clean(cut(err.Error(), maxProblem)))
+	return breaks(err, fmt.Errorf("refuses Start: %s", clean(cut(err.Error(), maxProblem))))
 }
 
 func configurationError(role string, refusal *status.Status) error {

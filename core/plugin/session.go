@@ -100,6 +100,19 @@ func (s *session) whileAlive(ctx context.Context, step func(context.Context) err
 	}
 }
 
+// why is the error of a session that was ended for it. If the connection broke since the process had ended by itself, that is why, however much later its end
+// was seen: what was ended by its core has died by SIGKILL.
+func (s *session) why(err error) error {
+	var broken *brokenError
+	if !errors.As(err, &broken) || s.process.child == nil || s.process.life.Err() == nil {
+		return err
+	}
+	if exit := s.exit(nil); exit.Signal != syscall.SIGKILL || exit.OutOfMemory {
+		return &exitedError{exit}
+	}
+	return err
+}
+
 // exitMargin is how much later the end of a process may be seen than the end of its connection.
 const exitMargin = 200 * time.Millisecond
 
