@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,8 @@ type ending struct {
 	testing.TB
 	cleanups []func()
 	said     []string
+	// told is called when it has said something for the first time.
+	told func()
 }
 
 func (*ending) Helper()                  {}
@@ -25,7 +28,13 @@ func (e *ending) Failed() bool           { return len(e.said) > 0 }
 func (e *ending) Cleanup(cleanup func()) { e.cleanups = append(e.cleanups, cleanup) }
 func (*ending) Log(...any)               {}
 func (*ending) Logf(string, ...any)      {}
-func (e *ending) Error(all ...any)       { e.said = append(e.said, fmt.Sprint(all...)) }
+
+func (e *ending) Error(all ...any) {
+	e.said = append(e.said, fmt.Sprint(all...))
+	if len(e.said) == 1 {
+		e.told()
+	}
+}
 
 func (e *ending) Errorf(format string, all ...any) { e.Error(fmt.Sprintf(format, all...)) }
 
@@ -52,10 +61,16 @@ func (e *ending) end() {
 // A node that cannot be stopped in time is said, and all that comes after it is done.
 func TestTheEndGoesOn(t *testing.T) {
 	programs := &build.Programs{Directory: t.TempDir()}
-	if err := os.WriteFile(programs.Reeve(), []byte("#!/bin/sh\nsleep 3\n"), 0o755); err != nil {
+	// What stops the node ends once it was said that it does not.
+	fifo := filepath.Join(programs.Directory, "fifo")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.WriteFile(programs.Reeve(), []byte("#!/bin/sh\nread -r _ <"+fifo+"\n:\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	e := &ending{TB: t}
+	e := &ending{TB: t, told: func() {
+		if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+			t.Error(err)
+		}
+	}}
 	c := New(e, Options{Programs: programs, Base: t.TempDir()})
 	c.patience = 50 * time.Millisecond
 	if err := errors.Join(os.Mkdir(c.Directory, 0o755), os.WriteFile(filepath.Join(c.Directory, "reeved.yaml"), nil, 0o644)); err != nil {
