@@ -50,6 +50,15 @@ func addOperator(t *testing.T, c *devcluster.Cluster, name, role string) {
 	reeve(t, c, exitOK, append([]string{"login", "--name", name, "--key", file}, fromAfar(t, c)...)...)
 }
 
+// awaitLetIn waits until a node lets an operator in: it hears of the operators from the curator, which may be a while after the curator has said that there is one more.
+func awaitLetIn(t *testing.T, c *devcluster.Cluster, node, name string) {
+	t.Helper()
+	eventually.True(t, patience, "the node lets in "+name, func() (bool, string) {
+		result := c.Run(t, suite.programs.Reeve(), "status", node, "--context", name)
+		return result.Code == exitOK, result.String()
+	})
+}
+
 // TestOperatorsPermissions has people of every kind run commands of every kind, as they would.
 func TestOperatorsPermissions(t *testing.T) {
 	t.Parallel()
@@ -59,6 +68,9 @@ func TestOperatorsPermissions(t *testing.T) {
 		addOperator(t, c, "olivia", "owner")
 		addOperator(t, c, "alice", "operator")
 		addOperator(t, c, "victor", "viewer")
+		for _, name := range []string{"olivia", "alice", "victor"} {
+			awaitLetIn(t, c, node, name)
+		}
 		// The same again is no harm, another key or role under the same name is refused.
 		_, public := makeKey(t, c, "mallory")
 		reeve(t, c, exitRefused, "operator", "add", "alice", "--role", "operator", "--public-key", public, "--dir", c.Directory)
@@ -203,6 +215,7 @@ func TestRevoked(t *testing.T) {
 	c := newCluster(t)
 	node := c.Up(t).Node.ID
 	addOperator(t, c, "alice", "operator")
+	awaitLetIn(t, c, node, "alice")
 	streams := map[string]*devcluster.Running{}
 	for _, arguments := range [][]string{
 		{"events", node, "-w"},
@@ -235,10 +248,6 @@ func TestRevoked(t *testing.T) {
 	reeve(t, c, exitRefused, "node", "list", "--context", "alice")
 	reeve(t, c, exitOK, "login", "--name", "alice", "--key", key)
 	reeve(t, c, exitOK, "node", "list", "--context", "alice")
-	// The node hears of the operators from the curator.
-	eventually.True(t, patience, "the node lets in who is an operator again", func() (bool, string) {
-		result := c.Run(t, suite.programs.Reeve(), "status", node, "--context", "alice")
-		return result.Code == exitOK, result.String()
-	})
+	awaitLetIn(t, c, node, "alice")
 	reeve(t, c, exitRefused, "node", "role", "restart", node, "hostsfile", "--context", "alice")
 }
