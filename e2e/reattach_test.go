@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,21 +29,23 @@ func TestReattach(t *testing.T) {
 		addLighthouse(t, c)
 		before := c.AwaitUp(t, patience, withLighthouse...)
 		store := storeOf(t, c)
-		stop := keepCounting(t, before.Role("lighthouse"))
+		counting := keepCounting(t, before.Role("lighthouse"))
 
 		for n := range 10 {
 			c.Kill(t, c.Core(t).PID)
+			counting.goesOn(t)
 			sameProcesses(t, c, before, func() { c.MustReeve(t, "dev", "up", "--detach") })
 			if t.Failed() {
 				t.Fatalf("killed %d times", n+1)
 			}
+			awaitWritten(t, c, "RoleAdopted", "lighthouse", n+1)
 		}
 		core := c.Core(t).PID
 		sameProcesses(t, c, before, func() { c.MustReeve(t, "dev", "restart") })
 		if again := c.Core(t).PID; again == core {
 			t.Error("reeved was not replaced")
 		}
-		acknowledged := stop()
+		acknowledged := counting.end()
 		if got, err := count(http.MethodGet, before.Role("lighthouse")); err != nil || got < acknowledged {
 			t.Errorf("the counter is %d (%v), and %d writes were acknowledged", got, err, acknowledged)
 		}
@@ -108,14 +113,33 @@ func storeOf(t *testing.T, c *devcluster.Cluster) storeIs {
 	return document.Store
 }
 
-// keepCounting counts without a pause, until the function that it returns is called, which returns how often that was acknowledged. It fails the test for every
-// time that it was refused: no role is to notice that its core is away.
-func keepCounting(t *testing.T, lighthouse devcluster.Role) (stop func() int) {
+// awaitWritten waits until so many events of a type and a role are in the file of the node's journal: a core that is killed takes those with it that are not.
+func awaitWritten(t *testing.T, c *devcluster.Cluster, kind, role string, count int) {
 	t.Helper()
-	var acknowledged, refused atomic.Int64
+	eventually.True(t, patience, fmt.Sprintf("%d events %s of %s in the journal", count, kind, role), func() (bool, string) {
+		shown := c.Events(t, kind, role)
+		if len(shown) < count {
+			return false, fmt.Sprint(shown)
+		}
+		content, err := os.ReadFile(c.Path("data", "events.jsonl"))
+		return strings.Contains(string(content), fmt.Sprintf(`"sequence":"%d"`, shown[count-1].Sequence)), fmt.Sprint(err)
+	})
+}
+
+// counting counts without a pause.
+type counting struct {
+	acknowledged, refused atomic.Int64
+	first                 atomic.Pointer[error]
+	// end ends it, and returns how often that was acknowledged. It fails the test for every time that it was refused.
+	end func() int
+}
+
+// keepCounting counts until the end of the test at the latest. No role is to notice that its core is away.
+func keepCounting(t *testing.T, lighthouse devcluster.Role) *counting {
+	t.Helper()
+	c := new(counting)
 	var worker sync.WaitGroup
 	over := make(chan struct{})
-	var first atomic.Pointer[error]
 	worker.Go(func() {
 		for {
 			select {
@@ -123,24 +147,36 @@ func keepCounting(t *testing.T, lighthouse devcluster.Role) (stop func() int) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			if _, err := request(http.MethodPost, lighthouse.URL()+"/"); err != nil {
-				refused.Add(1)
-				first.CompareAndSwap(nil, &err)
-			} else {
-				acknowledged.Add(1)
+			switch _, err := request(http.MethodPost, lighthouse.URL()+"/"); {
+			case err == nil:
+				c.acknowledged.Add(1)
+			// What the store has not answered by the time that the lighthouse gives it was neither done nor refused: its disk, or a processor, was busy.
+			case !strings.Contains(err.Error(), context.DeadlineExceeded.Error()):
+				c.refused.Add(1)
+				c.first.CompareAndSwap(nil, &err)
 			}
 		}
 	})
-	stop = sync.OnceValue(func() int {
+	c.end = sync.OnceValue(func() int {
 		close(over)
 		worker.Wait()
-		if n := refused.Load(); n > 0 {
-			t.Errorf("%d of %d writes were refused, the first with: %v", n, n+acknowledged.Load(), *first.Load())
+		if n := c.refused.Load(); n > 0 {
+			t.Errorf("%d of %d writes were refused, the first with: %v", n, n+c.acknowledged.Load(), *c.first.Load())
 		}
-		return int(acknowledged.Load())
+		return int(c.acknowledged.Load())
 	})
-	t.Cleanup(func() { stop() })
-	return stop
+	t.Cleanup(func() { c.end() })
+	return c
+}
+
+// goesOn waits until a write was acknowledged that has begun since.
+func (c *counting) goesOn(t *testing.T) {
+	t.Helper()
+	// One may have been under way.
+	enough := c.acknowledged.Load() + 2
+	eventually.True(t, patience, "writes are acknowledged", func() (bool, string) {
+		return c.acknowledged.Load() >= enough, fmt.Sprintf("%d are, and %d were refused", c.acknowledged.Load(), c.refused.Load())
+	})
 }
 
 // TestLeave ends reeved alone: as an upgrade does it, and by a fault of its own, which is none of its roles.

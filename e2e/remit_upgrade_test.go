@@ -131,6 +131,7 @@ func TestRemitUpgradeKilled(t *testing.T) {
 		}
 		// How it ended only the core would know that launched it.
 		u.wentBack(t, "0.2.0", 1)
+		awaitWritten(t, c, "RoleRolledBack", "tenant", 1)
 		status = killed()
 		if role := status.Role("tenant"); role.PluginVersion != "0.1.0" {
 			t.Errorf("a version that was taken back runs again: %+v", role)
