@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,6 +54,9 @@ func holdWatch(t *testing.T, c *devcluster.Cluster, status devcluster.Status, ro
 			continue
 		}
 		file, err := unix.PidfdGetfd(process, number, 0)
+		if errors.Is(err, unix.EBADF) {
+			continue // closed meanwhile, as that of the last request is
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
