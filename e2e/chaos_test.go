@@ -175,9 +175,11 @@ func TestRandomKills(t *testing.T) {
 			kills = 50
 		}
 		killed := make(map[string]int)
+		var last int
 		for range kills {
 			writing.await(t, c, writing.count()+writesBetween)
-			victim := killRandom(t, c, random)
+			var victim string
+			victim, last = killRandom(t, c, random)
 			killed[victim]++
 			if victim == "reeved" {
 				c.MustReeve(t, "dev", "up", "--detach")
@@ -189,7 +191,10 @@ func TestRandomKills(t *testing.T) {
 		writing.stop()
 		writing.done.Wait()
 
-		after := c.AwaitUp(t, patience, roles...)
+		// The core may not have seen yet how the last one has ended.
+		after := c.Await(t, patience, fmt.Sprintf("all roles Ready, and none of them the process %d that was killed", last), func(s devcluster.Status) bool {
+			return s.Up(roles...) && !slices.Contains(slices.Collect(maps.Values(s.PIDs())), last)
+		})
 		if after.Node.ID != first.Node.ID || after.Cluster.ID != first.Cluster.ID {
 			t.Errorf("it is node %s of cluster %s, want %s of %s", after.Node.ID, after.Cluster.ID, first.Node.ID, first.Cluster.ID)
 		}
@@ -205,20 +210,20 @@ func TestRandomKills(t *testing.T) {
 	})
 }
 
-// killRandom kills a process of the cluster and returns whose it was.
-func killRandom(t *testing.T, c *devcluster.Cluster, random *rand.Rand) string {
+// killRandom kills a process of the cluster and returns whose it was, and which.
+func killRandom(t *testing.T, c *devcluster.Cluster, random *rand.Rand) (name string, pid int) {
 	t.Helper()
 	processes := c.Processes(t)
 	if len(processes) == 0 {
 		t.Fatal("there is no process to kill")
 	}
 	victim := processes[random.IntN(len(processes))]
-	name := "reeved"
+	name = "reeved"
 	if instance := victim.Variable(devcluster.Instance); instance != "" {
 		name = strings.Split(instance, "/")[1]
 	}
 	c.KillProcess(t, victim)
-	return name
+	return name, victim.PID
 }
 
 func nothingLost(t *testing.T, status devcluster.Status, writing *load) {
