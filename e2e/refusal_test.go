@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
@@ -14,7 +15,29 @@ import (
 // refusedCommand runs a command that has to fail, say all of want, and end with a sentence that says what to do next.
 func refusedCommand(t *testing.T, c *devcluster.Cluster, want []string, arguments ...string) {
 	t.Helper()
-	result := c.Reeve(t, arguments...)
+	isRefused(t, c.Reeve(t, arguments...), want)
+}
+
+// waitsInVain runs a command that waits for a role until it has said all of want, and then interrupts it: however long it takes to hear of the role, it says why it waits.
+func waitsInVain(t *testing.T, c *devcluster.Cluster, want []string, arguments ...string) {
+	t.Helper()
+	waiting := c.Start(t, arguments...)
+	eventually.True(t, patience, "it says why it waits", func() (bool, string) {
+		_, said := waiting.Output()
+		for _, part := range want {
+			if !strings.Contains(said, part) {
+				return false, said
+			}
+		}
+		return true, ""
+	})
+	_ = syscall.Kill(-waiting.PID, syscall.SIGINT) // it may have ended by itself
+	isRefused(t, waiting.Wait(t, patience), want)
+}
+
+// isRefused checks that a command has failed, said all of want, and ended with a sentence that says what to do next.
+func isRefused(t *testing.T, result devcluster.Result, want []string) {
+	t.Helper()
 	if result.Code <= 0 {
 		t.Errorf("it succeeds: %s", result)
 		return
@@ -168,11 +191,11 @@ func TestFailingRoles(t *testing.T) {
 			return r.State == "Backoff" && r.Reason != "" && strings.Contains(r.Reason, reason) && r.Restarts > 0
 		})
 		// Who waits for it now is told so, too.
-		refusedCommand(t, c, []string{role, reason}, "node", "role", "add", node, role, "--timeout", "4s")
+		waitsInVain(t, c, []string{role, reason}, "node", "role", "add", node, role)
 	}
 	c.MustReeve(t, "node", "role", "add", node, "needy", "--wait=false")
 	c.Await(t, patience, "needy Blocked", func(s devcluster.Status) bool { return s.Role("needy").State == "Blocked" })
-	refusedCommand(t, c, []string{"needy", "Blocked", "crasher"}, "node", "role", "add", node, "needy", "--timeout", "4s")
+	waitsInVain(t, c, []string{"needy", "Blocked", "crasher"}, "node", "role", "add", node, "needy")
 	if needy := c.Status(t).Role("needy"); needy.State != "Blocked" || !strings.Contains(needy.Reason, "crasher") || needy.PID != 0 {
 		t.Errorf("needy is %+v, want it Blocked on the crasher", needy)
 	}
