@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/sdk/consensus"
 	"github.com/reeveproject/reeve/sdk/role"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -104,11 +105,12 @@ func expire(ctx context.Context, kv *consensus.Client) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	began := time.Now()
-	lease, err := kv.Grant(ctx, 2)
-	if err != nil {
-		return 0, err
+	put, err := light(ctx, kv)
+	// The lease ended before there was a key on it: somebody has had to wait for a processor.
+	for errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		began = time.Now()
+		put, err = light(ctx, kv)
 	}
-	put, err := kv.Put(ctx, "candle", "lit", clientv3.WithLease(lease.ID))
 	if err != nil {
 		return 0, err
 	}
@@ -120,6 +122,15 @@ func expire(ctx context.Context, kv *consensus.Client) (time.Duration, error) {
 		}
 	}
 	return 0, fmt.Errorf("the key is still there after %s", time.Since(began))
+}
+
+// light makes the key on a lease of 2 s.
+func light(ctx context.Context, kv *consensus.Client) (*clientv3.PutResponse, error) {
+	lease, err := kv.Grant(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	return kv.Put(ctx, "candle", "lit", clientv3.WithLease(lease.ID))
 }
 
 // open waits until the store is open to the instance and returns its socket.
