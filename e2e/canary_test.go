@@ -330,6 +330,11 @@ func isFound(t *testing.T, c *devcluster.Cluster, node string) {
 		log, _ := os.ReadFile(c.Path("data", "logs", "fragile.log"))
 		return bytes.Contains(written, []byte(slip)) && bytes.Contains(log, []byte(slip)) && strings.Contains(c.Log(t), slip), "it is not"
 	})
+	// So is what the node tells the cluster of itself.
+	eventually.True(t, patience, "it is in what the cluster knows of the node", func() (bool, string) {
+		list := c.MustReeve(t, "node", "list", "-o", "json")
+		return strings.Contains(list.Stdout, slip), list.String()
+	})
 	found := leaks(everyPlace(t, c, node), []canary{word("slip", slip)})
 	for _, where := range []string{
 		c.Path("reeved.log"), c.Path("data", "logs", "fragile.log"), c.Path("data", "events"), "reeve status", "reeve describe node", "reeve node list",
