@@ -77,7 +77,7 @@ func TestRemitUserWithdrawnWithoutCore(t *testing.T) {
 			return strings.HasPrefix(got, "ended"), fmt.Sprint(got, err)
 		})
 		// The role tries until its time is over.
-		_, err := tell(t, status, "tenant", post, "put", "key", "late", "value", "late")
+		_, err := tell(t, status, "tenant", post, "put", "key", "late", "value", "late", "within", "5")
 		refusedBy(t, err, "to write as a role without a user", "409")
 		mustTell(t, status, "other", post, "put", "key", "key", "value", "not affected")
 		c.Signal(t, core.PID, unix.SIGCONT)

@@ -67,12 +67,15 @@ func (h *house) rooms() http.Handler {
 	return mux
 }
 
-// store is the client, with as much time as a call may take.
+// store is the client, with as much time as a call may take: as long as whoever asks waits for it, or the seconds that he says.
 func (h *house) store(r *http.Request) (*consensus.Client, context.Context, context.CancelFunc, error) {
 	if h.kv == nil {
 		return nil, nil, nil, fmt.Errorf("the store is not open: %w", h.shut)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	if seconds, err := strconv.Atoi(r.FormValue("within")); err == nil {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+	}
 	return h.kv, ctx, cancel, nil
 }
 
@@ -181,8 +184,7 @@ func (h *house) watch(r *http.Request) (string, error) {
 
 // replace has the host replace a file.
 func (h *house) replace(r *http.Request) (string, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
-	defer cancel()
+	ctx := r.Context()
 	_, digest, err := h.host.ReadFile(ctx, r.FormValue("path"))
 	if err != nil {
 		return "", err
