@@ -11,9 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/e2e/internal/unit"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +20,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, unit.Exec(service, os.Args[1:], nil))
 		os.Exit(125)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.VerifyTestMain(m)
 }
 
 // workspace is the directory of the Makefile.

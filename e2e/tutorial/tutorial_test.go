@@ -8,19 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/reeveproject/reeve/e2e/internal/build"
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/follow"
 	"github.com/reeveproject/reeve/e2e/internal/page"
 	"github.com/reeveproject/reeve/e2e/internal/terminal"
+	"github.com/reeveproject/reeve/sdk/leaktest"
 )
 
 // published is where the page gets Reeve from. Here that is what is tested.
 const published = "https://github.com/reeveproject/reeve"
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.VerifyTestMain(m) }
 
 // TestYourFirstRole follows the tutorial "Your first role", from the clone to the end of the cluster.
 func TestYourFirstRole(t *testing.T) {
