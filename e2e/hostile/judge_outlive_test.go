@@ -190,7 +190,9 @@ func usesOf(kept *os.File) (uses []use) {
 // removed may still need it to end well, and has it for its grace.
 func lastUse(row Row, l *leaving, ended time.Time) {
 	defer l.kept.Close()
-	refused := false
+	// refused says that a use was refused after the withdrawal was acknowledged, and shut that one was since it was asked for, and none worked after that: the role may be
+	// ended before the command has said that it is done.
+	refused, shut := false, false
 	var last time.Time
 	for _, u := range usesOf(l.kept) {
 		if u.worked {
@@ -200,6 +202,7 @@ func lastUse(row Row, l *leaving, ended time.Time) {
 			l.outcome.escape("the store was open again after it had refused a use")
 		}
 		refused = refused || !u.worked && u.at.After(l.disabled)
+		shut = !u.worked && u.at.After(l.began)
 	}
 	l.outcome.Note += fmt.Sprintf("; its last use of the store was %s after the order", last.Sub(l.began).Round(10*time.Millisecond))
 	if row.ID == "outlive.removed" {
@@ -208,7 +211,7 @@ func lastUse(row Row, l *leaving, ended time.Time) {
 		}
 		return
 	}
-	if !refused {
+	if !shut {
 		l.outcome.escape("no use of the store was refused")
 	}
 }
