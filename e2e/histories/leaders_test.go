@@ -69,10 +69,8 @@ func TestLeadersKilled(t *testing.T) {
 			return true, ""
 		})
 		leader := s.leader(t)
-		status, _ := leader.status.Get()
-		killed := instance(status, "consensus")
-		s.cluster.Kill(t, int(killed.GetPid()))
 		t.Logf("kill %d: the consensus role of node %d", kill+1, leader.number)
+		s.killMember(t, leader)
 		s.settle(t)
 	}
 	cancel()
