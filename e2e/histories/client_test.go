@@ -57,6 +57,8 @@ type workload struct {
 	tickets map[string]string
 	// generations are those that were last seen, for who only writes if nothing has changed.
 	generations map[string]uint64
+	// readWithin is how long a client that fails over waits for what it reads.
+	readWithin time.Duration
 	// strange are answers that nobody should get; failed are the reads that failed of clients that fail over.
 	strange []string
 	failed  int
@@ -157,9 +159,13 @@ func (c *client) someTicket() string {
 func (c *client) call(access *access, object string, input any) (call history.Call, answered bool) {
 	// Not that of the run: what has begun is brought to its end.
 	ctx, sending := withSending(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	call = history.Call{Client: c.name, Object: object, Input: input, Began: c.history.Now()}
+	within := callTimeout
+	if access.failsOver && !call.Write() {
+		within = c.readWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	var answers map[string]any
 	var err error
 	switch input := input.(type) {
