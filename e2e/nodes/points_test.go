@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/reeveproject/reeve/e2e/internal/devcluster"
 	"github.com/reeveproject/reeve/e2e/internal/eventually"
 	"github.com/reeveproject/reeve/e2e/internal/procfs"
@@ -90,6 +92,7 @@ func (p *points) add(nodes []int, points ...string) {
 	for _, point := range points {
 		p.left[point] = nodes
 	}
+	defer p.hold()()
 	p.write()
 }
 
@@ -154,8 +157,35 @@ func (p *points) run() {
 func (p *points) see() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer p.hold()()
 	for number, ended := range p.look() {
 		p.working.Go(func() { p.back(number, ended) })
+	}
+}
+
+// hold has no role take a point out of its file until release is called: what is taken out between a look at the file and its replacement would be in it again. The lock is
+// held.
+func (p *points) hold() (release func()) {
+	numbers := slices.Collect(maps.Keys(p.written))
+	for _, nodes := range p.left {
+		numbers = append(numbers, nodes...)
+	}
+	slices.Sort(numbers)
+	var held []*os.File
+	for _, number := range slices.Compact(numbers) {
+		directory, err := os.Open(p.directory(number))
+		if err != nil {
+			continue // it is not there, and so no role
+		}
+		held = append(held, directory)
+		if err := unix.Flock(int(directory.Fd()), unix.LOCK_EX); err != nil {
+			p.t.Errorf("the points of %s on node %d cannot be locked: %v", p.role, number, err)
+		}
+	}
+	return func() {
+		for _, directory := range held {
+			_ = directory.Close()
+		}
 	}
 }
 
@@ -265,6 +295,7 @@ func (p *points) back(number int, ended time.Time) {
 	defer p.mu.Unlock()
 	if p.away == number {
 		p.away = 0
+		defer p.hold()()
 		p.write()
 	}
 }
@@ -279,7 +310,9 @@ func (p *points) kill(number int, process procfs.Process) {
 	ended := time.Now()
 	p.away = number
 	p.ends[number]++
+	release := p.hold()
 	p.write()
+	release()
 	p.c.KillProcess(p.t, process)
 	p.working.Go(func() { p.back(number, ended) })
 }

@@ -3,5 +3,6 @@
 // A role calls Before when the change is about to be made, and After when it is persisted. In a normal build both do nothing and read nothing. A
 // role's environment is clean, so a build with the tag "failpoints" reads, at every step, the file "failpoint" in its data directory. Each line is a
 // point ("before:" or "after:" and the step's name) and, after a space, at which occurrence the role ends there; without a number, the first. There
-// the role removes the line and kills itself with SIGKILL. So a test can write down where a role must end, even while it runs, and see where it did.
+// the role removes the line and kills itself with SIGKILL. So a test can write down where a role must end, even while it runs, and see where it did:
+// role and test hold a lock of the directory (flock) while they replace the file.
 package checkpoint

@@ -55,6 +55,12 @@ func At(point Step) {
 		// A test that uses the list would never stop the role here.
 		give(fmt.Errorf("the step %s is not in the role's list: %v", name, used.steps))
 	}
+	// Until the role ends here, or goes on: a test replaces the file under the same lock, or would write in again what is taken out.
+	unlock, err := lock(used.directory)
+	if err != nil {
+		give(err)
+	}
+	defer unlock()
 	path := filepath.Join(used.directory, file)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,6 +92,18 @@ func At(point Step) {
 		}
 		return
 	}
+}
+
+// lock locks a directory against tests.
+func lock(path string) (unlock func(), err error) {
+	directory, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(directory.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, directory.Close())
+	}
+	return func() { _ = directory.Close() }, nil
 }
 
 // replace replaces a file atomically, because a test may read it at any time.
