@@ -137,17 +137,18 @@ func checkStopTwice(ctx context.Context, s *subject) (string, error) {
 		}
 		stopping, cancel := context.WithTimeout(ctx, i.grace+exitTime)
 		defer cancel()
-		// Both requests are sent before an answer is awaited: two goroutines could be far apart on a busy machine.
+		// Both calls have begun before a request is sent, and both requests are sent before an answer is awaited: on a busy machine much time may pass between two steps.
 		var calls []grpc.ClientStream
 		for range 2 {
 			call, err := i.conn.NewStream(stopping, &grpc.StreamDesc{}, rolev1.RoleService_Stop_FullMethodName)
-			if err == nil {
-				if err = call.SendMsg(stopRequest(i.request.GetInstanceId(), i.grace)); err == nil || errors.Is(err, io.EOF) { // RecvMsg returns why a stream has ended
-					calls = append(calls, call)
-					continue
-				}
+			if err != nil {
+				return fmt.Errorf("stopped twice at once, it answers %w%s", err, i.lastWords())
 			}
-			if status.Code(err) != codes.Unavailable {
+			calls = append(calls, call)
+		}
+		for _, call := range calls {
+			// RecvMsg returns why a stream has ended.
+			if err := call.SendMsg(stopRequest(i.request.GetInstanceId(), i.grace)); err != nil && !errors.Is(err, io.EOF) && status.Code(err) != codes.Unavailable {
 				return fmt.Errorf("stopped twice at once, it answers %w%s", err, i.lastWords())
 			}
 		}

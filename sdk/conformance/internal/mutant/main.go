@@ -75,7 +75,7 @@ func serve() error {
 		return err
 	}
 	role := newRole()
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.InTapHandle(role.seeBegin))
 	rolev1.RegisterRoleServiceServer(server, role)
 	go func() { _ = server.Serve(listener) }()
 	fmt.Println(handshakeLine(listener))

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/sdk/conformance/internal/faults"
@@ -35,8 +36,10 @@ type role struct {
 	data     string
 	ended    bool
 	stops    int
-	watches  int
-	status   event.Value[*rolev1.WatchResponse]
+	// stopsBegun counts the calls of Stop that have begun, whose requests may be on their way yet.
+	stopsBegun atomic.Int64
+	watches    int
+	status     event.Value[*rolev1.WatchResponse]
 
 	// kept is what some mutants never let go of.
 	kept struct {
@@ -242,6 +245,14 @@ func (r *role) Watch(_ *rolev1.WatchRequest, stream grpc.ServerStreamingServer[r
 
 func errNotStarted() error { return status.Error(codes.FailedPrecondition, "no role was started") }
 
+// seeBegin is called when a call begins, before its request has come.
+func (r *role) seeBegin(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if call.FullMethodName == rolev1.RoleService_Stop_FullMethodName {
+		r.stopsBegun.Add(1)
+	}
+	return ctx, nil
+}
+
 func (r *role) Stop(ctx context.Context, request *rolev1.StopRequest) (*rolev1.StopResponse, error) {
 	r.mu.Lock()
 	r.stops++
@@ -250,12 +261,9 @@ func (r *role) Stop(ctx context.Context, request *rolev1.StopRequest) (*rolev1.S
 	switch {
 	case fault == faults.SecondStopPanics && second:
 		panic("stopped twice")
-	case fault == faults.SecondStopPanics:
-		// The other call is to come while this one is under way.
-		select {
-		case <-ctx.Done():
-		case <-time.After(700 * time.Millisecond):
-		}
+	case fault == faults.SecondStopPanics && r.stopsBegun.Load() > 1:
+		// The other request is to come while this one is under way.
+		<-ctx.Done()
 	case fault == faults.StopWhileStarting && !watched: // a core that stops it so early has not come to that
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
