@@ -115,6 +115,19 @@ func (i *instance) lives() error {
 	return nil
 }
 
+// asks waits until a role has asked its host for the store: one that has not yet would find it open. There is no notification.
+func (i *instance) asks(ctx context.Context, asked func() bool) {
+	for deadline := time.Now().Add(readyTime); !asked() && time.Now().Before(deadline); {
+		select {
+		case <-i.ended:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // livesFor watches a role for a while, and returns an error if it ends.
 func (i *instance) livesFor(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)

@@ -241,7 +241,11 @@ func checkStoreWaits(ctx context.Context, s *subject) (string, error) {
 		}
 		host.LoseStore()
 		defer host.FindStore()
+		before := host.Calls("OpenConsensus")
 		i, err := s.start(ctx, of, "")
+		if err == nil && needsOnlyStore(of) {
+			i.asks(ctx, func() bool { return host.Calls("OpenConsensus") > before })
+		}
 		if err == nil {
 			err = i.livesFor(ctx, spinTime)
 		}

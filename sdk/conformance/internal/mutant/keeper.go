@@ -49,12 +49,16 @@ type store struct {
 
 // follow follows whether the store is open until the process ends.
 func (s *store) follow() {
-	for {
+	for heard := false; ; {
 		stream, err := s.host.OpenConsensus(context.Background(), &hostv1.OpenConsensusRequest{})
 		for err == nil {
 			var answer *hostv1.OpenConsensusResponse
 			if answer, err = stream.Recv(); err == nil {
 				s.answer.Store(answer)
+				if fault == faults.GivesUpWaiting && !heard && answer.GetOpen() == nil {
+					return // it goes by this answer, and hears of no other one
+				}
+				heard = true
 			}
 		}
 		time.Sleep(again)
