@@ -118,11 +118,10 @@ func (r *role) run(request *rolev1.StartRequest) {
 			logLine("error", err.Error())
 		}
 	case faults.Floods:
-		go func() {
-			for range 8 << 10 {
-				logLine("info", strings.Repeat("flood ", 20))
-			}
-		}()
+		// All of it is written before the role is Ready, from when on it is looked at.
+		for range 8 << 10 {
+			logLine("info", strings.Repeat("flood ", 20))
+		}
 	}
 	if err := r.mark(); err != "" {
 		state, reason = rolev1.RoleState_ROLE_STATE_FAILED, err
