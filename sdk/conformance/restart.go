@@ -139,12 +139,27 @@ func (s *subject) liveCore(ctx context.Context, of *rolev1.RoleManifest) *coreLi
 	if err != nil {
 		return &coreLife{err: err}
 	}
-	if life.stranger = adopted.known(ctx, before); life.stranger != nil {
-		return life
+	if life.stranger = adopted.known(ctx, before); life.stranger == nil {
+		life.deaf = follows(ctx, host, life.streams)
 	}
-	life.deaf = follows(ctx, host, life.streams)
-	life.stuck = adopted.stopped(ctx)
+	switch {
+	case (life.stranger != nil || life.deaf != nil) && adopted.gone(ctx):
+		// On a busy machine it may take until now to end.
+		life.ended, life.stranger, life.deaf = fmt.Errorf("after the core went away, %w", adopted.lives()), nil, nil
+	case life.stranger == nil:
+		life.stuck = adopted.stopped(ctx)
+	}
 	return life
+}
+
+// gone reports whether a role's process has ended by itself. The end of its status stream may be seen before that of the process.
+func (i *instance) gone(ctx context.Context) bool {
+	select {
+	case <-i.watch:
+		return i.awaitEnd(ctx, exitTime) == nil
+	default:
+		return !i.alive()
+	}
 }
 
 // dismiss ends the core: nobody calls the role, and nobody answers its calls.
