@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// HandshakeTime is how long a peer has to prove itself.
+const HandshakeTime = handshakeTime
+
 // RenewNow has an instance ask for another SVID now, as if it were time. What it returns says whether there is one.
 func RenewNow(host *Host) (renewed func() bool) {
 	current, _ := host.prover.svid.Get()
