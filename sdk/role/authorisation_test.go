@@ -55,6 +55,18 @@ func awaitEndpoint(t *testing.T, host *role.Host, node, name, endpoint string) (
 	return address
 }
 
+// awaitAssigned waits until the directory, as an instance knows it, has a role assigned to a node.
+func awaitAssigned(t *testing.T, host *role.Host, node, name string) {
+	t.Helper()
+	if _, err := host.Directory().Wait(within(t, soon), func(now *hostv1.Directory) bool {
+		return slices.ContainsFunc(now.GetNodes(), func(n *hostv1.DirectoryNode) bool {
+			return n.GetNodeId() == node && slices.Contains(n.GetAssigned().GetRoles(), name)
+		})
+	}); err != nil {
+		t.Fatalf("the role %s does not come to be assigned to the node %s", name, node)
+	}
+}
+
 // awaitWithout waits until the directory, as an instance knows it, does not have a node.
 func awaitWithout(t *testing.T, host *role.Host, node string) {
 	t.Helper()
@@ -175,6 +187,7 @@ func TestForeignClients(t *testing.T) {
 	echo(t, listener)
 	address := awaitEndpoint(t, server, cluster.Host(0).NodeID(), "lighthouse", "wire")
 	keeper := cluster.Host(1).Instance(t, "lighthouse")
+	awaitAssigned(t, server, cluster.Host(1).NodeID(), "lighthouse")
 	good := given(t, keeper)
 	if err := raw(t, address, good); err != nil {
 		t.Errorf("with an SVID: %v", err)

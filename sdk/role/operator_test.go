@@ -63,6 +63,9 @@ func TestOperators(t *testing.T) {
 	// An instance is let in as before, and is no operator.
 	mustEcho(t, dial(t, cluster.Host(1).Instance(t, "ship"), "lighthouse", host.NodeID(), "wire"))
 
+	if _, err := instance.Operators().Wait(within(t, soon), func(*hostv1.Operators) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
 	owner := operatorDial(t, host.Authority(), address, identity.Session{ID: ownerKeyID, Ends: hour})
 	mustEcho(t, owner)
 	if who := <-accepted; who.Name != "" || who.Role != hostv1.OperatorRole_OPERATOR_ROLE_OWNER {

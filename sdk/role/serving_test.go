@@ -66,7 +66,8 @@ func TestGRPC(t *testing.T) {
 
 func TestHTTP(t *testing.T) {
 	cluster := roletest.NewCluster(t, 2)
-	listener := listen(t, cluster.Host(0).Instance(t, "lighthouse"))
+	host := cluster.Host(0).Instance(t, "lighthouse")
+	listener := listen(t, host)
 	server := &http.Server{ConnContext: role.ConnContext, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := role.PeerFromContext(r.Context())
 		fmt.Fprint(w, peer, " ", ok)
@@ -75,6 +76,7 @@ func TestHTTP(t *testing.T) {
 	defer func() { _ = server.Close() }()
 	other := cluster.Host(1).Instance(t, "lighthouse")
 	awaitEndpoint(t, other, cluster.Host(0).NodeID(), "lighthouse", "wire")
+	awaitAssigned(t, host, cluster.Host(1).NodeID(), "lighthouse")
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return other.Dial(ctx, "lighthouse", "", "wire")
 	}}
