@@ -28,9 +28,15 @@ func ExampleElection() {
 		}
 		fmt.Println("in the term:", water(), term.Context().Err())
 		term.Resign()
-		fmt.Println("after it:", water(), term.Context().Err())
+		next, err := consensus.NewElection(store, "gardener").Campaign(ctx) // in a role another instance's
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		defer next.Resign()
+		fmt.Println("in the next one:", water(), term.Context().Err())
 	})
 	// Output:
 	// in the term: true <nil>
-	// after it: false context canceled
+	// in the next one: false context canceled
 }
