@@ -152,7 +152,7 @@ func TestScripts(t *testing.T) {
 			return setup(env, place)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine,
+			"fake": fake, "exits": exits, "killnode": killNode, "await": await, "waitline": waitLine, "until": until,
 			"nonetwork": noNetwork,
 		},
 	})
@@ -484,5 +484,22 @@ func waitLine(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		_, err = unix.Read(watch, events)
 		ts.Check(err)
+	}
+}
+
+// until runs a command again until its standard output has a text in it: until TEXT COMMAND ARGUMENT... It is for commands that leave out what nobody
+// answers in the time that they have for asking.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until TEXT COMMAND ARGUMENT...")
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("it never says %q", args[0])
+		}
 	}
 }
