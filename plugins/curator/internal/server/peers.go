@@ -52,6 +52,9 @@ type peers struct {
 	failed        time.Time    // when that was last seen
 	failure       error
 
+	// How long connections stay on which it was said that a node was removed, or that somebody is nobody.
+	lastWord, refusedFor time.Duration
+
 	now    func() time.Time                    // by which certificates are valid
 	counts func(kind metrics.Kind, opened int) // is told of connections by the kind of the caller; nil: nobody is
 }
@@ -60,6 +63,7 @@ func newPeers() *peers {
 	return &peers{
 		open: make(map[string]int), strangers: make(map[string]int), by: make(map[*peerConnection]struct{}), nodes: make(map[string]map[*peerConnection]struct{}),
 		strangerCalls: make(map[string]int), now: time.Now, all: make(map[*peerConnection]struct{}), unfinished: make(map[string]int),
+		lastWord: lastWord, refusedFor: refusedFor,
 	}
 }
 
@@ -320,7 +324,7 @@ func (c *peerConnection) RemoteAddr() net.Addr { return peerAddress{c.Conn.Remot
 func (c *peerConnection) leaveSoon() {
 	if !c.leaving {
 		c.leaving = true
-		c.hurry = time.AfterFunc(lastWord, func() { _ = c.Close() })
+		c.hurry = time.AfterFunc(c.peers.lastWord, func() { _ = c.Close() })
 	}
 }
 

@@ -72,7 +72,7 @@ func start(t *testing.T, etcd *etcdtest.Etcd, prefix string, change func(*server
 		Client: etcd.Client(t, prefix), Leases: etcd.Leases(t), ClusterUser: "curator", Bootstrap: bootstrap.NewService(time.Now), Host: new(host),
 		NodeID: "reeve-00000000000000000000000000000000", Role: "curator",
 		Configuration: configuration.Configuration{Listen: "127.0.0.1:0"},
-		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL, AnswerWithin: patience,
+		Log:           hclog.NewNullLogger(), HeartbeatTTL: heartbeatTTL, AnswerWithin: patience, LastWord: patience,
 	}
 	if change != nil {
 		change(&config)

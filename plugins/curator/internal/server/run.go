@@ -58,6 +58,8 @@ type Config struct {
 	Now func() time.Time
 	// AnswerWithin, HeartbeatTTL, ProbeEvery, StewardTTL and StewardSilence are times that tests shorten; their defaults are documented where they are used.
 	AnswerWithin, HeartbeatTTL, ProbeEvery, StewardTTL, StewardSilence time.Duration
+	// LastWord is how long a connection stays on which a node was told that it was removed, or somebody that they are nobody. Tests prolong it; its defaults are lastWord and refusedFor.
+	LastWord time.Duration
 	// UnprovenBurst and UnprovenEvery are those of audit.Config.
 	UnprovenBurst int
 	UnprovenEvery time.Duration
@@ -130,6 +132,9 @@ func Run(ctx context.Context, config Config) error {
 	}
 	peers := newPeers()
 	peers.now, peers.counts = config.Now, config.Metrics.Connections
+	if config.LastWord > 0 {
+		peers.lastWord, peers.refusedFor = config.LastWord, config.LastWord
+	}
 	workers.Go(func() { peers.follow(ctx, followed.Snapshots()) })
 	server, err := newServer(ctx, config, records, followed.Snapshots(), serving, audited, peers)
 	if err != nil {

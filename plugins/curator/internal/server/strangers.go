@@ -131,7 +131,7 @@ func (p *peers) remembering(authenticate func(context.Context) (auth.Caller, err
 		defer p.mu.Unlock()
 		if connection := p.stranger(ctx); connection != nil && connection.refusal == nil {
 			connection.refusal = err
-			connection.hurry.Reset(refusedFor)
+			connection.hurry.Reset(p.refusedFor)
 		}
 		return caller, err
 	}
