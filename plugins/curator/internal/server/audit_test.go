@@ -192,6 +192,7 @@ func TestNothingSecretIsKept(t *testing.T) {
 func TestUnprovenCallersAreCounted(t *testing.T) {
 	c := newClusterOn(t, etcd, func(config *server.Config) { config.UnprovenBurst, config.UnprovenEvery = 5, time.Second })
 	const calls = 60
+	began := time.Now()
 	for range calls {
 		// The connection of a stranger is closed soon after the first refusal.
 		_, err := c.as(selfSigned(t, newKey(t))).GetNode(t.Context(), &clusterv1.GetNodeRequest{NodeId: strings.Repeat("x", 10000)})
@@ -219,8 +220,8 @@ func TestUnprovenCallersAreCounted(t *testing.T) {
 			}
 		}
 		if counted == calls {
-			if written == calls {
-				t.Error("every call has an entry of its own")
+			if most := 5 + 1 + int(time.Since(began)/time.Second); written > most {
+				t.Errorf("the calls have %d entries, want at most %d", written, most)
 			}
 			return
 		}
