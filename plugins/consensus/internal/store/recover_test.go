@@ -25,7 +25,11 @@ func TestRecover(t *testing.T) {
 	root := store.Root(ctx)
 	put := func(key, value string) {
 		t.Helper()
-		if _, err := s.Client().Put(root, key, value); err != nil {
+		_, err := s.Client().Put(root, key, value)
+		for errors.Is(err, rpctypes.ErrTimeout) { // the machine stood still
+			_, err = s.Client().Put(root, key, value)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -111,11 +112,12 @@ func OpenWith(t testing.TB, config store.Config, plan store.Plan) (*store.Store,
 	return s, stop
 }
 
-// Recover makes room in a store, again as long as the store says that it has no quorum: one member on a machine that stands still for a moment has none.
+// Recover makes room in a store, again as long as the store says that it has no quorum, or etcd that it took too long: so it is with one member on a machine
+// that stands still for a moment.
 func Recover(ctx context.Context, s *store.Store) (store.Recovered, error) {
 	for {
 		recovered, err := s.Recover(ctx)
-		if !errors.Is(err, store.ErrNoQuorum) || ctx.Err() != nil {
+		if !errors.Is(err, store.ErrNoQuorum) && !errors.Is(err, rpctypes.ErrTimeout) || ctx.Err() != nil {
 			return recovered, err
 		}
 	}
