@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/storage/backend"
 )
 
 const (
@@ -20,6 +21,9 @@ const (
 	DefaultPauseShare = 20
 	// roomBound is how long a compaction may take.
 	roomBound = time.Minute
+	// freedCommits is how often the database is committed at most until what was freed counts as free, and freedPause is the pause after each.
+	freedCommits = 10
+	freedPause   = 10 * time.Millisecond
 )
 
 // keeper makes room. It belongs to Run.
@@ -57,8 +61,7 @@ func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool)
 		return 0, fmt.Errorf("compact its history: %w", err)
 	}
 	database := server.Backend()
-	database.ForceCommit() // what a compaction has freed counts as free from the next commit on
-	if size, inUse := database.Size(), database.SizeInUse(); worth(size, inUse) {
+	if size, gain := commitFreed(ctx, database, worth); gain {
 		pause, err = s.rewrite()
 		if err != nil {
 			return pause, fmt.Errorf("rewrite its database: %w", err)
@@ -74,6 +77,23 @@ func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool)
 	}
 	s.log.Info("took back etcd's alarm that the store is full", "size", database.Size(), "quota", s.space.hard)
 	return pause, nil
+}
+
+// commitFreed commits until it is worth it to rewrite the database, and returns its size before that, or until it is clear that it is not. What a compaction has freed counts
+// as free from a commit on before which nobody reads any more who began earlier. etcd's own read ends beside each commit: on a busy machine, after it.
+func commitFreed(ctx context.Context, database backend.Backend, worth func(size, inUse int64) bool) (size int64, gain bool) {
+	for range freedCommits {
+		database.ForceCommit()
+		if size = database.Size(); worth(size, database.SizeInUse()) {
+			return size, true
+		}
+		select {
+		case <-ctx.Done():
+			return size, false
+		case <-time.After(freedPause):
+		}
+	}
+	return size, false
 }
 
 // rewrite defragments the database. Nothing else moves meanwhile, which is not to be taken for a store that hangs.
