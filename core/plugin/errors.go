@@ -102,6 +102,8 @@ func (e *exitedError) Unwrap() error { return ErrExited }
 // brokenError is the error of a call whose connection may have broken.
 type brokenError struct{ error }
 
+func (e *brokenError) Unwrap() error { return e.error }
+
 // breaks is the error of a call for people, and says if its connection may have broken.
 func breaks(call, told error) error {
 	if status.Code(call) == codes.Unavailable {

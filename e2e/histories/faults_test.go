@@ -33,17 +33,9 @@ func kills() []fault {
 			return func() { s.cluster.MustReeve(t, "dev", "up", "--detach") }
 		}},
 		{name: "store's leader killed", strike: func(t *testing.T, s *scene, h *history.History) func() {
-			leader := s.leader(t)
-			status, _ := leader.status.Get()
-			killed := instance(status, "consensus")
-			s.cluster.Kill(t, int(killed.GetPid()))
+			replaced := s.killMember(t, s.leader(t))
 			s.writes(t, h, enough)
-			return func() {
-				// It may take a while to see that the one before has ended.
-				leader.await(t, "has another consensus role", func(status *nodev1.Status) bool {
-					return serves(status) && instance(status, "consensus").GetInstanceId() != killed.GetInstanceId()
-				})
-			}
+			return replaced
 		}},
 	}
 }

@@ -70,7 +70,7 @@ func TestLeadersKilled(t *testing.T) {
 		})
 		leader := s.leader(t)
 		t.Logf("kill %d: the consensus role of node %d", kill+1, leader.number)
-		s.killMember(t, leader)
+		s.killMember(t, leader)()
 		s.settle(t)
 	}
 	cancel()

@@ -199,15 +199,17 @@ func (s *scene) killCurator(t *testing.T, node *node) {
 	s.answers(t, s.curators[slices.Index(s.nodes, node)])
 }
 
-// killMember kills the consensus role of a node, and returns when the node says that another one serves: it may take a while to see that the one before has ended.
-func (s *scene) killMember(t *testing.T, node *node) {
+// killMember kills the consensus role of a node. replaced returns when the node says that another one serves: it may take a while to see that the one before has ended.
+func (s *scene) killMember(t *testing.T, node *node) (replaced func()) {
 	t.Helper()
 	status, _ := node.status.Get()
 	killed := instance(status, "consensus")
 	s.cluster.Kill(t, int(killed.GetPid()))
-	node.await(t, "has another consensus role", func(status *nodev1.Status) bool {
-		return serves(status) && instance(status, "consensus").GetInstanceId() != killed.GetInstanceId()
-	})
+	return func() {
+		node.await(t, "has another consensus role", func(status *nodev1.Status) bool {
+			return serves(status) && instance(status, "consensus").GetInstanceId() != killed.GetInstanceId()
+		})
+	}
 }
 
 // killNode kills every process of a node, as if its machine had lost its power.

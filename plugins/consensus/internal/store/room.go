@@ -21,7 +21,7 @@ const (
 	DefaultPauseShare = 20
 	// roomBound is how long a compaction may take.
 	roomBound = time.Minute
-	// freedCommits is how often the database is committed at most until what was freed counts as free, and freedPause is the pause after each.
+	// freedCommits is how often the database is committed at most after a compaction until what that has freed counts as free, and freedPause is the pause between two.
 	freedCommits = 10
 	freedPause   = 10 * time.Millisecond
 )
@@ -57,11 +57,16 @@ func (s *Store) makeRoom(ctx context.Context) {
 // tryRoom returns how long the store stood still.
 func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool) (pause time.Duration, err error) {
 	server := s.etcd.Server
-	if err := s.compact(ctx, server.KV().Rev()); err != nil {
+	compacted, err := s.compact(ctx, server.KV().Rev())
+	if err != nil {
 		return 0, fmt.Errorf("compact its history: %w", err)
 	}
+	commits := 1
+	if compacted {
+		commits = freedCommits
+	}
 	database := server.Backend()
-	if size, gain := commitFreed(ctx, database, worth); gain {
+	if size, gain := commitFreed(ctx, database, commits, worth); gain {
 		pause, err = s.rewrite()
 		if err != nil {
 			return pause, fmt.Errorf("rewrite its database: %w", err)
@@ -79,13 +84,17 @@ func (s *Store) tryRoom(ctx context.Context, worth func(size, inUse int64) bool)
 	return pause, nil
 }
 
-// commitFreed commits until it is worth it to rewrite the database, and returns its size before that, or until it is clear that it is not. What a compaction has freed counts
-// as free from a commit on before which nobody reads any more who began earlier. etcd's own read ends beside each commit: on a busy machine, after it.
-func commitFreed(ctx context.Context, database backend.Backend, worth func(size, inUse int64) bool) (size int64, gain bool) {
-	for range freedCommits {
+// commitFreed commits until it is worth it to rewrite the database, but not more often than commits says. It returns the size of the database, and whether it is worth it.
+// bbolt counts what a compaction has freed as free from the first commit on at which no read is open that began before. etcd ends its own read beside each commit: on a busy
+// machine after it.
+func commitFreed(ctx context.Context, database backend.Backend, commits int, worth func(size, inUse int64) bool) (size int64, gain bool) {
+	for n := range commits {
 		database.ForceCommit()
 		if size = database.Size(); worth(size, database.SizeInUse()) {
 			return size, true
+		}
+		if n == commits-1 {
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -105,18 +114,19 @@ func (s *Store) rewrite() (took time.Duration, err error) {
 	return time.Since(began), err
 }
 
-func (s *Store) compact(ctx context.Context, revision int64) error {
+// compact compacts the history up to a revision. It returns false if that was done before.
+func (s *Store) compact(ctx context.Context, revision int64) (compacted bool, err error) {
 	if revision == s.keeper.compacted {
-		return nil
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(Root(ctx), roomBound)
 	defer cancel()
-	_, err := s.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	_, err = s.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
-		return err
+		return false, err
 	}
 	s.keeper.compacted = revision
-	return nil
+	return true, nil
 }
 
 // worthRewriting reports whether the live data alone would leave room that lasts. To rewrite the database takes seconds, in which etcd answers nobody.
