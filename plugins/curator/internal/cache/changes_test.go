@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,31 +131,12 @@ func (s *still) Watch(context.Context, int64) clientv3.WatchChan { return s.chan
 // In a large cluster the first changes are told at once, and those that come close upon them together, none of them never. What is not the directory does not wait.
 func TestManyNodesAreToldTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &still{state: &store.State{Revision: 1, Nodes: make(map[string]*clusterv1.NodeRecord)}, changes: make(chan clientv3.WatchResponse)}
-		for range 1000 {
-			record := newRecord(t)
-			source.state.Nodes[record.GetId()] = record
-		}
-		c := cache.New(source, hclog.NewNullLogger())
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			c.Run(ctx)
-		}()
-		revision := int64(1)
+		c := runMany(t)
 		come := func() *cache.Snapshot {
-			revision++
 			record := newRecord(t)
-			value, err := proto.Marshal(record)
-			if err != nil {
-				t.Fatal(err)
-			}
-			source.changes <- clientv3.WatchResponse{Events: []*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte("nodes/" + record.GetId()), Value: value, ModRevision: revision}}}}
-			synctest.Wait()
-			snapshot, _ := c.Snapshots().Get()
+			snapshot := c.change("nodes/"+record.GetId(), record)
 			if snapshot.Nodes[record.GetId()] == nil {
-				t.Errorf("the record of change %d is not in the state", revision)
+				t.Errorf("the record of change %d is not in the state", c.revision)
 			}
 			return snapshot
 		}
@@ -173,7 +155,7 @@ func TestManyNodesAreToldTogether(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		if snapshot, _ := c.Snapshots().Get(); len(snapshot.Directory.GetNodes()) != 1005+atOnce || snapshot.Directory.GetRevision() != uint64(revision) {
+		if snapshot, _ := c.Snapshots().Get(); len(snapshot.Directory.GetNodes()) != 1005+atOnce || snapshot.Directory.GetRevision() != uint64(c.revision) {
 			t.Errorf("%d nodes at revision %d, when all are to be told", len(snapshot.Directory.GetNodes()), snapshot.Directory.GetRevision())
 		}
 		// While there are changes all the time, a cluster is told of them a few times a second.
@@ -185,10 +167,117 @@ func TestManyNodesAreToldTogether(t *testing.T) {
 		if n := len(told); n < 8 || n > 20 {
 			t.Errorf("in two seconds %d directories", n)
 		}
+	})
+}
+
+// In a large cluster values that roles change all the time are told of less often than all else, and none of them never.
+func TestValuesWaitForOneAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runMany(t)
+		time.Sleep(time.Second)
+		id := c.anyNode(t)
+		report := func(state hostv1.InstanceState, value string) string {
+			c.change("status/"+id, &clusterv1.NodeStatus{NodeId: id, Instances: []*clusterv1.InstanceStatus{{Role: "lamp", State: state, Values: map[string]string{"bulb": value}}}})
+			return c.told(id)
+		}
+		const starting, ready = hostv1.InstanceState_INSTANCE_STATE_STARTING, hostv1.InstanceState_INSTANCE_STATE_READY
+		for _, step := range []struct {
+			state       hostv1.InstanceState
+			value, told string
+		}{
+			{ready, "1", "READY 1"},
+			{ready, "2", "READY 1"},
+			{starting, "3", "STARTING 3"},
+			{ready, "4", "READY 4"},
+			{ready, "5", "READY 4"},
+			{ready, "4", "READY 4"},
+			{ready, "6", "READY 4"},
+		} {
+			if told := report(step.state, step.value); told != step.told {
+				t.Errorf("%v: told of %s", step, told)
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		if told := c.told(id); told != "READY 6" {
+			t.Errorf("when all is to be told: %s", told)
+		}
+		told := make(map[string]bool)
+		for n := 0; n < 100; n++ {
+			told[report(ready, fmt.Sprint("more", n))] = true
+			time.Sleep(20 * time.Millisecond)
+		}
+		if n := len(told); n < 5 || n > 8 {
+			t.Errorf("in two seconds %d values", n)
+		}
+	})
+}
+
+// many is a cache of a thousand nodes that a test changes.
+type many struct {
+	*cache.Cache
+	t        *testing.T
+	source   *still
+	revision int64
+}
+
+// runMany runs a cache of a thousand nodes with the role lamp until the test ends.
+func runMany(t *testing.T) *many {
+	source := &still{
+		state: &store.State{Revision: 1, Nodes: make(map[string]*clusterv1.NodeRecord), Statuses: make(map[string]*clusterv1.NodeStatus)}, changes: make(chan clientv3.WatchResponse),
+	}
+	for range 1000 {
+		record := newRecord(t)
+		record.Roles = []*clusterv1.RoleAssignment{{Role: "lamp"}}
+		source.state.Nodes[record.GetId()] = record
+	}
+	c := &many{Cache: cache.New(source, hclog.NewNullLogger()), t: t, source: source, revision: 1}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.Run(ctx)
+	}()
+	t.Cleanup(func() {
 		cancel()
 		close(source.changes)
 		<-ended
 	})
+	return c
+}
+
+// change has the store tell of a record, and returns the snapshot that follows.
+func (c *many) change(key string, record proto.Message) *cache.Snapshot {
+	value, err := proto.Marshal(record)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.revision++
+	c.source.changes <- clientv3.WatchResponse{Events: []*clientv3.Event{{Kv: &mvccpb.KeyValue{Key: []byte(key), Value: value, ModRevision: c.revision}}}}
+	synctest.Wait()
+	snapshot, _ := c.Snapshots().Get()
+	return snapshot
+}
+
+func (c *many) anyNode(t *testing.T) string {
+	snapshot, ok := c.Snapshots().Get()
+	if !ok || len(snapshot.Directory.GetNodes()) == 0 {
+		t.Fatal("there is no node")
+	}
+	return snapshot.Directory.GetNodes()[0].GetNodeId()
+}
+
+// told is what the directory says of the node's only role.
+func (c *many) told(id string) string {
+	snapshot, _ := c.Snapshots().Get()
+	for _, node := range snapshot.Directory.GetNodes() {
+		for _, role := range node.GetRoles() {
+			if node.GetNodeId() == id {
+				return strings.TrimPrefix(role.GetState().String(), "INSTANCE_STATE_") + " " + role.GetValues()["bulb"]
+			}
+		}
+	}
+	return ""
 }
 
 func newRecord(t *testing.T) *clusterv1.NodeRecord {

@@ -34,8 +34,9 @@ type directory struct {
 }
 
 // draw makes the directory of a state, but for its revision: the nodes that are members, also those that leave and are not gone yet, with what they reported of the
-// roles that are assigned to them. It returns the IDs of those that are not as they were in the one before, sorted.
-func (d *directory) draw(state *store.State) (directory *hostv1.Directory, changed []string) {
+// roles that are assigned to them. It returns the IDs of those that are not as they were in the one before, sorted. With hold, a node stays as it was if nothing but values
+// of its roles have changed; held says that there is one.
+func (d *directory) draw(state *store.State, hold bool) (directory *hostv1.Directory, changed []string, held bool) {
 	if !d.knows(state) {
 		d.ids = state.NodeIDs()
 	}
@@ -47,8 +48,12 @@ func (d *directory) draw(state *store.State) (directory *hostv1.Directory, chang
 		last := before[id]
 		now := drawn{from: sources{record: state.Nodes[id], status: state.Statuses[id], alive: state.Alive(id), room: room}, node: last.node}
 		if now.from != last.from {
-			if now.node = nodeOf(id, now.from); last.node != nil && now.node != nil && proto.Equal(now.node, last.node) {
+			now.node = nodeOf(id, now.from)
+			switch both := last.node != nil && now.node != nil; {
+			case both && proto.Equal(now.node, last.node):
 				now.node = last.node
+			case both && hold && proto.Equal(withoutValues(now.node), withoutValues(last.node)):
+				now, held = last, true
 			}
 		}
 		d.nodes[id] = now
@@ -65,7 +70,15 @@ func (d *directory) draw(state *store.State) (directory *hostv1.Directory, chang
 		}
 	}
 	slices.Sort(changed)
-	return directory, changed
+	return directory, changed, held
+}
+
+func withoutValues(node *hostv1.DirectoryNode) *hostv1.DirectoryNode {
+	node = proto.CloneOf(node)
+	for _, role := range node.GetRoles() {
+		role.Values = nil
+	}
+	return node
 }
 
 // knows reports whether there are records of the same nodes as before.
