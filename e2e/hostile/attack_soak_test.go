@@ -20,22 +20,29 @@ import (
 // secondsVariable is for how long each attack goes on.
 const secondsVariable = "HOSTILE_SECONDS"
 
-// TestThreeNodesUnderAttack has each of three nodes attack the store that they share, at the same time, and ends a member in the middle with SIGKILL. What the others' writes
-// took, how long the member was away, and how much memory it has had, are told; a machine with nothing else to do holds them to a second, ten seconds and 2 GiB.
-func TestThreeNodesUnderAttack(t *testing.T) {
+// TestStoreUnderAttack has each node of a cluster of one, and of one of three, attack the store that they share, at the same time, and ends a member in the middle with
+// SIGKILL. What the others' writes took, how long the member was away, and how much memory it has had, are told; a machine with nothing else to do holds them to a second,
+// ten seconds and 2 GiB. What is written while the only member is away takes as long as that.
+func TestStoreUnderAttack(t *testing.T) {
 	seconds, err := strconv.Atoi(cmp.Or(os.Getenv(secondsVariable), "600"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
 	plugin, err := roleplugin.Build(t.Context(), suite.programs.Workspace, suite.base, "hostile", map[string]string{"granted": "/nowhere", "boxed": "/nowhere"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.MustReeve(t, "dev", "up", "--nodes", "3", "--detach")
-	var all []*trio
-	for number := 1; number <= 3; number++ {
-		n := &trio{scene{cluster: c, directory: c.NodeDirectory(number), ctx: beforeDeadline(t)}}
+	for name, size := range map[string]int{"one": 1, "three": 3} {
+		t.Run(name, func(t *testing.T) { attackStoreOf(t, size, plugin, seconds) })
+	}
+}
+
+func attackStoreOf(t *testing.T, size int, plugin string, seconds int) {
+	c := devcluster.New(t, devcluster.Options{Programs: suite.programs, Base: suite.base})
+	c.MustReeve(t, "dev", "up", "--nodes", strconv.Itoa(size), "--detach")
+	var all []*attacked
+	for number := range size {
+		n := &attacked{scene{cluster: c, directory: c.NodeDirectory(number + 1), ctx: beforeDeadline(t)}}
 		n.node = n.look(t).Node.ID
 		if result := c.StartAlone(t, "plugin", "add", plugin, "--approve", "--dir", n.directory).Wait(t, patience); result.Code != 0 {
 			t.Fatal(result)
@@ -55,11 +62,11 @@ func TestThreeNodesUnderAttack(t *testing.T) {
 	}
 }
 
-// trio is one node of three.
-type trio struct{ scene }
+// attacked is a node whose store is attacked.
+type attacked struct{ scene }
 
 // look is the node's status, asked at the node.
-func (n *trio) look(t *testing.T) devcluster.Status {
+func (n *attacked) look(t *testing.T) devcluster.Status {
 	t.Helper()
 	result := n.cluster.StartAlone(t, "status", "-o", "json", "--dir", n.directory).Wait(t, patience)
 	status, err := devcluster.ParseStatus(result.Stdout)
@@ -70,7 +77,7 @@ func (n *trio) look(t *testing.T) devcluster.Status {
 	return status
 }
 
-func (n *trio) ready(t *testing.T, roles ...string) {
+func (n *attacked) ready(t *testing.T, roles ...string) {
 	t.Helper()
 	eventually.True(t, patience, "Ready: "+strings.Join(roles, ", "), func() (bool, string) {
 		status := n.look(t)
@@ -84,7 +91,7 @@ func (n *trio) ready(t *testing.T, roles ...string) {
 }
 
 // state asks the node's victim how its writes went since it was asked last.
-func (n *trio) state(t *testing.T) (acknowledged, refusals int, slowest, broken string) {
+func (n *attacked) state(t *testing.T) (acknowledged, refusals int, slowest, broken string) {
 	t.Helper()
 	got, err := n.order(t, "victim", "victim.state", nil, patience)
 	if err != nil {
@@ -96,7 +103,7 @@ func (n *trio) state(t *testing.T) (acknowledged, refusals int, slowest, broken 
 }
 
 // attack performs a row on all nodes. The second half of it begins with the end of a member.
-func attack(t *testing.T, all []*trio, killed *trio, row Row, seconds int) {
+func attack(t *testing.T, all []*attacked, killed *attacked, row Row, seconds int) {
 	began := make([]int, len(all))
 	for n, one := range all {
 		one.ready(t, "victim", row.Role, "consensus")
@@ -133,7 +140,7 @@ func attack(t *testing.T, all []*trio, killed *trio, row Row, seconds int) {
 			t.Errorf("on node %d writes of the victim were refused: %s", n+1, broken)
 		}
 	}
-	remember := func(n int, one *trio) {
+	remember := func(n int, one *attacked) {
 		most := held(t, one.look(t).Role("consensus").PID, "VmHWM:")
 		told = append(told, fmt.Sprintf("node %d: %d MiB of memory", n+1, most>>10))
 		if most > mostOfStore {
