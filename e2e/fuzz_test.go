@@ -75,10 +75,8 @@ var parsers = map[string]string{
 	"plugins/kubernetes/internal/machine.FuzzSysctls":        "what sysctls were before a worker set them",
 	// What other nodes and machines say.
 	"core/enrol.FuzzVerify":                                  "certificates of what says that it is a curator",
-	"core/hostapi.FuzzCertificateRequests":                   "certificate request of a role, in the core",
 	"plugins/consensus/internal/peers.FuzzNameOf":            "certificate of a member of the store",
-	"plugins/consensus/internal/peers.FuzzParseRequest":      "certificate request of a member of the store",
-	"plugins/curator/internal/ca.FuzzCertificateRequest":     "certificate request of a role, in the curator",
+	"proto/identity.FuzzCertificateRequest":                  "certificate request of a role, or of a member of the store",
 	"plugins/kubernetes/internal/pki.FuzzCertificateRequest": "certificate request of a role or an operator, for Kubernetes",
 	"plugins/curator/internal/tickets.FuzzRegistration":      "what a machine says of itself when it registers",
 	"proto/reeve/cluster/v1.FuzzParseIncarnation":            "which start of a node calls",

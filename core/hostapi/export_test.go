@@ -43,9 +43,6 @@ var (
 	ErrNotMachineID = errNotMachineID
 )
 
-// KeyOf reads a certificate request.
-var KeyOf = requestKey
-
 // AwaitLateClients is for TestMain: on a busy machine, a client may send its first bytes late.
 func AwaitLateClients() { defaultTimes.firstBytesWithin = 5 * time.Minute }
 

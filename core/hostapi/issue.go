@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -38,8 +35,6 @@ const (
 	issueEvery = 15 * time.Second
 	// issueWithin is the timeout of a curator's answer.
 	issueWithin = 10 * time.Second
-	// maxRequestDER is the largest certificate request in bytes. One with an Ed25519 or P-256 key has about 200.
-	maxRequestDER = 4 << 10
 )
 
 // issues requests SVIDs for one instance, one at a time.
@@ -126,29 +121,8 @@ func checkIssued(chain [][]byte, key crypto.PublicKey, id string) (*x509.Certifi
 	return leaf, nil
 }
 
-// requestKey returns the public key of a certificate request after checking its signature.
-func requestKey(csr []byte) (crypto.PublicKey, error) {
-	if len(csr) > maxRequestDER {
-		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d", len(csr), maxRequestDER)
-	}
-	request, err := x509.ParseCertificateRequest(csr)
-	if err != nil {
-		return nil, err
-	}
-	switch key := request.PublicKey.(type) {
-	case ed25519.PublicKey:
-	case *ecdsa.PublicKey:
-		if key.Curve != elliptic.P256() {
-			return nil, fmt.Errorf("its key is on the curve %s: want ECDSA P-256 or Ed25519", key.Params().Name)
-		}
-	default:
-		return nil, fmt.Errorf("its key is a %T: want ECDSA P-256 or Ed25519", key)
-	}
-	return request.PublicKey, request.CheckSignature()
-}
-
 func (s *service) IssueSVID(ctx context.Context, request *hostv1.IssueSVIDRequest) (*hostv1.IssueSVIDResponse, error) {
-	key, err := requestKey(request.GetCertificateRequest())
+	key, err := names.RequestedKey(request.GetCertificateRequest())
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "the certificate request (PKCS #10, DER) cannot be used: %s", err)
 	}

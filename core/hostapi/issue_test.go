@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/inorder"
 	spiffe "github.com/reeveproject/reeve/proto/identity"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -170,27 +169,4 @@ func TestWatchTrust(t *testing.T) {
 	n.issuer.rotate(t)
 	n.identity.Set(n.issuer.identity())
 	next(t, stream, want())
-}
-
-// FuzzCertificateRequests: whatever is sent as one, it is refused as such, or is one of a key that the cluster takes.
-func FuzzCertificateRequests(f *testing.F) {
-	good := csrOf(f, seedKey(f))
-	f.Add(good)
-	f.Add(good[:len(good)/2])
-	f.Add([]byte{0x30, 0x80})
-	f.Fuzz(func(t *testing.T, csr []byte) {
-		key, err := hostapi.KeyOf(csr)
-		if err != nil {
-			return
-		}
-		switch key := key.(type) {
-		case ed25519.PublicKey:
-		case *ecdsa.PublicKey:
-			if key.Curve != elliptic.P256() {
-				t.Errorf("a key on %s is taken", key.Params().Name)
-			}
-		default:
-			t.Errorf("a %T is taken", key)
-		}
-	})
 }

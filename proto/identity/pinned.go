@@ -8,7 +8,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"time"
 )
 
@@ -22,12 +21,7 @@ func SelfSigned(key ed25519.PrivateKey, now time.Time) (tls.Certificate, error) 
 	if len(key) != ed25519.PrivateKeySize {
 		return tls.Certificate{}, errors.New("identity: not an Ed25519 private key")
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("identity: serial number: %w", err)
-	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "reeve pinned key"},
 		NotBefore:             now.Add(-selfSignedLifetime / 2),
 		NotAfter:              now.Add(selfSignedLifetime / 2),

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net/url"
 	"slices"
 	"sync"
@@ -62,7 +61,7 @@ func newCA(domain string) (*ca, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "CA of a test"},
+		Subject:   pkix.Name{CommonName: "CA of a test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true, URIs: []*url.URL{identity.ClusterURI(domain)},
 	}
@@ -72,13 +71,6 @@ func newCA(domain string) (*ca, error) {
 	}
 	certificate, err := x509.ParseCertificate(der)
 	return &ca{key: key, certificate: certificate}, err
-}
-
-func serial() *big.Int {
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails
-	random[0] &= 0x7f
-	return new(big.Int).SetBytes(random[:])
 }
 
 // tell publishes the trusted CAs to the hosts.
@@ -144,7 +136,7 @@ func (a *Authority) Session(session identity.Session) (tls.Certificate, error) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: session.Operator}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
+		Subject: pkix.Name{CommonName: session.Operator}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		URIs: []*url.URL{identity.SessionURI(a.domain, session)},
 	}
@@ -179,7 +171,7 @@ func (a *Authority) issue(nodeID, role string, csr []byte) (*hostv1.IssueSVIDRes
 	defer a.mu.Unlock()
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: role + " of " + nodeID},
+		Subject:   pkix.Name{CommonName: role + " of " + nodeID},
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(a.lifetime), KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		URIs:        []*url.URL{identity.RoleURI(a.domain, nodeID, role)},

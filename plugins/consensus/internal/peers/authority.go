@@ -69,10 +69,7 @@ func newSigner(cluster string, number *big.Int) (made signer, err error) {
 	if err != nil {
 		return made, err
 	}
-	template, err := template()
-	if err != nil {
-		return made, err
-	}
+	template := template()
 	template.SerialNumber = number
 	template.Subject = pkix.Name{CommonName: "Peers of the consensus store of " + cluster}
 	template.IsCA, template.BasicConstraintsValid, template.MaxPathLenZero = true, true, true
@@ -85,13 +82,9 @@ func newSigner(cluster string, number *big.Int) (made signer, err error) {
 	return signer{certificate: certificate, key: key}, err
 }
 
-func template() (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
+func template() *x509.Certificate {
 	now := time.Now()
-	return &x509.Certificate{SerialNumber: serial, NotBefore: now.Add(-backdated), NotAfter: now.Add(validity)}, nil
+	return &x509.Certificate{NotBefore: now.Add(-backdated), NotAfter: now.Add(validity)}
 }
 
 // Certificates are those that are trusted, DER. The first is the one that signs.
@@ -191,10 +184,7 @@ func parseKey(der []byte) (crypto.Signer, error) {
 
 // Issue makes the certificate of a member, DER.
 func (a *Authority) Issue(key crypto.PublicKey, name Name) ([]byte, error) {
-	template, err := template()
-	if err != nil {
-		return nil, err
-	}
+	template := template()
 	template.Subject = pkix.Name{CommonName: name.Node}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -205,31 +195,4 @@ func (a *Authority) Issue(key crypto.PublicKey, name Name) ([]byte, error) {
 		return nil, fmt.Errorf("make the peer certificate of %s: %w", name.Node, err)
 	}
 	return der, nil
-}
-
-// maxRequest bounds a certificate request; a real one has about 200 bytes.
-const maxRequest = 16 << 10
-
-// ParseRequest returns the key of a certificate request (PKCS #10, DER) that is signed by it: ECDSA P-256 or Ed25519. Nothing else of it is looked at.
-func ParseRequest(der []byte) (crypto.PublicKey, error) {
-	if len(der) > maxRequest {
-		return nil, fmt.Errorf("the certificate request is longer than %d bytes", maxRequest)
-	}
-	request, err := x509.ParseCertificateRequest(der)
-	if err != nil {
-		return nil, fmt.Errorf("not a certificate request: %w", err)
-	}
-	switch key := request.PublicKey.(type) {
-	case *ecdsa.PublicKey:
-		if key.Curve != elliptic.P256() {
-			return nil, errors.New("the certificate request has an ECDSA key of another curve than P-256")
-		}
-	case ed25519.PublicKey:
-	default:
-		return nil, errors.New("the certificate request has a key that is neither ECDSA P-256 nor Ed25519")
-	}
-	if err := request.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("the certificate request is not signed by its key: %w", err)
-	}
-	return request.PublicKey, nil
 }

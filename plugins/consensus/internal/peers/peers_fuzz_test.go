@@ -7,14 +7,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 )
 
-func FuzzParseRequest(f *testing.F) {
-	f.Fuzz(func(t *testing.T, der []byte) {
-		if key, err := peers.ParseRequest(der); (err == nil) != (key != nil) {
-			t.Fatalf("%x: %v, %v", der, key, err)
-		}
-	})
-}
-
 func FuzzParseAuthority(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		parsed, err := peers.ParseAuthority(content)

@@ -19,6 +19,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/steps"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/checkpoint"
 )
@@ -93,9 +94,9 @@ func (p *peerService) Join(ctx context.Context, request *consensusv1.JoinRequest
 	if err := peers.CheckAddress(request.GetPeerAddress()); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "consensus: %v", err)
 	}
-	key, err := peers.ParseRequest(request.GetCertificateRequest())
+	key, err := identity.RequestedKey(request.GetCertificateRequest())
 	if err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "consensus: %v", err)
+		return nil, status.Errorf(codes.InvalidArgument, "consensus: the certificate request cannot be used: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinBound)
 	defer cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
@@ -62,7 +63,7 @@ func TestCutOffLearnerLearnsOfItsRemoval(t *testing.T) {
 		if learner, err = peers.ParseMember(request.Attempt); err != nil {
 			return nil, err
 		}
-		key, err := peers.ParseRequest(request.CertificateRequest)
+		key, err := identity.RequestedKey(request.CertificateRequest)
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/peers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/proto/identity"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -112,7 +113,7 @@ func TestJoinerBelievesTheMembersOnly(t *testing.T) {
 	at, _ := place.Get()
 	var joiner atomic.Uint64 // who is cut off asks again, while the test reads it
 	config.Join = func(_ context.Context, request *consensusv1.JoinRequest) (*consensusv1.JoinResponse, error) {
-		key, err := peers.ParseRequest(request.CertificateRequest)
+		key, err := identity.RequestedKey(request.CertificateRequest)
 		if err != nil {
 			return nil, err
 		}

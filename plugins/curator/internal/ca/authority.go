@@ -12,7 +12,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/url"
 	"time"
 
@@ -217,11 +216,6 @@ func (a *Authority) issue(leaf *x509.Certificate, key crypto.PublicKey, now time
 }
 
 func sign(template, parent *x509.Certificate, key crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, fmt.Errorf("cluster CA: serial number: %w", err)
-	}
-	template.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, signer)
 	if err != nil {
 		return nil, fmt.Errorf("cluster CA: sign: %w", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/rules"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
+	"github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -46,7 +47,7 @@ func (s *Service) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRol
 		return nil, err
 	}
 	problems := rules.RoleName("role", request.GetRole())
-	key, err := ca.RequestedKey(request.GetCertificateRequest())
+	key, err := identity.RequestedKey(request.GetCertificateRequest())
 	if err != nil {
 		problems = append(problems, rules.Problem{Field: "certificate_request", Message: err.Error()})
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"net"
 	"slices"
 	"time"
@@ -226,7 +225,7 @@ func makeAll(now time.Time) (map[string][]stored, error) {
 			return nil, err
 		}
 		template := &x509.Certificate{
-			SerialNumber: serial(), Subject: pkix.Name{CommonName: of.name}, NotBefore: now.Add(-skew), NotAfter: noEnd,
+			Subject: pkix.Name{CommonName: of.name}, NotBefore: now.Add(-skew), NotAfter: noEnd,
 			KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{of.usage}, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 		}
 		certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
@@ -249,13 +248,6 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, der, err
 }
 
-func serial() *big.Int {
-	var random [16]byte
-	_, _ = rand.Read(random[:]) // never fails
-	random[0] &= 0x7f
-	return new(big.Int).SetBytes(random[:])
-}
-
 func (a *authorities) trust() *kubernetesv1.Trust {
 	return &kubernetesv1.Trust{Servers: a.servers.all, Clients: a.clients.all, Aggregators: a.aggregators.all, Revision: a.revision}
 }
@@ -273,7 +265,7 @@ type leaf struct {
 // sign makes a certificate for the key of a request. Nothing else of the request gets into it.
 func (a *authority) sign(request *x509.CertificateRequest, says leaf, now time.Time) ([]byte, error) {
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: says.user, Organization: says.groups}, NotBefore: now.Add(-skew), NotAfter: says.ends,
+		Subject: pkix.Name{CommonName: says.user, Organization: says.groups}, NotBefore: now.Add(-skew), NotAfter: says.ends,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{says.usage}, BasicConstraintsValid: true,
 		DNSNames: says.names, IPAddresses: says.addresses,
 	}

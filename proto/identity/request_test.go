@@ -1,4 +1,4 @@
-package ca_test
+package identity_test
 
 import (
 	"crypto/ecdsa"
@@ -7,13 +7,13 @@ import (
 	"crypto/x509"
 	"testing"
 
-	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
+	"github.com/reeveproject/reeve/proto/identity"
 )
 
 // Whatever is sent, what comes out is a key of a kind that is issued for, and proved.
 func FuzzCertificateRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, der []byte) {
-		key, err := ca.RequestedKey(der)
+		key, err := identity.RequestedKey(der)
 		if err != nil {
 			if key != nil {
 				t.Error("a key with an error")
