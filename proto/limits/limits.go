@@ -78,6 +78,9 @@ const (
 // DirectoryPublished is how much all endpoints and values of the whole directory take at most, in bytes: every role that follows the directory is sent it in one message.
 const DirectoryPublished = Message / 2
 
+// DirectoryLabels is how much the labels of all nodes take in the directory at most, in bytes, beside what is published. Most clusters have less than 1 KiB for each node.
+const DirectoryLabels = Message / 4
+
 // SocketPath is the longest path of a Unix socket, in bytes: the kernel's 108 without the final zero.
 const SocketPath = 107
 

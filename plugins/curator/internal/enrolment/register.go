@@ -139,7 +139,8 @@ func (s *Service) newcomer(
 ) (*clusterv1.NodeRecord, error) {
 	now := timestamppb.New(s.config.Now())
 	labels := tickets.Labels(kept, request.GetLabels())
-	if err := answer.Invalid(rules.Labels("labels", labels)); err != nil {
+	carries := &clusterv1.NodeRecord{Id: c.id, Labels: labels}
+	if err := answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", state.Nodes, carries)...)); err != nil {
 		return nil, err
 	}
 	asked := rules.Assign(request.GetRoles(), 1)

@@ -81,7 +81,7 @@ func (s *Service) approve(state *store.State, before *clusterv1.NodeRecord, requ
 		asked = request.GetRoles()
 	}
 	after.Roles = rules.Assign(asked, after.GetGeneration())
-	if err := answer.Invalid(rules.Labels("labels", after.GetLabels())); err != nil {
+	if err := answer.Invalid(append(rules.Labels("labels", after.GetLabels()), rules.RoomForLabels("labels", state.Nodes, after)...)); err != nil {
 		return nil, err
 	}
 	return after, check(state, before, after, "roles")
@@ -130,7 +130,7 @@ func (s *Service) SetLabels(ctx context.Context, request *clusterv1.SetLabelsReq
 	if err := answer.Invalid(append(rules.Labels("labels", request.GetLabels()), oneLine("labels", request.GetLabels())...)); err != nil {
 		return nil, err
 	}
-	node, err := s.changeNode(ctx, request, func(_ *store.State, before *clusterv1.NodeRecord) (*clusterv1.NodeRecord, error) {
+	node, err := s.changeNode(ctx, request, func(state *store.State, before *clusterv1.NodeRecord) (*clusterv1.NodeRecord, error) {
 		if before.GetState() == clusterv1.NodeState_NODE_STATE_DECOMMISSIONED {
 			return nil, answer.Errorf(codes.FailedPrecondition, "node %s was removed from the cluster: its record is kept as it was", before.GetId())
 		}
@@ -141,7 +141,7 @@ func (s *Service) SetLabels(ctx context.Context, request *clusterv1.SetLabelsReq
 		after := proto.CloneOf(before)
 		after.Labels = labels
 		after.Generation++
-		return after, answer.Invalid(rules.Labels("labels", labels))
+		return after, answer.Invalid(append(rules.Labels("labels", labels), rules.RoomForLabels("labels", state.Nodes, after)...))
 	})
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -38,6 +39,40 @@ func (c *cluster) many(count int, roles ...string) (ids []string) {
 		c.update(func(*store.State) *store.Change { return &store.Change{Nodes: part} })
 	}
 	return ids
+}
+
+// TestLabelsOfAllNodesAreBounded: every node is sent the labels of all, in one message for each role that follows the directory.
+func TestLabelsOfAllNodesAreBounded(t *testing.T) {
+	c := newCluster(t)
+	all := make(map[string]string)
+	for n := range 64 {
+		all[fmt.Sprintf("%s%03d", strings.Repeat("k", 100), n)] = strings.Repeat("v", 200)
+	}
+	ids := c.many(limits.DirectoryLabels/(64*300) + 1)
+	for part := range slices.Chunk(ids[3:], 40) {
+		c.update(func(state *store.State) *store.Change {
+			change := new(store.Change)
+			for _, id := range part {
+				node := proto.CloneOf(state.Nodes[id])
+				node.Labels = all
+				change.Nodes = append(change.Nodes, node)
+			}
+			return change
+		})
+	}
+	var refused error
+	for _, id := range ids[:3] {
+		if _, err := c.asOwner().SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: id, Labels: all}); err != nil {
+			refused = err
+		}
+	}
+	if status.Code(refused) != codes.InvalidArgument || !strings.Contains(refused.Error(), "the labels of all nodes would have") {
+		t.Errorf("more than fit: %v", refused)
+	}
+	// What takes less is always let through.
+	if _, err := c.asOwner().SetLabels(t.Context(), &clusterv1.SetLabelsRequest{NodeId: ids[9], Labels: map[string]string{fmt.Sprintf("%s%03d", strings.Repeat("k", 100), 7): ""}}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRemovePluginFromManyNodes takes more roles than one transaction does.
