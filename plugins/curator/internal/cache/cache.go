@@ -198,7 +198,7 @@ const fewNodes = 64
 
 // valuesEvery is what drawEvery is, where nothing but values of roles has changed. Roles may change these each second, and whoever waits for one can wait some tenths of a second longer: to
 // tell 1,000 nodes of ten values a second, each by itself, took half a core.
-const valuesEvery = 300 * time.Microsecond
+const valuesEvery = 400 * time.Microsecond
 
 // due returns how long the next directory has to wait for a limiter, which allows one in every for each node.
 func due(limiter *rate.Limiter, last *Snapshot, every time.Duration) time.Duration {
