@@ -21,8 +21,11 @@ import (
 )
 
 const (
-	// connectTimeout is the timeout for connecting to one curator before the next is tried.
-	connectTimeout = 3 * time.Second
+	// dialTimeout is the timeout for reaching the machine of one curator before the next is tried: its kernel answers, however busy it is.
+	dialTimeout = 3 * time.Second
+	// connectTimeout is the timeout for a whole connection to one curator. The TLS handshake needs the processors of both machines: a curator on a slow
+	// one would never be reached with less time.
+	connectTimeout = 10 * time.Second
 	// callTimeout is the timeout of one curator's answer: it takes milliseconds, or seconds while the store elects a leader.
 	callTimeout = 10 * time.Second
 )
@@ -48,6 +51,8 @@ type Config struct {
 // Client calls the EnrolmentService. It is safe for concurrent use.
 type Client struct {
 	config Config
+	// connectTimeout and callTimeout are the constants, but in tests.
+	connectTimeout, callTimeout time.Duration
 
 	mu sync.Mutex
 	// last is the curator that answered last. It is asked first, because other curators may see its changes a moment later.
@@ -64,11 +69,11 @@ func New(config Config) *Client {
 	}
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			var dialer net.Dialer
+			dialer := net.Dialer{Timeout: dialTimeout}
 			return dialer.DialContext(ctx, "tcp", address)
 		}
 	}
-	return &Client{config: config}
+	return &Client{config: config, connectTimeout: connectTimeout, callTimeout: callTimeout}
 }
 
 // Register makes the cluster record the node.
@@ -80,7 +85,7 @@ func (c *Client) Register(ctx context.Context, nodeKey ed25519.PrivateKey, reque
 // again while the state is not final.
 func (c *Client) Await(ctx context.Context, nodeKey ed25519.PrivateKey, each func(*clusterv1.AwaitResponse) error) error {
 	return c.try(ctx, call{name: "Await", key: nodeKey, nodeID: nodeID(nodeKey)}, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
-		return await(ctx, api, each)
+		return await(ctx, api, c.callTimeout, each)
 	})
 }
 
@@ -115,7 +120,7 @@ func unary[Q, A any](
 ) (*A, error) {
 	var answer *A
 	err := c.try(ctx, what, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, c.callTimeout)
 		defer cancel()
 		var err error
 		answer, err = do(api, ctx, request)
@@ -135,10 +140,10 @@ type eachError struct{ error }
 
 func (e *eachError) Unwrap() error { return e.error }
 
-func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, each func(*clusterv1.AwaitResponse) error) (answered bool, err error) {
+func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, timeout time.Duration, each func(*clusterv1.AwaitResponse) error) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	late := time.AfterFunc(timeout, func() { cancel(errSilent) })
 	defer late.Stop()
 	stream, err := api.Await(ctx, &clusterv1.AwaitRequest{})
 	if err != nil {

@@ -142,6 +142,11 @@ func serve(t *testing.T, certificate *tls.Certificate) *curator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, certificate, listener)
+}
+
+func serveOn(t *testing.T, certificate *tls.Certificate, listener net.Listener) *curator {
+	t.Helper()
 	c := &curator{address: listener.Addr().String(), states: make(chan clusterv1.NodeState, 8)}
 	c.server = grpc.NewServer(grpc.WaitForHandlers(true), grpc.Creds(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}, ClientAuth: tls.RequireAnyClientCert,

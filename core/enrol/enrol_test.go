@@ -10,10 +10,12 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/inorder"
@@ -32,9 +34,9 @@ func client(t *testing.T, ca *authority, key ed25519.PrivateKey, curators ...*cu
 	for _, c := range curators {
 		addresses = append(addresses, c.address)
 	}
-	return enrol.New(enrol.Config{
+	return enrol.Patient(enrol.New(enrol.Config{
 		ClusterID: clusterID, NodeID: nodeID(key), Pins: [][]byte{ca.pin()}, Curators: func() []string { return addresses },
-	})
+	}))
 }
 
 func TestTheCallsProveTheKeyAndBringTheAnswer(t *testing.T) {
@@ -119,7 +121,7 @@ func TestACAThatIsBeingReplaced(t *testing.T) {
 	certificate.Certificate = append(certificate.Certificate, before.certificate.Raw)
 	c := serve(t, certificate)
 	key := newKey(t)
-	e := enrol.New(enrol.Config{ClusterID: clusterID, Pins: [][]byte{before.pin(), after.pin()}, Curators: func() []string { return []string{c.address} }})
+	e := enrol.Patient(enrol.New(enrol.Config{ClusterID: clusterID, Pins: [][]byte{before.pin(), after.pin()}, Curators: func() []string { return []string{c.address} }}))
 	if _, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
 		t.Error(err)
 	}
@@ -129,15 +131,10 @@ func TestTheNextCuratorAnswers(t *testing.T) {
 	ca, key := newAuthority(t), newKey(t)
 	foreign, busy, good := serve(t, newAuthority(t).curator()), serve(t, ca.curator()), serve(t, ca.curator())
 	busy.refuse(status.Error(codes.Unavailable, "the store has no leader"))
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = silent.Close() })
 	// The last one: one that is made after it may be given its port.
 	closed := serve(t, ca.curator())
 	closed.stop()
-	for _, other := range []*curator{closed, foreign, busy, {address: silent.Addr().String()}} {
+	for _, other := range []*curator{closed, foreign, busy} {
 		key := newKey(t)
 		for spread.Order(nodeID(key), []string{other.address, good.address})[0] != other.address {
 			key = newKey(t)
@@ -149,7 +146,7 @@ func TestTheNextCuratorAnswers(t *testing.T) {
 	if _, err := client(t, ca, key, closed, foreign, busy, good).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
 		t.Error(err)
 	}
-	_, err = client(t, ca, key, closed, foreign, busy).Register(t.Context(), key, &clusterv1.RegisterRequest{})
+	_, err := client(t, ca, key, closed, foreign, busy).Register(t.Context(), key, &clusterv1.RegisterRequest{})
 	var pin *enrol.PinError
 	var refused *enrol.RefusedError
 	if err == nil || errors.As(err, &pin) || errors.As(err, &refused) {
@@ -160,6 +157,34 @@ func TestTheNextCuratorAnswers(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", part, err)
 		}
 	}
+}
+
+func TestTheNextCuratorAnswersIfOneIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, key := newAuthority(t), newKey(t)
+		listener := bufconn.Listen(64 << 10)
+		good := serveOn(t, ca.curator(), listener)
+		const silent = "silent:1"
+		for spread.Order(nodeID(key), []string{silent, good.address})[0] != silent {
+			key = newKey(t)
+		}
+		asked := 0
+		e := enrol.New(enrol.Config{
+			ClusterID: clusterID, Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{silent, good.address} },
+			Dial: func(ctx context.Context, address string) (net.Conn, error) {
+				if address == good.address {
+					return listener.DialContext(ctx)
+				}
+				asked++
+				ours, theirs := net.Pipe()
+				t.Cleanup(func() { _ = theirs.Close() })
+				return ours, nil
+			},
+		})
+		if _, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil || asked == 0 {
+			t.Errorf("%v; the silent one was asked %d times", err, asked)
+		}
+	})
 }
 
 func TestTheCuratorThatAnsweredIsAskedFirst(t *testing.T) {
