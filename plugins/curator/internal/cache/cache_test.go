@@ -99,7 +99,7 @@ type rig struct {
 
 func run(t *testing.T, prepare func(*source)) *rig {
 	client := etcd.Client(t, etcd.NewPrefix())
-	r := &rig{t: t, client: client, source: &source{Store: store.New(store.Config{Client: client})}}
+	r := &rig{t: t, client: client, source: &source{Store: store.New(store.Config{Client: client, AnswerWithin: patience})}}
 	if prepare != nil {
 		prepare(r.source)
 	}

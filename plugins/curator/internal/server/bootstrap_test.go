@@ -151,7 +151,7 @@ func TestConcurrentBootstraps(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range outcomes {
 		service := bootstrap.NewService(time.Now)
-		service.Attach(store.New(store.Config{Client: etcd.Client(t, prefix), ClusterUser: "curator"}), nil)
+		service.Attach(store.New(store.Config{Client: etcd.Client(t, prefix), ClusterUser: "curator", AnswerWithin: patience}), nil)
 		group.Go(func() {
 			response, err := service.Bootstrap(t.Context(), nodes[i%2])
 			outcomes[i] = outcome{node: i % 2, err: err}
@@ -193,7 +193,7 @@ func TestBootstrapWaitsForTheStore(t *testing.T) {
 		_, err := service.Bootstrap(t.Context(), request(newKey(t), newKey(t)))
 		done <- err
 	}()
-	service.Attach(store.New(store.Config{Client: etcd.Client(t, etcd.NewPrefix()), ClusterUser: "curator"}), nil)
+	service.Attach(store.New(store.Config{Client: etcd.Client(t, etcd.NewPrefix()), ClusterUser: "curator", AnswerWithin: patience}), nil)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -202,7 +202,7 @@ func TestBootstrapWaitsForTheStore(t *testing.T) {
 func TestBootstrapRefusals(t *testing.T) {
 	service := bootstrap.NewService(time.Now)
 	client := etcd.Client(t, etcd.NewPrefix())
-	service.Attach(store.New(store.Config{Client: client, ClusterUser: "curator"}), nil)
+	service.Attach(store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: patience}), nil)
 	tests := map[string]struct {
 		change func(*clusterv1.BootstrapRequest)
 		says   string

@@ -66,7 +66,7 @@ func approval(waits *clusterv1.PluginRecord) *clusterv1.ApprovePluginRequest {
 func (c *cluster) stored() (*store.State, *consensusv1.DesiredState) {
 	c.t.Helper()
 	client := c.client()
-	state, err := store.New(store.Config{Client: client, ClusterUser: "curator"}).ReadRecords(c.t.Context())
+	state, err := store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: patience}).ReadRecords(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
 	}

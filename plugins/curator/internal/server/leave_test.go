@@ -356,7 +356,7 @@ func TestThePluginOfTheLastRunningCuratorStays(t *testing.T) {
 		return err
 	}
 	wantCode(t, remove(), codes.FailedPrecondition, `"curator"`, "none would be left that is known to run", second)
-	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator"})
+	records := store.New(store.Config{Client: c.client(), ClusterUser: "curator", AnswerWithin: patience})
 	status := &clusterv1.NodeStatus{NodeId: second, Instances: []*clusterv1.InstanceStatus{{Role: "other", State: hostv1.InstanceState_INSTANCE_STATE_READY}}}
 	_, beat := records.Beat(t.Context(), second, time.Hour, clientv3.NoLease)
 	if err := errors.Join(records.PutStatus(t.Context(), status), beat); err != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -12,6 +13,24 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	"github.com/reeveproject/reeve/sdk/event"
 )
+
+// newServing gets this curator its first certificate. A store that does not answer in time answers later; a curator that gave up would be started again for that,
+// and be Failed after some times, though nothing is wrong but that its machine is slow.
+func newServing(ctx context.Context, records *store.Store, config Config) (*ca.Serving, error) {
+	pause := backoff.NewExponentialBackOff()
+	for {
+		serving, err := ca.NewServing(ctx, records, config.NodeID, config.Role, config.Now, noted(records, config))
+		var away *store.UnavailableError
+		if !errors.As(err, &away) || ctx.Err() != nil {
+			return serving, err
+		}
+		wait := pause.NextBackOff()
+		config.Log.Warn("this curator cannot issue its own SVID yet", "error", err, "again_in", wait.Round(time.Millisecond))
+		if !sleep(ctx, wait) {
+			return nil, ctx.Err()
+		}
+	}
+}
 
 // resign has this curator serve with a certificate of the cluster CA that signs, as soon as that is another one, until ctx is done.
 func resign(ctx context.Context, snapshots *event.Value[*cache.Snapshot], serving *ca.Serving, log hclog.Logger) {

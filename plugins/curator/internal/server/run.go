@@ -16,7 +16,6 @@ import (
 	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/auth"
 	"github.com/reeveproject/reeve/plugins/curator/internal/bootstrap"
-	"github.com/reeveproject/reeve/plugins/curator/internal/ca"
 	"github.com/reeveproject/reeve/plugins/curator/internal/cache"
 	"github.com/reeveproject/reeve/plugins/curator/internal/configuration"
 	"github.com/reeveproject/reeve/plugins/curator/internal/metrics"
@@ -123,7 +122,7 @@ func Run(ctx context.Context, config Config) error {
 	if err := snapshot.CheckCluster(); err != nil {
 		return err
 	}
-	serving, err := ca.NewServing(ctx, records, config.NodeID, config.Role, config.Now, noted(records, config))
+	serving, err := newServing(ctx, records, config)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

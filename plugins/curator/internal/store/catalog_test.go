@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -97,7 +98,7 @@ func TestPolicyIsARecord(t *testing.T) {
 		t.Errorf("Get: %v, %v", got, err)
 	}
 	// Whoever decided from another policy decides again.
-	runs, other := 0, store.New(store.Config{Client: client, ClusterUser: "curator"})
+	runs, other := 0, store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: time.Minute})
 	if _, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		if runs++; runs == 1 {
 			change(t, other, &store.Change{Policy: required})

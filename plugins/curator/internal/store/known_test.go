@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -26,7 +27,7 @@ func TestReadRecordsIsAsNewAsTheStore(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	first, client, _ := created(t)
-	curators := []*store.Store{first, store.New(store.Config{Client: client, ClusterUser: "curator"})}
+	curators := []*store.Store{first, store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: time.Minute})}
 	update := func(decide func(*store.State) *store.Change) {
 		s := curators[random.IntN(len(curators))]
 		if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) { return decide(state), nil }); err != nil {
@@ -69,7 +70,7 @@ func TestReadRecordsIsAsNewAsTheStore(t *testing.T) {
 // same fails unless all curators read the same as one that knows nothing.
 func same(t *testing.T, client *clientv3.Client, curators []*store.Store) {
 	t.Helper()
-	want, err := store.New(store.Config{Client: client, ClusterUser: "curator"}).ReadRecords(t.Context())
+	want, err := store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: time.Minute}).ReadRecords(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ type Store struct {
 	leases       pb.LeaseClient
 	clusterUser  string
 	answerWithin time.Duration
+	turnWithin   time.Duration // how long a change waits for its turn: as long as an exchange takes, but in tests
 	reached      atomic.Int64  // the newest revision that the store has answered with
 	away         atomic.Bool   // somebody has waited for the store in vain since it last answered
 	listing      chan struct{} // holds one for every reader of the audit log
@@ -62,6 +63,7 @@ func New(config Config) *Store {
 	if s.answerWithin == 0 {
 		s.answerWithin = answerWithin
 	}
+	s.turnWithin = s.answerWithin
 	s.nodes = newTogether(turnsAtOnce, readsPerTurn, s.readNodes)
 	// One read answers all who ask, however many they are; the next one begins when it has ended.
 	s.epochs = newTogether(1, math.MaxInt, func(ctx context.Context, _ []struct{}) (map[struct{}]uint64, error) {

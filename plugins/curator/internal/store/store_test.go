@@ -221,7 +221,7 @@ func TestUpdateComparesEverything(t *testing.T) {
 		interfere := tests[name]
 		t.Run(name, func(t *testing.T) {
 			s, client, first := created(t)
-			other := store.New(store.Config{Client: client, ClusterUser: "curator"}) // of another curator: the changes of one take turns
+			other := store.New(store.Config{Client: client, ClusterUser: "curator", AnswerWithin: time.Minute}) // of another curator: the changes of one take turns
 			runs := 0
 			if _, err := s.Update(t.Context(), new(call), func(state *store.State) (*store.Change, error) {
 				if runs++; runs == 1 {
@@ -242,7 +242,7 @@ func TestUpdateComparesEverything(t *testing.T) {
 
 func TestUpdateGivesUp(t *testing.T) {
 	s, _, _ := created(t)
-	other := store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator"})
+	other := store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator", AnswerWithin: time.Minute})
 	_, err := s.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
 		busy := node(t)
 		if _, err := other.Update(t.Context(), new(call), func(*store.State) (*store.Change, error) {
@@ -309,7 +309,7 @@ func TestUpdatesDoNotDisturbEachOther(t *testing.T) {
 // TestUpdateWithoutItsTurn holds that a change which hangs does not hold up the others for good, nor a caller that gives up.
 func TestUpdateWithoutItsTurn(t *testing.T) {
 	s, _, _ := created(t)
-	s = store.New(store.Config{Client: store.ClientOf(s), ClusterUser: "curator", AnswerWithin: 5 * time.Second})
+	store.GiveUpTurns(s)
 	change := func(*store.State) (*store.Change, error) {
 		return &store.Change{Nodes: []*clusterv1.NodeRecord{node(t)}}, nil
 	}

@@ -9,7 +9,7 @@ import (
 // were made for nothing: each is decided on everything, which for the thousandth node that registers are a thousand records. What keeps changes apart is the comparison
 // of the epoch alone. So one that waits for too long goes on without a turn, and one whose caller has given up finds out when it reads.
 func (s *Store) turn(ctx context.Context) (end func()) {
-	timer := time.NewTimer(s.answerWithin)
+	timer := time.NewTimer(s.turnWithin)
 	defer timer.Stop()
 	select {
 	case s.changing <- struct{}{}:
