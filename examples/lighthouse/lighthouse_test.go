@@ -138,21 +138,23 @@ func TestNobodysCountIsLost(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	for _, test := range []struct {
-		store  *memory
-		status int
-		text   string
-	}{
-		{&memory{err: errors.New("no leader")}, 503, "the consensus store is not available: no leader"},
-		{&memory{value: "many", revision: 1}, 500, `the stored counter is not a number`},
-		{&memory{value: "18446744073709551615", revision: 1}, 500, "18446744073709551615 is the last one"},
-	} {
-		status, body := request(handler(lightOf(test.store), hclog.NewNullLogger()), "POST", "/")
-		var reply struct{ Error string }
-		if err := json.Unmarshal([]byte(body), &reply); err != nil || status != test.status || !strings.Contains(reply.Error, test.text) {
-			t.Errorf("%d %s, want %d and %q", status, body, test.status, test.text)
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			store  *memory
+			status int
+			text   string
+		}{
+			{&memory{err: errors.New("no leader")}, 503, "the consensus store is not available: no leader"},
+			{&memory{value: "many", revision: 1}, 500, `the stored counter is not a number`},
+			{&memory{value: "18446744073709551615", revision: 1}, 500, "18446744073709551615 is the last one"},
+		} {
+			status, body := request(handler(lightOf(test.store), hclog.NewNullLogger()), "POST", "/")
+			var reply struct{ Error string }
+			if err := json.Unmarshal([]byte(body), &reply); err != nil || status != test.status || !strings.Contains(reply.Error, test.text) {
+				t.Errorf("%d %s, want %d and %q", status, body, test.status, test.text)
+			}
 		}
-	}
+	})
 }
 
 func TestMetrics(t *testing.T) {
@@ -229,8 +231,15 @@ func TestStoreIsAway(t *testing.T) {
 	if err := process.Start(host, "lighthouse", ""); err != nil {
 		t.Fatal(err)
 	}
-	now := process.AwaitReady()
-	if len(now.GetEndpoints()) != 1 || now.GetEndpoints()[0].GetName() != "http" {
+	// It is Ready only for as long as it takes to find out that the store is away.
+	patient, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	serves := process.Status().Watch()
+	now, err := serves.Next(patient)
+	for err == nil && len(now.GetEndpoints()) == 0 {
+		now, err = serves.Next(patient)
+	}
+	if err != nil || len(now.GetEndpoints()) != 1 || now.GetEndpoints()[0].GetName() != "http" {
 		t.Fatalf("endpoints %v", now.GetEndpoints())
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute}
