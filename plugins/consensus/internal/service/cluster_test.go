@@ -151,7 +151,9 @@ type node struct {
 	wire     *wire
 	reporter *reporter
 	access   uint64
-	stop     func()
+	// end has the role end, and stop waits for it.
+	end  context.CancelFunc
+	stop func()
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -200,6 +202,7 @@ func (c *cluster) start(id string, changes ...func(*service.Config)) *node {
 			c.t.Logf("the role of %s ended: %v", id, err)
 		}
 	})
+	n.end = cancel
 	n.stop = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()

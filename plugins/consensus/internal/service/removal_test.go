@@ -185,7 +185,8 @@ func TestCrashBetweenSteps(t *testing.T) {
 			c := newCluster(t)
 			crashed, released := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			first := c.start("reeve-1", func(config *service.Config) {
+			// The first one leads until it crashes, so that it is the one that takes the step.
+			first := c.start("reeve-1", calm(calmElection), func(config *service.Config) {
 				config.Before = func(at string) {
 					if at == step {
 						once.Do(func() { close(crashed); <-released })
@@ -197,7 +198,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 			}
 			client := first.client()
 			c.want(client, "reeve-1", "reeve-2")
-			second := c.start("reeve-2")
+			second := c.start("reeve-2", calm(calmElection))
 			joined := make(chan struct{})
 			go func() {
 				defer close(joined)
@@ -213,9 +214,10 @@ func TestCrashBetweenSteps(t *testing.T) {
 			case <-time.After(storetest.Bound):
 				t.Fatal("the step was never taken")
 			}
-			time.AfterFunc(10*time.Millisecond, func() { close(released) })
+			first.end()
+			close(released)
 			first.stop()
-			again := c.start("reeve-1")
+			again := c.start("reeve-1", calm(calmElection))
 			if err := again.form("existing"); err != nil && problem(err) != consensusv1.FormProblemKind_FORM_PROBLEM_KIND_STORE_MISSING {
 				t.Fatal(err)
 			}

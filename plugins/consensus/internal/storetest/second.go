@@ -1,13 +1,17 @@
 package storetest
 
 import (
+	"context"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/zaplog"
@@ -48,13 +52,28 @@ func (m *Second) Join(name string) *Second {
 func join(t testing.TB, s *store.Store, directory, cluster, name string) *Second {
 	t.Helper()
 	address := "unix://" + name + ":1"
-	if _, err := s.Client().MemberAdd(store.Root(Context(t)), []string{address}); err != nil {
-		t.Fatal(err)
-	}
+	ctx := store.Root(Context(t))
+	// etcd drops a proposal that an election overtakes, and tells nobody. It may also refuse a second one because the first was made.
+	Eventually(t, "the "+name+" member is added", func() bool {
+		if isMember(s, address) {
+			return true
+		}
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := s.Client().MemberAdd(attempt, []string{address}); err != nil {
+			t.Logf("adding the %s member: %v", name, err)
+		}
+		return isMember(s, address)
+	})
 	member := &Second{t: t, store: s, directory: directory, name: name, cluster: cluster + "," + name + "=" + address}
 	member.Start()
 	t.Cleanup(member.Stop)
 	return member
+}
+
+// isMember reports whether the store has a member at an address.
+func isMember(s *store.Store, address string) bool {
+	return slices.ContainsFunc(s.Server().Cluster().Members(), func(m *membership.Member) bool { return slices.Contains(m.PeerURLs, address) })
 }
 
 // Start starts the member, or starts it again, and returns when it serves.
