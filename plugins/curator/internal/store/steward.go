@@ -18,10 +18,12 @@ import (
 // resignWithin is how long a curator that stops takes to say so to the others, who otherwise wait for the end of its lease.
 const resignWithin = time.Second
 
-// ErrFenced says that the election was won by another curator since: what was to be written is that one's to write.
+// ErrFenced says that the term is over in which a write was decided. Another curator has won the election since, or the lease of the term has ended: what was to
+// be written is for whoever wins next.
 var ErrFenced = errors.New("another curator has taken over")
 
-// Fence is what an election was won by: a write that it fences is made only as long as no other curator has won since.
+// Fence is the key that an election was won by. It goes with the lease of the term: a write that it fences is made only while the key is there, and is refused from
+// then on, whether or not another curator has won already.
 type Fence struct {
 	key     string
 	created int64
@@ -76,7 +78,7 @@ func (s *Store) Campaign(ctx context.Context, curator string, ttl time.Duration)
 	return term, nil
 }
 
-// Fence is what fences the writes of this term.
+// Fence is for UpdateFenced, the writes that only this term may make. It does not say that the term still stands: only the store knows that, when it writes.
 func (t *Term) Fence() *Fence { return t.fence }
 
 // Over is done when the term is over, as far as this curator knows: another one may know it sooner.
