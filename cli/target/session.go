@@ -152,6 +152,9 @@ func (t *Target) renew(ctx context.Context) error {
 	return t.adopt(fresh)
 }
 
+// renewWithin is how long a renewal may hold up a call, which can go on without it. Tests prolong it.
+var renewWithin = probeTimeout
+
 // renewLocked returns the session with another certificate. Only one process asks for it; the others go on with what they have.
 func (t *Target) renewLocked(ctx context.Context) (*contexts.Session, error) {
 	name := t.way.context.Name
@@ -164,7 +167,7 @@ func (t *Target) renewLocked(ctx context.Context) (*contexts.Session, error) {
 	if err != nil || !newest.Due(t.now()) {
 		return newest, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, renewWithin)
 	defer cancel()
 	fresh, err := t.issue(ctx, t.curators, 0)
 	if err != nil {
