@@ -230,23 +230,26 @@ func (t *Target) untilRenewal(ctx context.Context, description *grpc.StreamDesc,
 	// No deadline: that the server would be told of, which could end the stream before it is known here why.
 	ctx, end := context.WithCancelCause(ctx)
 	due := time.AfterFunc(patience, func() { end(ErrRenewal) })
-	cancel := func() {
+	stopped := func(err error) error {
 		due.Stop()
+		if errors.Is(context.Cause(ctx), ErrRenewal) {
+			err = ErrRenewal
+		}
 		end(nil)
+		return err
 	}
 	stream, err := open(ctx, description, conn, method, options...)
 	if err != nil {
-		cancel()
-		return nil, err
+		return nil, stopped(err)
 	}
-	return &renewedStream{ClientStream: stream, ctx: ctx, cancel: cancel}, nil
+	return &renewedStream{ClientStream: stream, stopped: stopped}, nil
 }
 
 // renewedStream is a stream that ends when the certificate of its session has to be renewed.
 type renewedStream struct {
 	grpc.ClientStream
-	ctx    context.Context
-	cancel context.CancelFunc
+	// stopped releases the stream's context, and returns ErrRenewal in place of an error that the renewal caused.
+	stopped func(error) error
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -255,11 +258,7 @@ func (s *renewedStream) RecvMsg(message any) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(context.Cause(s.ctx), ErrRenewal) {
-		err = ErrRenewal
-	}
-	s.cancel()
-	return err
+	return s.stopped(err)
 }
 
 // issue asks the cluster for a certificate for a key of its own making.
