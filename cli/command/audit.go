@@ -26,7 +26,6 @@ func (c *commands) audit() *cobra.Command {
 last, as in a log. Calls that were refused are in it too. To read the log is a call like any other and is kept in it, which is why it cannot be followed.`,
 		Example: `  reeve audit --since 24h
   reeve audit --limit 0 -o json`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if since < 0 {
 				return fault.New(fault.Usage, "--since is how long ago, and not negative", "Give a duration, such as 1h.")

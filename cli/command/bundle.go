@@ -44,7 +44,6 @@ Of configurations only the structure is in it, and of published values the names
 every text. Nothing of owner keys, recovery keys, sessions, and the files with a node's keys is read. A role may write anything to its log all the same: look through the bundle before you hand it on.
 
 The file is readable by its owner only, and is never written over another one.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.makeBundle(cmd.Context(), options) },
 	}
 	cmd.Flags().StringVar(&options.file, "file", "", "where to write it (default: reeve-bundle-TIME.tar.gz)")

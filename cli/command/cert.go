@@ -20,16 +20,10 @@ func (c *commands) certList() *cobra.Command {
 		Use:   "list",
 		Short: "List the certificates that the cluster has issued and that are in use",
 		Long:  "list shows the certificates of the CA, of nodes, of role instances and of curators, with what is left of their time, and where the rotation of the CA stands.",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.ListCertificates(ctx, &clusterv1.ListCertificatesRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the certificates cannot be listed", "")
-				}
-				return c.print(output.Certificates{ListCertificatesResponse: response})
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			response, err := cluster.API().ListCertificates(ctx, &clusterv1.ListCertificatesRequest{})
+			return c.answer(output.Certificates{ListCertificatesResponse: response}, fault.FromRPC(err, "the certificates cannot be listed", ""))
+		}),
 	}
 }
 
@@ -48,13 +42,10 @@ may go by; "reeve cert list" shows where it stands.`
 
 func (c *commands) certStep(name string, step clusterv1.CAStep, short, long string) *cobra.Command {
 	return rotationStep(name, short, long, "take the step although nodes are not ready: they have to be approved anew if they do not come back in time", func(ctx context.Context, force, dryRun bool) error {
-		return c.withManagement(ctx, func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-			response, err := management.RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
-			if err != nil {
-				return fault.FromRPC(err, "the step "+name+" of the rotation of the CA cannot be taken",
-					"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew.")
-			}
-			return c.print(output.NewCARotation(name, force, dryRun, response))
+		return c.withTarget(ctx, func(cluster *target.Target) error {
+			response, err := cluster.API().RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
+			return c.answer(output.NewCARotation(name, force, dryRun, response), fault.FromRPC(err, "the step "+name+" of the rotation of the CA cannot be taken",
+				"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew."))
 		})
 	})
 }
@@ -66,11 +57,9 @@ func rotationStep(name, short, long, forced string, take func(ctx context.Contex
 		Use:   name,
 		Short: short,
 		Long:  long,
-		Args:  arguments(0, 0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return take(cmd.Context(), force, dryRun) },
 	}
 	cmd.Flags().BoolVar(&force, "force", false, forced)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // completionTimeout is how long a completion may ask a node or a curator: somebody has pressed a key and waits.
@@ -24,7 +25,6 @@ func (c *commands) completion() *cobra.Command {
 			Use:   name,
 			Short: "Write the completion script for " + name,
 			Long:  "completion " + name + " writes the script that completes commands, flags, nodes, roles, plugins and contexts.\n\n" + how,
-			Args:  arguments(0, 0),
 			RunE:  func(cmd *cobra.Command, _ []string) error { return generate(cmd.Root()) },
 		}
 	}
@@ -78,18 +78,6 @@ func completeArguments(cmd *cobra.Command, with ...completer) {
 	}).asCobra
 }
 
-func (c *commands) completeNodes(cmd *cobra.Command) { completeArguments(cmd, c.nodeNames) }
-
-// completeNodeRole completes to the roles that the node has.
-func (c *commands) completeNodeRole(cmd *cobra.Command) {
-	completeArguments(cmd, c.nodeNames, c.roleNames)
-}
-
-// completeNodeOffer completes to the roles that the catalog offers.
-func (c *commands) completeNodeOffer(cmd *cobra.Command) {
-	completeArguments(cmd, c.nodeNames, c.offeredNames)
-}
-
 // quietly asks the cluster of the command line, for a moment.
 func (c *commands) quietly(cmd *cobra.Command, ask func(context.Context, *target.Target) error) {
 	ctx := cmd.Context()
@@ -100,6 +88,23 @@ func (c *commands) quietly(cmd *cobra.Command, ask func(context.Context, *target
 	defer cancel()
 	// Whoever wants to know what is wrong runs the command.
 	_ = c.withTarget(ctx, func(cluster *target.Target) error { return ask(ctx, cluster) })
+}
+
+// completed completes to what ask finds out from the cluster, each with a description. What has no name is left out.
+func completed[T any](c *commands, ask func(context.Context, *target.Target, []string) ([]T, error), describe func(T) (name, description string)) completer {
+	return func(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
+		var names []cobra.Completion
+		c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+			found, err := ask(ctx, cluster, given)
+			for _, each := range found {
+				if name, description := describe(each); name != "" {
+					names = append(names, cobra.CompletionWithDesc(name, output.Clean(description)))
+				}
+			}
+			return err
+		})
+		return names
+	}
 }
 
 func (c *commands) nodeNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
@@ -124,36 +129,33 @@ func (c *commands) nodeNames(cmd *cobra.Command, _ []string, _ string) []cobra.C
 	return names
 }
 
-func (c *commands) roleNames(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
-	var names []cobra.Completion
-	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+func (c *commands) roleNames(cmd *cobra.Command, given []string, begun string) []cobra.Completion {
+	return completed(c, func(ctx context.Context, cluster *target.Target, given []string) ([]*clusterv1.InstanceStatus, error) {
 		status, err := nodeStatus(ctx, cluster, given[0])
-		for _, instance := range status.GetNode().GetInstances() {
-			names = append(names, cobra.CompletionWithDesc(instance.GetRole(), output.State(instance.GetState())))
-		}
-		return err
-	})
-	return names
+		return status.GetNode().GetInstances(), err
+	}, func(instance *clusterv1.InstanceStatus) (string, string) {
+		return instance.GetRole(), output.State(instance.GetState())
+	})(cmd, given, begun)
 }
 
-func (c *commands) offeredNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-	var names []cobra.Completion
-	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
-		for _, role := range plugin.GetManifest().GetRoles() {
-			names = append(names, cobra.CompletionWithDesc(role.GetName(), output.Clean(role.GetSummary())))
-		}
-	})
-	return names
-}
-
-func (c *commands) eachPlugin(cmd *cobra.Command, see func(*clusterv1.PluginRecord)) {
-	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+// offeredNames completes to the roles that the catalog offers.
+func (c *commands) offeredNames() completer {
+	return completed(c, func(ctx context.Context, cluster *target.Target, _ []string) (roles []*rolev1.RoleManifest, err error) {
 		plugins, err := listPlugins(ctx, cluster)
 		for _, plugin := range plugins {
-			see(plugin)
+			roles = append(roles, plugin.GetManifest().GetRoles()...)
 		}
-		return err
-	})
+		return roles, err
+	}, func(role *rolev1.RoleManifest) (string, string) { return role.GetName(), role.GetSummary() })
+}
+
+// catalog is listPlugins for completed.
+func catalog(ctx context.Context, cluster *target.Target, _ []string) ([]*clusterv1.PluginRecord, error) {
+	return listPlugins(ctx, cluster)
+}
+
+func (c *commands) pluginNames() completer {
+	return completed(c, catalog, func(plugin *clusterv1.PluginRecord) (string, string) { return plugin.GetName(), plugin.GetVersion() })
 }
 
 // completeConditions completes to the conditions of `reeve wait`.
@@ -177,6 +179,16 @@ func (c *commands) completeConditions(cmd *cobra.Command, given []string, _ stri
 	return conditions
 }
 
+func (c *commands) eachPlugin(cmd *cobra.Command, see func(*clusterv1.PluginRecord)) {
+	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+		plugins, err := listPlugins(ctx, cluster)
+		for _, plugin := range plugins {
+			see(plugin)
+		}
+		return err
+	})
+}
+
 // completeGrants completes the beginning of --grant to the roles of the catalog's plugins and the powers that they want.
 func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
 	var grants []cobra.Completion
@@ -195,25 +207,6 @@ func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []co
 	})
 	slices.Sort(grants)
 	return slices.Compact(grants)
-}
-
-func (c *commands) pluginNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-	var names []cobra.Completion
-	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
-		names = append(names, cobra.CompletionWithDesc(plugin.GetName(), output.Clean(plugin.GetVersion())))
-	})
-	return names
-}
-
-// waitingNames completes to the plugins of which a version waits.
-func (c *commands) waitingNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-	var names []cobra.Completion
-	c.eachPlugin(cmd, func(plugin *clusterv1.PluginRecord) {
-		if waits := plugin.GetWaiting(); waits != nil {
-			names = append(names, cobra.CompletionWithDesc(plugin.GetName(), output.Clean(waits.GetVersion())+" waits"))
-		}
-	})
-	return names
 }
 
 // heldPowers completes to what the roles of the plugin are granted, refusedPowers to what they were refused.

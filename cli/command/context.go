@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,6 @@ func (c *commands) contextList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the contexts",
-		Args:  arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			config, err := c.options.Contexts.Load()
 			if err != nil {
@@ -52,7 +52,6 @@ func (c *commands) contextUse() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "use NAME",
 		Short: "Make a context the current one",
-		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			config, err := c.options.Contexts.Load()
 			if err != nil {
@@ -86,7 +85,6 @@ func (c *commands) contextShow() *cobra.Command {
 		Use:   "show [NAME]",
 		Short: "Show a context: how its cluster is reached, and its session",
 		Long:  "show shows a context as it is kept on this machine; no cluster is asked. Without NAME it is the current one, or that of --context.",
-		Args:  arguments(0, 1),
 		RunE: func(_ *cobra.Command, given []string) error {
 			context, err := c.chosenContext(optional(given))
 			if err != nil {
@@ -109,7 +107,6 @@ func (c *commands) contextRemove() *cobra.Command {
 		Use:   "remove NAME",
 		Short: "Forget a context and its session",
 		Long:  "remove forgets how a cluster is reached, and the session there. The cluster, and your own key, stay as they are.",
-		Args:  arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			config, err := c.options.Contexts.Load()
 			if err != nil {
@@ -158,16 +155,13 @@ func (c *commands) ca() *cobra.Command {
 		Long: `ca prints the certificates of the cluster's CA as PEM: what somebody needs, with the address of a curator, to log in from elsewhere. They are no secret, but
 whoever gets them has to get them unchanged.`,
 		Example: "  reeve ca --dir ./var/dev > ca.pem",
-		Args:    arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				certificates, err := cluster.CA(cmd.Context())
-				if err != nil {
-					return err
-				}
-				context := contexts.Context{CA: contexts.EncodeCertificates(certificates)}
-				return c.print(output.CA{Cluster: context.ClusterID(), Certificates: context.CA})
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			certificates, err := cluster.CA(ctx)
+			if err != nil {
+				return err
+			}
+			with := contexts.Context{CA: contexts.EncodeCertificates(certificates)}
+			return c.print(output.CA{Cluster: with.ClusterID(), Certificates: with.CA})
+		}),
 	}
 }

@@ -31,22 +31,16 @@ func (c *commands) describeNode() *cobra.Command {
 		Use:   "node NODE",
 		Short: "Show everything that is known of a node",
 		Long: `node shows what a node says of itself, what the cluster knows of it, its store, its roles and its last events. What cannot be read is named, and the
-rest is shown.
-
-` + nodeArgument,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
-				description, err := c.nodeDescription(cmd.Context(), cluster, node, show)
-				if err != nil {
-					return err
-				}
-				return c.print(description)
-			})
-		},
+rest is shown.`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			description, err := c.nodeDescription(ctx, cluster, node, show)
+			if err != nil {
+				return err
+			}
+			return c.print(description)
+		}),
 	}
 	cmd.Flags().BoolVar(&show, showConfiguration, false, "show the values in the configurations of the roles (with -o json or yaml)")
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -56,22 +50,16 @@ func (c *commands) describeRole() *cobra.Command {
 		Use:   "role NODE ROLE",
 		Short: "Show everything that is known of a role on a node",
 		Long: `role shows the state of a role on a node, its last failure and what it then wrote, its remit, its configuration and its last events. Of the
-configuration it shows the structure; --show-configuration shows the values, too.
-
-` + nodeArgument,
-		Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
-				description, err := c.roleDescription(cmd.Context(), cluster, node, given[1], show)
-				if err != nil {
-					return err
-				}
-				return c.print(description)
-			})
-		},
+configuration it shows the structure; --show-configuration shows the values, too.`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			description, err := c.roleDescription(ctx, cluster, node, given[1], show)
+			if err != nil {
+				return err
+			}
+			return c.print(description)
+		}),
 	}
 	cmd.Flags().BoolVar(&show, showConfiguration, false, "show the values in the configuration")
-	c.completeNodeRole(cmd)
 	return cmd
 }
 

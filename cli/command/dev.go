@@ -63,7 +63,6 @@ func (c *commands) devDown() *cobra.Command {
 		Short: "Stop the nodes and all of their roles",
 		Long: `down stops the nodes that run in a directory and all of their roles. If none runs it stops the roles that a dead one may have left. The cluster
 stays as it is on disk: ` + "`reeve dev up`" + ` starts it again. The network namespaces of nodes that were made with --netns are taken away, and come again with them.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, numbers, nodes, err := only.of(c)
 			if err != nil {

@@ -58,7 +58,6 @@ func (c *commands) devStatus() *cobra.Command {
 		Short: "Show the nodes of the directory",
 		Long: `status shows the nodes of a dev directory, as each sees itself, and those that do not run. "reeve status --dir D/nodes/2" shows the second one alone, "reeve node
 list" what the cluster sees.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, numbers, nodes, err := only.of(c)
 			if err != nil {

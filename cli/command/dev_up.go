@@ -41,7 +41,6 @@ makes them again with the same addresses. ` + "`ip netns exec NAMESPACE COMMAND`
 
 With --volume fscrypt, as root, what the nodes keep is encrypted, in an image below the directory of each. Its recovery key is made in D/recovery.key, and later
 "reeve dev up" and "reeve dev restart" unlock the node with it by themselves: to try out, not to protect anything.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := c.directory()
 			if err != nil {

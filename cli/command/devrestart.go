@@ -20,7 +20,6 @@ func (c *commands) devRestart() *cobra.Command {
 		Long: `restart ends the reeved that runs in a directory and starts the present one in the background, which goes on with the roles that run: they do not notice but
 for a moment without a host. That is how a node is upgraded. Of several nodes one is replaced after the other, each when the one before is up. If no reeved runs, one
 is started, as by ` + "`reeve dev up --detach`" + `.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, numbers, nodes, err := only.of(c)
 			if err != nil {

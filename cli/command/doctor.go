@@ -25,7 +25,6 @@ func (c *commands) doctor() *cobra.Command {
 
 The directories are those of --parameters or --dir; without either those of ./var/dev or of ` + setup.DefaultFile + `, if they are there, and otherwise
 those that a new node would have. It fails if something makes running a node impossible.`,
-		Args: arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			places, err := c.doctorPlaces(parameters)
 			if err != nil {

@@ -28,10 +28,7 @@ func (c *commands) events() *cobra.Command {
 		Use:   "events [NODE]",
 		Short: "Show what happened on a node",
 		Long: `events shows what happened on a node, the oldest first. With --watch it goes on with what happens, over restarts of reeved, until it is interrupted;
-every event is then a document of its own.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
+every event is then a document of its own.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if options.watch {
 				return c.watchEvents(cmd.Context(), optional(given), options)
@@ -42,7 +39,6 @@ every event is then a document of its own.
 	cmd.Flags().BoolVarP(&options.watch, "watch", "w", false, "go on with what happens, until interrupted")
 	cmd.Flags().Uint32Var(&options.tail, "tail", 0, "only the last events, that many (default: all that are kept)")
 	cmd.Flags().DurationVar(&options.since, "since", 0, "only events that are not older, such as 10m")
-	c.completeNodes(cmd)
 	return cmd
 }
 

@@ -42,7 +42,6 @@ needs --recovery-recipient, the public half of a recovery key that is kept elsew
 		Example: `  reeve init --owner-key /media/stick/owner.key
   reeve init --join ticket --role consensus --role curator
   reeve init --owner-public-key owner.pub --volume luks:/dev/disk/by-id/ata-x --seal tpm2 --recovery-recipient age1…`,
-		Args: arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if public != "" {
 				var err error

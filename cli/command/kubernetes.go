@@ -50,37 +50,33 @@ the groups reeve:owner, reeve:operator and reeve:viewer, to which more can be gi
 
 Of several controllers it names one: the first that is Ready on a node whose heartbeat is fresh. A configuration does not move to another one by itself; with --server it names what stands before
 all of them.`,
-		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				if server == "" {
-					served, err := cluster.Served(cmd.Context(), controllerRole, controllerEndpoint)
-					if err != nil {
-						return err
-					}
-					if server = served[0].Address; !served[0].Well() {
-						c.say("reeve: no " + controllerRole + " is well at present: the configuration names the one of " + served[0].NodeID + "; `reeve status " + served[0].NodeID + "` shows how it is.")
-					}
-				}
-				text, err := kubeconfig(cmd.Context(), cluster, name, server)
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			if server == "" {
+				served, err := cluster.Served(ctx, controllerRole, controllerEndpoint)
 				if err != nil {
 					return err
 				}
-				if file == "" {
-					_, err := c.Stdout.Write(text)
-					return err
+				if server = served[0].Address; !served[0].Well() {
+					c.say("reeve: no " + controllerRole + " is well at present: the configuration names the one of " + served[0].NodeID + "; `reeve status " + served[0].NodeID + "` shows how it is.")
 				}
-				if err := renameio.WriteFile(file, text, 0o600); err != nil {
-					return fault.Wrap(fault.Failed, err, "the configuration cannot be written", "")
-				}
-				return nil
-			})
-		},
+			}
+			text, err := kubeconfig(ctx, cluster, name, server)
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				_, err := c.Stdout.Write(text)
+				return err
+			}
+			if err := renameio.WriteFile(file, text, 0o600); err != nil {
+				return fault.Wrap(fault.Failed, err, "the configuration cannot be written", "")
+			}
+			return nil
+		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "the file to write, which is replaced (default the standard output)")
 	cmd.Flags().StringVar(&name, "name", "reeve", "the name of the cluster, its user and its context in the configuration")
 	cmd.Flags().StringVar(&server, "server", "", "the URL of the API server, such as that of a load balancer (default that of a controller which is well)")
-	completeArguments(cmd)
 	return cmd
 }
 
@@ -136,24 +132,19 @@ func kubeconfig(ctx context.Context, cluster *target.Target, name, server string
 const execVersion = "client.authentication.k8s.io/v1"
 
 func (c *commands) kubernetesCredential() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "credential",
 		Short: "Print a short-lived certificate for Kubernetes, for kubectl to run",
 		Long: `credential exchanges the operator's certificate for one of Kubernetes, for a key that is made for it, and prints both as kubectl wants them (ExecCredential). The certificate is good for a
 quarter of an hour, and no longer than the operator's session. It is what the configuration runs that "reeve kubernetes kubeconfig" writes.`,
-		Args: arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				credential, err := credential(cmd.Context(), cluster)
-				if err != nil {
-					return err
-				}
-				return json.NewEncoder(c.Stdout).Encode(credential)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			credential, err := credential(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(c.Stdout).Encode(credential)
+		}),
 	}
-	completeArguments(cmd)
-	return cmd
 }
 
 // execCredential is the answer to kubectl.

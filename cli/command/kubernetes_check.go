@@ -23,11 +23,9 @@ func (c *commands) kubernetesCheck() *cobra.Command {
 that cannot be known, as of a node that does not have the role.
 
 ` + nodeArgument + ` Without any: all nodes that have the role.`,
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.checkWorkers(cmd.Context(), cluster, given)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			return c.checkWorkers(ctx, cluster, given)
+		}),
 	}
 	cmd.ValidArgsFunction = completer(c.nodeNames).asCobra
 	return cmd

@@ -43,7 +43,6 @@ Without --node they are put onto all nodes whose ` + workerRole + ` works, side 
 have; the others have them then.`,
 		Example: `  docker save registry.example.org/app:1 | reeve kubernetes image load -
   reeve kubernetes image load app.tar --node reeve-0a1b --node reeve-2c3d`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			images, err := c.openArchive(given[0])
 			if err != nil {

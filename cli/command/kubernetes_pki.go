@@ -21,14 +21,10 @@ func (c *commands) kubernetesPKIShow() *cobra.Command {
 		Short: "Show what signs in Kubernetes, and where its rotation stands",
 		Long: `show shows the authorities of Kubernetes and the keys by which it signs tokens of service accounts, by the fingerprints of their public keys; and, while they are rotated, what comes
 next and who is not ready for it.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withSigner(cmd.Context(), func(ctx context.Context, client kubernetesv1.PKIServiceClient) error {
 				response, err := client.GetRotation(ctx, &kubernetesv1.GetRotationRequest{})
-				if err != nil {
-					return fault.FromRPC(err, pkiRole+" does not say what signs", "")
-				}
-				return c.print(output.KubernetesPKI{GetRotationResponse: response})
+				return c.answer(output.KubernetesPKI{GetRotationResponse: response}, fault.FromRPC(err, pkiRole+" does not say what signs", ""))
 			})
 		},
 	}
@@ -54,11 +50,8 @@ func (c *commands) kubernetesPKIStep(name string, step kubernetesv1.RotationStep
 	return rotationStep(name, short, long, "take the step although somebody is not ready: who is not cannot work in Kubernetes then until it is", func(ctx context.Context, force, dryRun bool) error {
 		return c.withSigner(ctx, func(ctx context.Context, client kubernetesv1.PKIServiceClient) error {
 			response, err := client.Rotate(ctx, &kubernetesv1.RotateRequest{Step: step, Force: force, DryRun: dryRun})
-			if err != nil {
-				return fault.FromRPC(err, "the step "+name+" of the rotation of Kubernetes' authorities cannot be taken",
-					"`reeve kubernetes pki show` shows where the rotation stands. --force goes on without those who are not ready: they cannot work in Kubernetes then until they are.")
-			}
-			return c.print(output.NewKubernetesRotation(name, force, dryRun, response))
+			return c.answer(output.NewKubernetesRotation(name, force, dryRun, response), fault.FromRPC(err, "the step "+name+" of the rotation of Kubernetes' authorities cannot be taken",
+				"`reeve kubernetes pki show` shows where the rotation stands. --force goes on without those who are not ready: they cannot work in Kubernetes then until they are."))
 		})
 	})
 }

@@ -35,7 +35,6 @@ With --dir the owner's key of the dev directory is the default.`,
 		Example: `  reeve login --dir ./var/dev
   reeve login --name lab --address 192.0.2.1:7443 --ca ca.pem --key alice.key
   reeve login --name lab --key alice.key`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if given := cmd.Flags().Changed("session"); given && (plan.Session < shortestSession || plan.Session > longestSession) {
 				return fault.New(fault.Usage, fmt.Sprintf("a session cannot last %s", plan.Session),

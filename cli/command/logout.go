@@ -16,7 +16,6 @@ func (c *commands) logout() *cobra.Command {
 		Short: "Forget the session of a context",
 		Long: `logout removes the session of the current context, or of the one that --context names: its key and its certificate. The way to the cluster is
 kept; ` + "`reeve login --name CONTEXT`" + ` begins another session.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.onlyContext("logout"); err != nil {
 				return err

@@ -22,10 +22,7 @@ func (c *commands) logs() *cobra.Command {
 		Use:   "logs NODE ROLE",
 		Short: "Show what the instances of a role wrote to their log",
 		Long: `logs shows what the instances of a role on a node wrote to their log. With --follow it goes on with what they write, over restarts of the role
-and of reeved, until it is interrupted. With -o json or yaml every line is a document of its own.
-
-` + nodeArgument,
-		Args: arguments(2, 2),
+and of reeved, until it is interrupted. With -o json or yaml every line is a document of its own.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if follow {
 				return c.followLog(cmd.Context(), given[0], given[1], tail)
@@ -37,7 +34,6 @@ and of reeved, until it is interrupted. With -o json or yaml every line is a doc
 	}
 	cmd.Flags().Uint32Var(&tail, "tail", 0, "only the last lines, that many (default: all that is kept)")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written, until interrupted")
-	c.completeNodeRole(cmd)
 	return cmd
 }
 

@@ -22,21 +22,18 @@ func (c *commands) nodeList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the nodes of the cluster",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				nodes, err := cluster.ListNodes(cmd.Context())
-				if err != nil {
-					return err
-				}
-				var document output.Nodes
-				for _, node := range nodes {
-					// What is in configurations may be secret: `reeve describe` shows it to those who ask for it.
-					document.Nodes = append(document.Nodes, output.NewNode(withoutConfigurations(node)))
-				}
-				return c.print(document)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			nodes, err := cluster.ListNodes(ctx)
+			if err != nil {
+				return err
+			}
+			var document output.Nodes
+			for _, node := range nodes {
+				// What is in configurations may be secret: `reeve describe` shows it to those who ask for it.
+				document.Nodes = append(document.Nodes, output.NewNode(withoutConfigurations(node)))
+			}
+			return c.print(document)
+		}),
 	}
 }
 
@@ -50,25 +47,18 @@ func getNode(ctx context.Context, cluster *target.Target, node target.Node) (*cl
 }
 
 func (c *commands) nodeMetrics() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "metrics [NODE]",
 		Short: "Show the metrics of a node, its store and its roles",
-		Long: `metrics shows the metrics of a node, its store and its roles, in the text format of Prometheus.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
-				text, err := readMetrics(cmd.Context(), api, node)
-				if err != nil {
-					return err
-				}
-				return c.print(output.Metrics{NodeID: node.ID, Text: text})
-			})
-		},
+		Long:  `metrics shows the metrics of a node, its store and its roles, in the text format of Prometheus.`,
+		RunE: c.onNodeAPI(func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, given []string) error {
+			text, err := readMetrics(ctx, api, node)
+			if err != nil {
+				return err
+			}
+			return c.print(output.Metrics{NodeID: node.ID, Text: text})
+		}),
 	}
-	c.completeNodes(cmd)
-	return cmd
 }
 
 func readMetrics(ctx context.Context, api nodev1.NodeServiceClient, node target.Node) (string, error) {

@@ -29,12 +29,9 @@ func (c *commands) nodeApprove() *cobra.Command {
 		Short: "Let a machine that has registered become a node",
 		Long: `approve shows what a machine has proven and what it says of itself, asks, and makes it a node. Compare the fingerprint of its key with what "reeve status" shows
 on that machine: everything else that it says of itself nobody has proven. It gets the roles that it asks for, those of --role, or with --no-roles none;
---label adds labels, and KEY- takes one away.
-
-` + nodeArgument,
+--label adds labels, and KEY- takes one away.`,
 		Example: `  reeve node approve reeve-6f1c
   reeve node approve reeve-6f1c --role hostsfile --label rack=7 --yes`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if options.noRoles && len(options.roles) > 0 {
 				return fault.New(fault.Usage, "--role and --no-roles contradict each other", "Give one of them, or none to give the node the roles that it asks for.")
@@ -54,8 +51,16 @@ on that machine: everything else that it says of itself nobody has proven. It ge
 	flags.StringArrayVar(&options.labels, "label", nil, "a label `KEY=VALUE`, or KEY- to take away one that it asks for; may be repeated")
 	flags.BoolVar(&options.yes, "yes", false, "answer the question whether to approve with yes")
 	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
-	complete(cmd, "role", c.offeredNames)
-	completeArguments(cmd, c.nodeNamesIn("New"))
+	complete(cmd, "role", c.offeredNames())
+	completeArguments(cmd, completed(c, func(ctx context.Context, cluster *target.Target, _ []string) ([]*clusterv1.Node, error) {
+		return cluster.ListNodes(ctx)
+	},
+		func(node *clusterv1.Node) (string, string) {
+			if node.GetRecord().GetState() != clusterv1.NodeState_NODE_STATE_NEW {
+				return "", ""
+			}
+			return node.GetRecord().GetId(), "New"
+		}))
 	return cmd
 }
 

@@ -12,34 +12,12 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// nodeNamesIn completes to the nodes that are in one of some states.
-func (c *commands) nodeNamesIn(states ...string) completer {
-	return func(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-		var names []cobra.Completion
-		c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
-			nodes, err := cluster.ListNodes(ctx)
-			for _, node := range nodes {
-				for _, state := range states {
-					if output.State(node.GetRecord().GetState()) == state {
-						names = append(names, cobra.CompletionWithDesc(node.GetRecord().GetId(), state))
-					}
-				}
-			}
-			return err
-		})
-		return names
-	}
-}
-
 // changeNode finds a node, changes it by one call and prints what became of it. what says what cannot be done if it is refused.
 func (c *commands) changeNode(ctx context.Context, name, action, what, next string, dryRun bool,
 	change func(context.Context, clusterv1.ManagementServiceClient, string) (*clusterv1.NodeRecord, error)) error {
 	return c.withFound(ctx, name, func(cluster *target.Target, node target.Node) error {
 		record, err := change(ctx, cluster.API(), node.ID)
-		if err != nil {
-			return fault.FromRPC(err, "node "+node.ID+" cannot be "+what, next)
-		}
-		return c.print(output.NewNodeChange(action, record, dryRun))
+		return c.answer(output.NewNodeChange(action, record, dryRun), fault.FromRPC(err, "node "+node.ID+" cannot be "+what, next))
 	})
 }
 
@@ -49,10 +27,7 @@ func (c *commands) nodeAccept() *cobra.Command {
 		Use:   "accept NODE",
 		Short: "Take the next start of a node for the right one",
 		Long: `accept has the cluster take the next start of a node for the right one, whatever it counted before: after its disk was restored from a copy, or when one of two
-machines with its key was switched off. As long as two are there they refuse each other in turn: switch one off first.
-
-` + nodeArgument,
-		Args: arguments(1, 1),
+machines with its key was switched off. As long as two are there they refuse each other in turn: switch one off first.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.changeNode(cmd.Context(), given[0], "accept", "accepted", "Run `reeve describe node "+given[0]+"` to see what the cluster knows of it.", dryRun,
 				func(ctx context.Context, management clusterv1.ManagementServiceClient, id string) (*clusterv1.NodeRecord, error) {
@@ -62,7 +37,6 @@ machines with its key was switched off. As long as two are there they refuse eac
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -72,11 +46,9 @@ const mostLabels = 64
 func (c *commands) nodeLabel() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "label NODE KEY=VALUE|KEY-…",
-		Short: "Set labels of a node, or take them away",
-		Long: `label sets labels of a node, and takes away those that are given as KEY-. The others stay as they are.
-
-` + nodeArgument,
+		Use:     "label NODE KEY=VALUE|KEY-…",
+		Short:   "Set labels of a node, or take them away",
+		Long:    `label sets labels of a node, and takes away those that are given as KEY-. The others stay as they are.`,
 		Example: "  reeve node label reeve-6f1c rack=7 zone-",
 		Args:    arguments(2, 1+mostLabels),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -92,7 +64,6 @@ func (c *commands) nodeLabel() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -102,10 +73,7 @@ func (c *commands) nodeDrain() *cobra.Command {
 		Use:   "drain NODE",
 		Short: "Have a node hold its roles back, or let them run again",
 		Long: `drain has a node hold back its roles, but for those that the cluster itself runs on (consensus and curator): before its machine is worked on. They stay
-assigned, and run again after "reeve node drain --undo".
-
-` + nodeArgument,
-		Args: arguments(1, 1),
+assigned, and run again after "reeve node drain --undo".`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			action := "drain"
 			if undo {
@@ -120,6 +88,5 @@ assigned, and run again after "reeve node drain --undo".
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let its roles run again")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }

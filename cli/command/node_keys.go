@@ -32,12 +32,9 @@ func (c *commands) nodeKeysRotate() *cobra.Command {
 the other half, and gives it no new one: there it is the node's half alone, and --cuk is refused. The node runs on meanwhile.
 
 With --recovery-recipient another recovery key opens the volume from now on. A copy of the former recovery file holds the data key all the same: who has it,
-the former recovery key and the disk reads the disk, until the data key is another one.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
+the former recovery key and the disk reads the disk, until the data key is another one.`,
 		Example: `  reeve node keys rotate
   reeve node keys rotate --recovery-recipient age1… --dry-run`,
-		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if request.RecoveryRecipient != "" {
 				if err := recovery.CheckRecipient(request.RecoveryRecipient, "--recovery-recipient"); err != nil {
@@ -54,7 +51,6 @@ the former recovery key and the disk reads the disk, until the data key is anoth
 	cmd.Flags().BoolVar(&request.DataKey, "data-key", false, "the data key, of a volume of kind luks")
 	cmd.Flags().StringVar(&request.RecoveryRecipient, "recovery-recipient", "", "the public half (`age1…`) of another recovery key")
 	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -108,12 +104,9 @@ func (c *commands) nodeReseal() *cobra.Command {
 		Short: "Seal the secrets of a node anew, to the present or to a planned state of its machine",
 		Long: `reseal seals the secrets of a node anew with its TPM: to the state that the machine is in now, as after ` + "`reeve node unlock`" + `, or to the one that a
 planned change will bring, such as other keys of Secure Boot. A value that is given with --pcr is the one that the register will have after the next
-start; if it is not the one then, the node stays locked and the recovery key opens it.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
+start; if it is not the one then, the node stays locked and the recovery key opens it.`,
 		Example: `  reeve node reseal
   reeve node reseal --pcr 7=65caf8dd1e0ea7a6347b635d2b379c93b9a1351edc2afc3ecda700e234eb3068 --dry-run`,
-		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			values, err := parsePCRs(pcrs)
 			if err != nil {
@@ -126,7 +119,6 @@ start; if it is not the one then, the node stays locked and the recovery key ope
 	}
 	cmd.Flags().StringArrayVar(&pcrs, "pcr", nil, "`NUMBER=HEX`: the SHA-256 value that a register will have; may be repeated")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 

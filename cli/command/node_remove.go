@@ -28,22 +28,16 @@ func (c *commands) nodeDecommission() *cobra.Command {
 		Use:   "decommission NODE",
 		Short: "Remove a node that lives, in order",
 		Long: `decommission removes a node that lives: its roles end, its member leaves the store, then it wipes its secrets. It comes back only with a new ticket. It is refused where
-the last curator or the quorum of the store would go. A node that is dead is removed by "reeve node delete".
-
-` + nodeArgument,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
-				return c.decommission(cmd.Context(), cluster, node, options)
-			})
-		},
+the last curator or the quorum of the store would go. A node that is dead is removed by "reeve node delete".`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			return c.decommission(ctx, cluster, node, options)
+		}),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&options.yes, "yes", false, "answer the question whether to remove it with yes")
 	flags.BoolVar(&options.wait, "wait", false, "wait until it is Decommissioned, and show the steps")
 	flags.DurationVar(&options.timeout, "timeout", decommissionWait, "how long to wait at most, with --wait"+longerStops)
 	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -110,21 +104,15 @@ func (c *commands) nodeDelete() *cobra.Command {
 		Use:   "delete NODE",
 		Short: "Remove a node that is dead, or turn a machine away that has registered",
 		Long: `delete removes a node that is dead: its certificates are worth nothing from then on, its member is taken out of the store, and should it come back it wipes its
-secrets. A node that lives is removed by "reeve node decommission". What forbids it is said; with --force what can be bypassed is, and is said, too.
-
-` + nodeArgument,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
-				return c.deleteNode(cmd.Context(), cluster, node, options)
-			})
-		},
+secrets. A node that lives is removed by "reeve node decommission". What forbids it is said; with --force what can be bypassed is, and is said, too.`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			return c.deleteNode(ctx, cluster, node, options)
+		}),
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&options.force, "force", false, "bypass what forbids it, as far as that can be: it is shown before")
 	flags.BoolVar(&options.yes, "yes", false, "answer the question whether to remove it with yes")
 	flags.BoolVar(&options.dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 

@@ -26,20 +26,14 @@ func (c *commands) nodeSeal() *cobra.Command {
 		Short: "Stop the roles of a node, forget its keys and close its volume",
 		Long: `seal stops the roles of a node, forgets the keys of its volume, closes the volume, and proves that it is closed: what is on it is from then on as safe as
 while the machine is off. reeved goes on running and waits for ` + "`reeve node unlock`" + `, also when it is started anew. By itself a node opens its volume again only
-after the machine was started again, and only where its TPM keeps the keys.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
-				return c.seal(cmd.Context(), api, node, sealOptions{yes: yes, dryRun: dryRun, timeout: timeout})
-			})
-		},
+after the machine was started again, and only where its TPM keeps the keys.`,
+		RunE: c.onNodeAPI(func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, given []string) error {
+			return c.seal(ctx, api, node, sealOptions{yes: yes, dryRun: dryRun, timeout: timeout})
+		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "answer the question whether to seal the node with yes")
 	cmd.Flags().DurationVar(&timeout, "timeout", volumeTimeout, "how long stopping the roles and closing the volume may take, and the longer where a role takes longer than 10s by its manifest")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 
@@ -92,10 +86,7 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 			return c.print(document)
 		}
 	}
-	if err != nil {
-		return fault.FromRPC(err, output.Called(node.ID)+" cannot be sealed", "Run `reeve status` to see how it is.")
-	}
-	return c.print(document)
+	return c.answer(document, fault.FromRPC(err, output.Called(node.ID)+" cannot be sealed", "Run `reeve status` to see how it is."))
 }
 
 // again says what opens a volume after it was sealed.

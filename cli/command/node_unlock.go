@@ -52,7 +52,6 @@ file is D/recovery.key, if it is there.
 With --dry-run the recovery key is tried on the recovery file and nothing is sent: it shows that the key would open the volume, also while that is open.`,
 		Example: `  reeve node unlock --recovery-key /media/stick/recovery.key
   age -d recovery.key.age | reeve node unlock --recovery-key -`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.options.Address != "" {
 				return notOnTheNode("--address leads to it over the network")

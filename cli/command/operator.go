@@ -47,7 +47,6 @@ same; to change them, revoke the operator first.
 KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name of a file that holds it so, or as PEM.`,
 		Example: `  reeve operator add alice --role operator --public-key wS2c…=
   reeve operator add audit-bot --role viewer --public-key bot.pub`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			name := given[0]
 			if !identity.ValidName(name) {
@@ -64,8 +63,8 @@ KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name o
 			if err != nil {
 				return err
 			}
-			return c.withManagement(cmd.Context(), func(ctx context.Context, cluster *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.AddOperator(ctx, &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: key, DryRun: dryRun})
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				response, err := cluster.API().AddOperator(cmd.Context(), &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: key, DryRun: dryRun})
 				if err != nil {
 					return fault.FromRPC(err, "operator "+name+" cannot be added",
 						"`reeve operator list` shows the operators; `reeve operator revoke "+name+"` removes one.")
@@ -85,7 +84,6 @@ KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name o
 	cmd.Flags().StringVar(&public, "public-key", "", "the operator's public key, or a `FILE` with it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, and change nothing")
 	complete(cmd, "role", fixed("owner", "operator", "viewer"))
-	completeArguments(cmd)
 	return cmd
 }
 
@@ -93,16 +91,10 @@ func (c *commands) operatorList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the operators of the cluster",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the operators cannot be listed", "")
-				}
-				return c.print(output.Operators{OwnerPublicKey: response.GetOwnerPublicKey(), Operators: response.GetOperators()})
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			response, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
+			return c.answer(output.Operators{OwnerPublicKey: response.GetOwnerPublicKey(), Operators: response.GetOperators()}, fault.FromRPC(err, "the operators cannot be listed", ""))
+		}),
 	}
 }
 
@@ -113,33 +105,19 @@ func (c *commands) operatorRevoke() *cobra.Command {
 		Short: "Let somebody operate the cluster no more",
 		Long: `revoke removes an operator: every certificate that the cluster issued to it is refused from the next call on, and every ticket that it made. Machines that have
 registered with such a ticket and are no members yet never become members; revoke says which they are. Only an owner can. Somebody who is added again under the same name is another operator.`,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: given[0], DryRun: dryRun})
-				if err != nil {
-					return fault.FromRPC(err, "operator "+given[0]+" cannot be revoked", "Run `reeve operator list` to see the operators.")
-				}
-				return c.print(output.NewOperatorRevoked(response, dryRun))
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			response, err := cluster.API().RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: given[0], DryRun: dryRun})
+			return c.answer(output.NewOperatorRevoked(response, dryRun), fault.FromRPC(err, "operator "+given[0]+" cannot be revoked", "Run `reeve operator list` to see the operators."))
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, and change nothing")
-	completeArguments(cmd, c.operatorNames)
-	return cmd
-}
-
-// operatorNames completes to the operators of the cluster.
-func (c *commands) operatorNames(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-	var names []cobra.Completion
-	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+	completeArguments(cmd, completed(c, func(ctx context.Context, cluster *target.Target, _ []string) ([]*clusterv1.Operator, error) {
 		response, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
-		for _, operator := range response.GetOperators() {
-			names = append(names, cobra.CompletionWithDesc(operator.GetName(), output.Kind(operator.GetRole())))
-		}
-		return err
-	})
-	return names
+		return response.GetOperators(), err
+	}, func(operator *clusterv1.Operator) (string, string) {
+		return operator.GetName(), output.Kind(operator.GetRole())
+	}))
+	return cmd
 }
 
 // newKey is the command that makes a key for an operator or an owner.
@@ -156,7 +134,6 @@ offline. The public half is printed, for ` + "`reeve owner replace`" + ` or ` + 
 		Use:   "key FILE",
 		Short: "Make a key for an " + whose,
 		Long:  long,
-		Args:  arguments(1, 1),
 		RunE: func(_ *cobra.Command, given []string) error {
 			public, err := keyfile.Create(given[0])
 			if err != nil {
@@ -177,26 +154,23 @@ func (c *commands) whoami() *cobra.Command {
 		Use:   "whoami",
 		Short: "Show as whom the cluster knows you",
 		Long:  "whoami asks the cluster as whom it knows you and what it lets you do now. `reeve context show` shows what is kept on this machine.",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, cluster *target.Target, management clusterv1.ManagementServiceClient) error {
-				caller, err := cluster.Caller()
-				if err != nil {
-					return err
-				}
-				operators, err := management.ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the cluster does not say who you are", "")
-				}
-				info, err := management.GetClusterInfo(ctx, &clusterv1.GetClusterInfoRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the cluster does not say which one it is", "")
-				}
-				document := output.WhoAmI{Cluster: info.GetClusterId(), Context: cluster.Context(), Session: output.NewSession(caller.Session, c.Now())}
-				document.Operator, document.Role = callerRole(caller, operators)
-				return c.print(document)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			caller, err := cluster.Caller()
+			if err != nil {
+				return err
+			}
+			operators, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
+			if err != nil {
+				return fault.FromRPC(err, "the cluster does not say who you are", "")
+			}
+			info, err := cluster.API().GetClusterInfo(ctx, &clusterv1.GetClusterInfoRequest{})
+			if err != nil {
+				return fault.FromRPC(err, "the cluster does not say which one it is", "")
+			}
+			document := output.WhoAmI{Cluster: info.GetClusterId(), Context: cluster.Context(), Session: output.NewSession(caller.Session, c.Now())}
+			document.Operator, document.Role = callerRole(caller, operators)
+			return c.print(document)
+		}),
 	}
 }
 
@@ -212,13 +186,6 @@ func callerRole(caller target.Caller, operators *clusterv1.ListOperatorsResponse
 	}
 	// It was let through a moment ago, and is revoked now.
 	return caller.Session.Operator, ""
-}
-
-// withManagement runs do with the cluster of the command line and its API.
-func (c *commands) withManagement(ctx context.Context, do func(context.Context, *target.Target, clusterv1.ManagementServiceClient) error) error {
-	return c.withTarget(ctx, func(cluster *target.Target) error {
-		return do(ctx, cluster, cluster.API())
-	})
 }
 
 // first is the first of several addresses.

@@ -30,7 +30,6 @@ What the former key signed, and the sessions that it began, are refused from the
 members yet: it lists them. Operators and their sessions stay as they are.
 
 KEY is the public key as ` + "`reeve owner key`" + ` prints it, or the name of a file that holds it so, or as PEM.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.options.Address != "" {
 				return notLocal("--address leads to it over the network")

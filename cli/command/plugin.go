@@ -24,20 +24,17 @@ func (c *commands) pluginList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the plugins of the catalog and their roles",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				records, err := listPlugins(cmd.Context(), cluster)
-				if err != nil {
-					return err
-				}
-				var plugins output.Plugins
-				for _, plugin := range records {
-					plugins.Plugins = append(plugins.Plugins, output.NewPlugin(plugin))
-				}
-				return c.print(plugins)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			records, err := listPlugins(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			var plugins output.Plugins
+			for _, plugin := range records {
+				plugins.Plugins = append(plugins.Plugins, output.NewPlugin(plugin))
+			}
+			return c.print(plugins)
+		}),
 	}
 }
 
@@ -79,28 +76,25 @@ func (c *commands) pluginShow() *cobra.Command {
 		Long: `show shows the version of a plugin that runs, what its roles are granted and what was refused to them, the version that waits for the owner with what it
 asks for, and the nodes that have roles of it.`,
 		Example: "  reeve plugin show lighthouse",
-		Args:    arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				record, err := getPlugin(cmd.Context(), cluster, given[0])
-				if err != nil {
-					return err
-				}
-				nodes, err := cluster.ListNodes(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if err := c.print(output.PluginShown{Plugin: output.NewPlugin(record), Nodes: whereItRuns(record, nodes)}); err != nil {
-					return err
-				}
-				if record.GetWaiting() != nil {
-					c.sayWaiting(record.GetName())
-				}
-				return nil
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			record, err := getPlugin(ctx, cluster, given[0])
+			if err != nil {
+				return err
+			}
+			nodes, err := cluster.ListNodes(ctx)
+			if err != nil {
+				return err
+			}
+			if err := c.print(output.PluginShown{Plugin: output.NewPlugin(record), Nodes: whereItRuns(record, nodes)}); err != nil {
+				return err
+			}
+			if record.GetWaiting() != nil {
+				c.sayWaiting(record.GetName())
+			}
+			return nil
+		}),
 	}
-	completeArguments(cmd, c.pluginNames)
+	completeArguments(cmd, c.pluginNames())
 	return cmd
 }
 

@@ -46,7 +46,6 @@ With --dry-run the node keeps the executable and asks it all the same, since not
   reeve plugin add ./lighthouse --approve
   reeve plugin add ./lighthouse --approve --report lighthouse.report
   reeve plugin add ./hostsfile --approve --grant hostsfile:replace-file:path=/srv/hosts --without hostsfile:set-hostname`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := options.parse(); err != nil {
 				return err

@@ -29,7 +29,6 @@ all, is approved by that word only: typed on a terminal, or with --privileged.
 ROLE:NAME, or ROLE:NAME:KEY=VALUE; the ConsensusUser of a role is ROLE:consensus-user.`,
 		Example: `  reeve plugin approve lighthouse
   reeve plugin approve lighthouse --yes --without lighthouse:connect`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if err := options.parse(); err != nil {
 				return err
@@ -41,7 +40,12 @@ ROLE:NAME, or ROLE:NAME:KEY=VALUE; the ConsensusUser of a role is ROLE:consensus
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	options.flags(c, cmd)
-	completeArguments(cmd, c.waitingNames)
+	completeArguments(cmd, completed(c, catalog, func(plugin *clusterv1.PluginRecord) (string, string) {
+		if plugin.GetWaiting() == nil {
+			return "", ""
+		}
+		return plugin.GetName(), plugin.GetWaiting().GetVersion() + " waits"
+	}))
 	return cmd
 }
 

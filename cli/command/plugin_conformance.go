@@ -80,7 +80,6 @@ cluster. reeve plugin add --report gives it to the cluster with the plugin.`,
   reeve plugin test ./lighthouse --configuration lighthouse=lighthouse.json
   reeve plugin test ./lighthouse --check lifecycle.stop
   reeve plugin test ./lighthouse --report lighthouse.report --key alice.key`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.testPlugin(cmd.Context(), given[0], options, format)
 		},

@@ -28,18 +28,15 @@ FILE, the executable is given to a node, which asks it what it is, and compared 
 The exit code is 0 whether they differ or not; the field "same" of the document says which.`,
 		Example: `  reeve plugin diff lighthouse
   reeve plugin diff lighthouse ./lighthouse -o json`,
-		Args: arguments(1, 2),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				return c.diffPlugin(cmd.Context(), cluster, given[0], optional(given[1:]), node)
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			return c.diffPlugin(ctx, cluster, given[0], optional(given[1:]), node)
+		}),
 	}
 	cmd.Flags().StringVar(&node, "node", "", "the node that takes the executable (default: the local one, or the only one)")
 	complete(cmd, "node", c.nodeNames)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(given) == 0 {
-			return completer(c.pluginNames).asCobra(cmd, given, begun)
+			return c.pluginNames().asCobra(cmd, given, begun)
 		}
 		return nil, cobra.ShellCompDirectiveDefault
 	}

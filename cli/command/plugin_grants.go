@@ -39,14 +39,13 @@ ConsensusUser of a role is ROLE:consensus-user. Nodes start the role again with 
 That a role is privileged, and has no sandbox then, is approved by that word only: typed on a terminal, or with --privileged.`,
 		Example: `  reeve plugin grant hostsfile hostsfile:set-hostname
   reeve plugin grant lighthouse lighthouse:consensus-user`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.changeGrants(cmd.Context(), given, "grant", dryRun, privileged, (*choice).grant)
 		},
 	}
 	cmd.Flags().BoolVar(&privileged, "privileged", false, "approve that a role is privileged: it has no sandbox then")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, c.pluginNames, c.refusedPowers)
+	completeArguments(cmd, c.pluginNames(), c.refusedPowers)
 	return cmd
 }
 
@@ -59,13 +58,12 @@ func (c *commands) pluginWithdraw() *cobra.Command {
 ConsensusUser is taken out of the store, with every connection that it has; what it keeps there stays for when it is granted again.`,
 		Example: `  reeve plugin withdraw hostsfile hostsfile:set-hostname
   reeve plugin withdraw lighthouse lighthouse:consensus-user`,
-		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.changeGrants(cmd.Context(), given, "withdraw", dryRun, false, (*choice).refuse)
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, c.pluginNames, c.heldPowers)
+	completeArguments(cmd, c.pluginNames(), c.heldPowers)
 	return cmd
 }
 

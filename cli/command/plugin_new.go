@@ -25,7 +25,6 @@ Until the SDK is published a plugin is built against a checkout of Reeve, which 
 or the working directory lies. The versions of all other modules are the checkout's.`,
 		Example: `  reeve plugin new lighthouse
   reeve plugin new lighthouse --store --module git.example.net/harbour/lighthouse`,
-		Args: arguments(1, 1),
 		RunE: func(_ *cobra.Command, given []string) error {
 			plugin.Name = given[0]
 			return c.newPlugin(plugin)

@@ -26,7 +26,6 @@ What it kept in the store, and in its directories on the nodes, stays for when i
 It cannot be got back.`,
 		Example: `  reeve plugin remove lighthouse
   reeve plugin remove lighthouse --remove-roles --wipe`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			request.Name = given[0]
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
@@ -38,7 +37,7 @@ It cannot be got back.`,
 	cmd.Flags().BoolVar(&request.Wipe, "wipe", false, "remove what it kept in the store, and with --remove-roles on the nodes; that cannot be undone")
 	cmd.Flags().BoolVar(&yes, "yes", false, "answer the question whether to wipe with yes")
 	cmd.Flags().BoolVar(&request.DryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, c.pluginNames)
+	completeArguments(cmd, c.pluginNames())
 	return cmd
 }
 

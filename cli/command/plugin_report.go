@@ -70,7 +70,6 @@ func (c *commands) reportShow() *cobra.Command {
 		Long: `show prints what a report says, and by which key it says that it was signed. It holds the signature against that key, so that what is shown is what was signed;
 whose the key is, reeve plugin report verify finds out.`,
 		Example: "  reeve plugin report show lighthouse.report",
-		Args:    arguments(1, 1),
 		RunE: func(_ *cobra.Command, given []string) error {
 			_, signed, err := readReport(given[0])
 			if err != nil {
@@ -94,7 +93,6 @@ func (c *commands) reportVerify() *cobra.Command {
 be the owner's, or that of an operator whose role is owner, as for reeve plugin add --report. --plugin is the executable that the report must be about.`,
 		Example: `  reeve plugin report verify lighthouse.report --key wS2c…=
   reeve plugin report verify lighthouse.report --key release.pub --plugin ./lighthouse`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.verifyReport(cmd.Context(), given[0], public, executable)
 		},
@@ -151,8 +149,8 @@ func isAbout(report *attest.Report, file, executable string) error {
 
 // holderOf asks the cluster whose a key is that has signed a report. It is a fault if its reports count for nothing there.
 func (c *commands) holderOf(ctx context.Context, key ed25519.PublicKey) (holder string, err error) {
-	err = c.withManagement(ctx, func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-		known, err := management.ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
+	err = c.withTarget(ctx, func(cluster *target.Target) error {
+		known, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
 		if err != nil {
 			return fault.FromRPC(err, "the cluster does not say whose the key is", "Give the key that you trust with --key.")
 		}

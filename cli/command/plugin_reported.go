@@ -48,7 +48,6 @@ takes the place of a report of an earlier run. Its signature must be that of the
 
 A report goes with its executable: when the catalog has no use for that any more, and with the plugin.`,
 		Example: "  reeve plugin report add curator.report",
-		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			file := given[0]
 			envelope, signed, err := readReport(file)
@@ -59,16 +58,13 @@ A report goes with its executable: when the catalog has no use for that any more
 			if err != nil {
 				return err
 			}
-			return c.withManagement(cmd.Context(), func(ctx context.Context, cluster *target.Target, management clusterv1.ManagementServiceClient) error {
-				plugin, err := pluginWith(ctx, cluster, report)
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				plugin, err := pluginWith(cmd.Context(), cluster, report)
 				if err != nil {
 					return err
 				}
-				response, err := management.AddPluginReport(ctx, &clusterv1.AddPluginReportRequest{Plugin: plugin, Digest: report.Digest, Report: envelope, DryRun: dryRun})
-				if err != nil {
-					return fault.FromRPC(err, "the report on plugin "+output.Clean(plugin)+" cannot be added", "`reeve plugin report show "+file+"` shows what it says.")
-				}
-				return c.print(output.NewReportAdded(response.GetPlugin(), report.Digest, dryRun))
+				response, err := cluster.API().AddPluginReport(cmd.Context(), &clusterv1.AddPluginReportRequest{Plugin: plugin, Digest: report.Digest, Report: envelope, DryRun: dryRun})
+				return c.answer(output.NewReportAdded(response.GetPlugin(), report.Digest, dryRun), fault.FromRPC(err, "the report on plugin "+output.Clean(plugin)+" cannot be added", "`reeve plugin report show "+file+"` shows what it says."))
 			})
 		},
 	}
@@ -109,27 +105,24 @@ func (c *commands) reportGet() *cobra.Command {
 		Long: `get prints the signed report on a plugin as it was given to the cluster: that on the version which runs, or on the executable whose digest --digest gives. reeve
 plugin report verify checks it anywhere, by the key that signed it.`,
 		Example: "  reeve plugin report get lighthouse > lighthouse.report",
-		Args:    arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, cluster *target.Target, management clusterv1.ManagementServiceClient) error {
-				plugin, err := getPlugin(ctx, cluster, given[0])
-				if err != nil {
-					return err
-				}
-				wanted, err := reported(plugin, digest)
-				if err != nil {
-					return err
-				}
-				response, err := management.GetPluginReport(ctx, &clusterv1.GetPluginReportRequest{Plugin: plugin.GetName(), Digest: wanted})
-				if err != nil {
-					return fault.FromRPC(err, "the report on plugin "+given[0]+" cannot be fetched", "Run `reeve plugin show "+given[0]+"` to see its reports.")
-				}
-				return c.printEnvelope(response.GetReport())
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			plugin, err := getPlugin(ctx, cluster, given[0])
+			if err != nil {
+				return err
+			}
+			wanted, err := reported(plugin, digest)
+			if err != nil {
+				return err
+			}
+			response, err := cluster.API().GetPluginReport(ctx, &clusterv1.GetPluginReportRequest{Plugin: plugin.GetName(), Digest: wanted})
+			if err != nil {
+				return fault.FromRPC(err, "the report on plugin "+given[0]+" cannot be fetched", "Run `reeve plugin show "+given[0]+"` to see its reports.")
+			}
+			return c.printEnvelope(response.GetReport())
+		}),
 	}
 	cmd.Flags().StringVar(&digest, "digest", "", "the `DIGEST` of the executable (default: that of the version that runs)")
-	completeArguments(cmd, c.pluginNames)
+	completeArguments(cmd, c.pluginNames())
 	return cmd
 }
 

@@ -27,16 +27,13 @@ func (c *commands) policyShow() *cobra.Command {
 		Use:   "show",
 		Short: "Show what the owner demands of all nodes",
 		Long:  "show shows the policy of the cluster, and the nodes that cannot enforce every part of a sandbox.",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				policy, nodes, err := getPolicy(cmd.Context(), cluster)
-				if err != nil {
-					return err
-				}
-				return c.print(output.NewPolicy(policy, nodes))
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			policy, nodes, err := getPolicy(ctx, cluster)
+			if err != nil {
+				return err
+			}
+			return c.print(output.NewPolicy(policy, nodes))
+		}),
 	}
 }
 
@@ -120,7 +117,6 @@ its volume by itself after a restart.`,
   reeve policy set isolation=best-effort --dry-run
   reeve policy set conformance=required
   reeve policy set cuk-sources=recovery`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			demand, err := parseDemand(given[0])
 			if err != nil {

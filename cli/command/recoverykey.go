@@ -22,7 +22,6 @@ it. The public half, which begins with age1, is what nodes are set up with (` + 
 Keep it offline, in two places, and try it from time to time: ` + "`reeve node unlock --recovery-key FILE --dry-run`" + `.`,
 		Example: `  reeve recovery-key new /media/stick/recovery.key
   reeve recovery-key new | age -p -o recovery.key.age`,
-		Args: arguments(0, 1),
 		RunE: func(_ *cobra.Command, given []string) error {
 			recovery.Guard()
 			if len(given) == 0 {

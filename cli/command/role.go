@@ -19,25 +19,18 @@ import (
 const dryRunUsage = "check everything and say what would be done, and change nothing"
 
 func (c *commands) roleList() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "list NODE",
 		Short: "List the roles of a node",
-		Long: `list shows the roles that a node should run, and what the node last reported of them to the cluster.
-
-` + nodeArgument,
-		Args: arguments(1, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
-				found, err := getNode(cmd.Context(), cluster, node)
-				if err != nil {
-					return err
-				}
-				return c.print(output.NewRoles(found))
-			})
-		},
+		Long:  `list shows the roles that a node should run, and what the node last reported of them to the cluster.`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			found, err := getNode(ctx, cluster, node)
+			if err != nil {
+				return err
+			}
+			return c.print(output.NewRoles(found))
+		}),
 	}
-	c.completeNodes(cmd)
-	return cmd
 }
 
 func (c *commands) roleAdd() *cobra.Command {
@@ -51,10 +44,7 @@ func (c *commands) roleAdd() *cobra.Command {
 configuration in place of its former one; without --config that is none.
 
 What a role requires has to be on the same node. On a terminal it is asked whether the node gets that, too, as far as it does not have it; --with-required says so. They are given without
-a configuration, all of them in one step or none.
-
-` + nodeArgument,
-		Args: arguments(2, 2),
+a configuration, all of them in one step or none.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			configuration, err := c.readConfiguration(file)
 			if err != nil {
@@ -71,7 +61,7 @@ a configuration, all of them in one step or none.
 	cmd.Flags().BoolVar(&withRequired, "with-required", false, "give the node what the role requires, too, as far as it does not have it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilReady, untilStarted, notAtAll)
-	c.completeNodeOffer(cmd)
+	completeArguments(cmd, c.nodeNames, c.offeredNames())
 	return cmd
 }
 
@@ -82,10 +72,7 @@ func (c *commands) roleRemove() *cobra.Command {
 		Use:   "remove NODE ROLE",
 		Short: "Take a role from a node",
 		Long: `remove takes a role from a node and waits until it has ended there. What it keeps in its directory there stays for when the node has the role again; --wipe has
-the node remove that, and the role's logs, and asks on a terminal. What it keeps in the store is the whole cluster's: ` + "`reeve plugin remove --wipe`" + ` removes it.
-
-` + nodeArgument,
-		Args: arguments(2, 2),
+the node remove that, and the role's logs, and asks on a terminal. What it keeps in the store is the whole cluster's: ` + "`reeve plugin remove --wipe`" + ` removes it.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			confirm := func(ctx context.Context, _ *target.Target, _ target.Node) error {
 				c.say("What role " + given[1] + " keeps in its directory on the node, and its logs, are removed.")
@@ -106,7 +93,6 @@ the node remove that, and the role's logs, and asks on a terminal. What it keeps
 	cmd.Flags().BoolVar(&yes, "yes", false, "answer the question whether to wipe with yes")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilGone, notAtAll)
-	c.completeNodeRole(cmd)
 	return cmd
 }
 
@@ -183,19 +169,13 @@ func (c *commands) roleRestart() *cobra.Command {
 		Use:   "restart NODE ROLE",
 		Short: "Stop the instance of a role on a node and start another one",
 		Long: `restart stops the instance of a role on a node, starts another one and waits until it is Ready. A role that is Failed gets its whole crash budget
-back. The node itself is asked, so that it works while the cluster is out of reach.
-
-` + nodeArgument,
-		Args: arguments(2, 2),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
-				return c.restart(cmd.Context(), api, node, given[1], dryRun, w)
-			})
-		},
+back. The node itself is asked, so that it works while the cluster is out of reach.`,
+		RunE: c.onNodeAPI(func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, given []string) error {
+			return c.restart(ctx, api, node, given[1], dryRun, w)
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilReady, untilStarted, notAtAll)
-	c.completeNodeRole(cmd)
 	return cmd
 }
 

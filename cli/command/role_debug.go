@@ -24,22 +24,16 @@ prints the socket on which it waits for that. It must run on the node's machine 
 node does not ask it whether it is well, so that it can stand still at a breakpoint, and its end is no failure: the node starts its own instance again.
 
 It is for development: the node's parameters must say debug_roles, as those of ` + "`reeve dev up`" + ` do, and the cluster's policy must ask neither for isolation nor for
-conformance. The role's status says "debug" meanwhile, and the node's events have who asked for it.
-
-` + nodeArgument,
+conformance. The role's status says "debug" meanwhile, and the node's events have who asked for it.`,
 		Example: `  ./bin/lighthouse -debug
   dlv exec ./bin/lighthouse -- -debug
   reeve node role debug self lighthouse /tmp/reeve-debug-1234567890/plugin.sock`,
-		Args: arguments(3, 3),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withNode(cmd.Context(), given[0], func(api nodev1.NodeServiceClient, node target.Node) error {
-				return c.debug(cmd.Context(), api, node, given[1], given[2], dryRun, w)
-			})
-		},
+		RunE: c.onNodeAPI(func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, given []string) error {
+			return c.debug(ctx, api, node, given[1], given[2], dryRun, w)
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilStarted, untilReady, notAtAll)
-	c.completeNodeRole(cmd)
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 // Environment is all that a command uses of the process that it runs in.
@@ -123,7 +125,48 @@ Exit codes:
 	root.AddCommand(c.status(), c.node(), c.ticket(), c.cert(), c.plugin(), c.policy(), c.store(), c.logs(), c.events(), c.describe(), c.wait(), c.dev(), c.init(), c.version(),
 		c.doctor(), c.bundle(), c.kubernetes(), c.completion(),
 		c.context(), c.ca(), c.login(), c.logout(), c.whoami(), c.operator(), c.audit(), c.owner(), c.recoveryKeyGroup())
+	c.finish(root)
 	return root
+}
+
+// finish adds to a command, and to those below it, what follows from its usage line: how many arguments it takes, and how NODE and ROLE are explained and completed.
+func (c *commands) finish(cmd *cobra.Command) {
+	for _, inner := range cmd.Commands() {
+		c.finish(inner)
+	}
+	var names []string
+	least, most := 0, 0
+	for _, name := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(name, "-") || strings.HasPrefix(name, "(") {
+			break // flags follow
+		}
+		names = append(names, name)
+		most++
+		switch {
+		case strings.HasSuffix(name, "...]"):
+			most = math.MaxInt
+		case !strings.HasPrefix(name, "["):
+			least++
+		}
+	}
+	var completers []completer
+	switch {
+	case len(names) == 0:
+	case names[0] == "[NODE]":
+		cmd.Long += "\n\n" + nodeArgument + " Without it: the local node, or the cluster's only one."
+		completers = []completer{c.nodeNames}
+	case names[0] == "NODE":
+		cmd.Long += "\n\n" + nodeArgument
+		if completers = []completer{c.nodeNames}; most > 1 && names[1] == "ROLE" {
+			completers = append(completers, c.roleNames)
+		}
+	}
+	if cmd.Args == nil {
+		cmd.Args = arguments(least, most)
+	}
+	if cmd.ValidArgsFunction == nil && (most == 0 || completers != nil) {
+		completeArguments(cmd, completers...)
+	}
 }
 
 // group is a command that only holds others.
@@ -162,6 +205,31 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// onCluster is a command that works with the cluster of the command line.
+func (c *commands) onCluster(do func(context.Context, *target.Target, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, given []string) error {
+		return c.withTarget(cmd.Context(), func(cluster *target.Target) error { return do(cmd.Context(), cluster, given) })
+	}
+}
+
+// onNode is a command that works with the node that its first argument names; without one, with the local node, or the only one.
+func (c *commands) onNode(do func(context.Context, *target.Target, target.Node, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, given []string) error {
+		return c.withFound(cmd.Context(), optional(given), func(cluster *target.Target, node target.Node) error {
+			return do(cmd.Context(), cluster, node, given)
+		})
+	}
+}
+
+// onNodeAPI is onNode with the node's own API.
+func (c *commands) onNodeAPI(do func(context.Context, nodev1.NodeServiceClient, target.Node, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, given []string) error {
+		return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
+			return do(cmd.Context(), api, node, given)
+		})
+	}
+}
+
 // withTarget runs do with the cluster of the command line.
 func (c *commands) withTarget(ctx context.Context, do func(*target.Target) error) error {
 	cluster, err := target.Open(ctx, c.options)
@@ -169,6 +237,14 @@ func (c *commands) withTarget(ctx context.Context, do func(*target.Target) error
 		return err
 	}
 	return errors.Join(do(cluster), cluster.Close())
+}
+
+// answer prints a document, unless err says why there is none.
+func (c *commands) answer(document output.Document, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.print(document)
 }
 
 func (c *commands) print(document output.Document) error {

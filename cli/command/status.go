@@ -21,10 +21,7 @@ func (c *commands) status() *cobra.Command {
 shows the cause and what the role last wrote.
 
 With --watch it shows the node again after every change, until it is interrupted, also while the node is locked or restarts; with -o json one document a
-line.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
+line.`,
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if watch {
 				return c.watchStatus(cmd.Context(), optional(given))
@@ -39,7 +36,6 @@ line.
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the node again after every change")
-	c.completeNodes(cmd)
 	return cmd
 }
 

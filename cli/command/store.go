@@ -16,31 +16,24 @@ func (c *commands) store() *cobra.Command {
 }
 
 func (c *commands) storeStatus() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Show the member of the consensus store on a node",
 		Long: `status shows the member of the consensus store that runs on a node: its quorum, its members, the size of its database, and what keeps it from its
-work.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
-				status, err := nodeStatus(cmd.Context(), cluster, optional(given))
-				if err != nil {
-					return err
-				}
-				store := status.GetStore()
-				if store == nil {
-					return fault.New(fault.NotFound, "no member of the consensus store runs on node "+status.GetNodeId(),
-						"Run `reeve node list` to see which nodes have a role that provides it.")
-				}
-				return c.print(output.NodeStore{NodeID: status.GetNodeId(), Store: store})
-			})
-		},
+work.`,
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
+			status, err := nodeStatus(ctx, cluster, optional(given))
+			if err != nil {
+				return err
+			}
+			store := status.GetStore()
+			if store == nil {
+				return fault.New(fault.NotFound, "no member of the consensus store runs on node "+status.GetNodeId(),
+					"Run `reeve node list` to see which nodes have a role that provides it.")
+			}
+			return c.print(output.NodeStore{NodeID: status.GetNodeId(), Store: store})
+		}),
 	}
-	c.completeNodes(cmd)
-	return cmd
 }
 
 func (c *commands) storeRecover() *cobra.Command {
@@ -49,18 +42,12 @@ func (c *commands) storeRecover() *cobra.Command {
 		Use:   "recover [NODE]",
 		Short: "Give a full store its room back",
 		Long: `recover has the role that provides the store compact its history and defragment the database of its member on a node, and take writes again if there
-is room now. The role does so by itself, too. It is refused, with who uses the room, if that frees none.
-
-` + nodeArgument + ` Without it: the local node, or the cluster's only one.`,
-		Args: arguments(0, 1),
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.withNode(cmd.Context(), optional(given), func(api nodev1.NodeServiceClient, node target.Node) error {
-				return c.recoverStore(cmd.Context(), api, node, dryRun)
-			})
-		},
+is room now. The role does so by itself, too. It is refused, with who uses the room, if that frees none.`,
+		RunE: c.onNodeAPI(func(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, given []string) error {
+			return c.recoverStore(ctx, api, node, dryRun)
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	c.completeNodes(cmd)
 	return cmd
 }
 

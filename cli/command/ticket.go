@@ -54,7 +54,6 @@ others besides, which are looked at when it is approved; with --auto-approve it 
 		Example: `  reeve ticket create > ticket
   reeve ticket create --uses 10 --label rack=7 --note "rack 7" --output-file ticket
   reeve ticket create --auto-approve --lifetime 10m --role hostsfile | ssh root@new reeve init --join -`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.lifetime < time.Second || options.lifetime > longestTicket {
 				return fault.New(fault.Usage, "a ticket is good for "+options.lifetime.String()+" at no cluster", "Give --lifetime from 1s to 720h (30 days).")
@@ -79,14 +78,13 @@ others besides, which are looked at when it is approved; with --auto-approve it 
 	flags.StringVar(&request.Note, "note", "", "what it is for, for people")
 	flags.StringVar(&options.file, "output-file", "", "write the text to this file, which is not there yet and only you may read")
 	flags.BoolVar(&request.DryRun, "dry-run", false, dryRunUsage)
-	complete(cmd, "role", c.offeredNames)
-	completeArguments(cmd)
+	complete(cmd, "role", c.offeredNames())
 	return cmd
 }
 
 func (c *commands) createTicket(ctx context.Context, options *ticketOptions) error {
-	return c.withManagement(ctx, func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-		document, err := makeTicket(ctx, management, &options.request)
+	return c.withTarget(ctx, func(cluster *target.Target) error {
+		document, err := makeTicket(ctx, cluster.API(), &options.request)
 		if err != nil {
 			return err
 		}
@@ -182,16 +180,10 @@ func (c *commands) ticketList() *cobra.Command {
 		Use:   "list",
 		Short: "List the tickets of the cluster",
 		Long:  "list shows the tickets that are not revoked, without their secrets; those that are over for a day.",
-		Args:  arguments(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.ListTickets(ctx, &clusterv1.ListTicketsRequest{})
-				if err != nil {
-					return fault.FromRPC(err, "the tickets cannot be listed", "")
-				}
-				return c.print(output.Tickets{Tickets: response.GetTickets()})
-			})
-		},
+		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
+			response, err := cluster.API().ListTickets(ctx, &clusterv1.ListTicketsRequest{})
+			return c.answer(output.Tickets{Tickets: response.GetTickets()}, fault.FromRPC(err, "the tickets cannot be listed", ""))
+		}),
 	}
 }
 
@@ -202,34 +194,20 @@ func (c *commands) ticketRevoke() *cobra.Command {
 		Short: "Take a ticket back",
 		Long: `revoke takes a ticket back: nobody registers with it any more. Nodes that have, stay. TICKET is the ID of the ticket, or a beginning of it of at least four
 characters that is no other's.`,
-		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if strings.HasPrefix(given[0], ticket.Prefix) {
 				return fault.New(fault.Usage, "that is the text of a ticket, a secret, and not its ID", "Run `reeve ticket list` to see the IDs; whoever sees command lines has seen the text now.")
 			}
-			return c.withManagement(cmd.Context(), func(ctx context.Context, _ *target.Target, management clusterv1.ManagementServiceClient) error {
-				response, err := management.RevokeTicket(ctx, &clusterv1.RevokeTicketRequest{TicketId: given[0], DryRun: dryRun})
-				if err != nil {
-					return fault.FromRPC(err, "ticket "+given[0]+" cannot be revoked", "Run `reeve ticket list` to see the tickets.")
-				}
-				return c.print(output.TicketRevoked{Ticket: response.GetTicket(), DryRun: dryRun})
+			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
+				response, err := cluster.API().RevokeTicket(cmd.Context(), &clusterv1.RevokeTicketRequest{TicketId: given[0], DryRun: dryRun})
+				return c.answer(output.TicketRevoked{Ticket: response.GetTicket(), DryRun: dryRun}, fault.FromRPC(err, "ticket "+given[0]+" cannot be revoked", "Run `reeve ticket list` to see the tickets."))
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
-	completeArguments(cmd, c.ticketIDs)
-	return cmd
-}
-
-// ticketIDs completes to the tickets of the cluster.
-func (c *commands) ticketIDs(cmd *cobra.Command, _ []string, _ string) []cobra.Completion {
-	var ids []cobra.Completion
-	c.quietly(cmd, func(ctx context.Context, cluster *target.Target) error {
+	completeArguments(cmd, completed(c, func(ctx context.Context, cluster *target.Target, _ []string) ([]*clusterv1.Ticket, error) {
 		response, err := cluster.API().ListTickets(ctx, &clusterv1.ListTicketsRequest{})
-		for _, one := range response.GetTickets() {
-			ids = append(ids, cobra.CompletionWithDesc(one.GetId(), output.Clean(one.GetNote())))
-		}
-		return err
-	})
-	return ids
+		return response.GetTickets(), err
+	}, func(one *clusterv1.Ticket) (string, string) { return one.GetId(), one.GetNote() }))
+	return cmd
 }

@@ -23,7 +23,6 @@ func (c *commands) version() *cobra.Command {
 		Short: "Show the versions of reeve and of the node",
 		Long: `version shows the version of reeve and, if the cluster can be reached, that of the local node, or of the only one. That none can be reached is no
 failure.`,
-		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if client {
 				return c.print(c.ownVersion())

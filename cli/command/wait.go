@@ -26,11 +26,8 @@ func (c *commands) wait() *cobra.Command {
   --for volume=STATE        the volume of the node is Open, Locked, Sealed, ...
   --for healthy             the cluster has a fresh heartbeat of the node
 
-A role that is Failed ends the wait with the cause, unless that is what was waited for.
-
-` + nodeArgument,
+A role that is Failed ends the wait with the cause, unless that is what was waited for.`,
 		Example: "  reeve wait self --for membership=Home --for role/hostsfile=Ready --timeout 2m",
-		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if len(conditions) == 0 {
 				return fault.New(fault.Usage, "nothing is named to wait for", "Give --for, such as --for role/curator=Ready.")
@@ -47,7 +44,6 @@ A role that is Failed ends the wait with the cause, unless that is what was wait
 	cmd.Flags().StringArrayVar(&conditions, "for", nil, "what is to be so; may be repeated")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
 	complete(cmd, "for", c.completeConditions)
-	c.completeNodes(cmd)
 	return cmd
 }
 
