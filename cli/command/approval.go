@@ -111,9 +111,9 @@ func (c *commands) showQuestion(q question, grants []*clusterv1.RoleGrants) {
 }
 
 func (c *commands) sayPowers(of []*clusterv1.RoleGrants, verb string) {
-	for _, grants := range output.NewRoleGrants(of) {
-		c.say("Role " + output.Clean(grants.Role) + " " + verb + ":")
-		lines := grants.Lines()
+	for _, grants := range of {
+		c.say("Role " + output.Clean(grants.GetRole()) + " " + verb + ":")
+		lines := output.ExplainGrants(grants)
 		if len(lines) == 0 {
 			lines = []string{"nothing"}
 		}

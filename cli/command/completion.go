@@ -211,16 +211,16 @@ func (c *commands) completeGrants(cmd *cobra.Command, _ []string, _ string) []co
 
 // heldPowers completes to what the roles of the plugin are granted, refusedPowers to what they were refused.
 func (c *commands) heldPowers(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
-	return c.powers(cmd, given[0], func(role output.PluginRole) output.RoleGrants {
-		return output.RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants}
+	return c.powers(cmd, given[0], func(role output.PluginRole) *clusterv1.RoleGrants {
+		return &clusterv1.RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants}
 	})
 }
 
 func (c *commands) refusedPowers(cmd *cobra.Command, given []string, _ string) []cobra.Completion {
-	return c.powers(cmd, given[0], func(role output.PluginRole) output.RoleGrants { return role.Withheld })
+	return c.powers(cmd, given[0], func(role output.PluginRole) *clusterv1.RoleGrants { return role.Withheld })
 }
 
-func (c *commands) powers(cmd *cobra.Command, plugin string, of func(output.PluginRole) output.RoleGrants) []cobra.Completion {
+func (c *commands) powers(cmd *cobra.Command, plugin string, of func(output.PluginRole) *clusterv1.RoleGrants) []cobra.Completion {
 	var powers []cobra.Completion
 	c.eachPlugin(cmd, func(record *clusterv1.PluginRecord) {
 		if record.GetName() != plugin {
@@ -232,7 +232,7 @@ func (c *commands) powers(cmd *cobra.Command, plugin string, of func(output.Plug
 				powers = append(powers, cobra.CompletionWithDesc(role.Role+":"+consensusUser, output.ExplainUser(grants.ConsensusUser)))
 			}
 			for _, grant := range grants.Grants {
-				powers = append(powers, cobra.CompletionWithDesc(role.Role+":"+grant.Name, output.Clean(grant.Meaning)))
+				powers = append(powers, cobra.CompletionWithDesc(role.Role+":"+grant.GetName(), output.Clean(output.Explain(grant))))
 			}
 		}
 	})

@@ -121,14 +121,12 @@ func (c *commands) confirmApproval(ctx context.Context, node output.Node, option
 		c.say(text)
 	}
 	roles := "the roles that it asks for: "
-	names := []string{}
-	if node.Registration != nil {
-		names = node.Registration.Roles
-	}
+	asked := output.RoleNames(node.Registration.GetRoles())
+	names := asked
 	if options.noRoles || len(options.roles) > 0 {
 		roles, names = "the roles: ", options.roles
-		if node.Registration != nil && len(node.Registration.Roles) > 0 {
-			roles = fmt.Sprintf("other roles than it asks for (%s): ", strings.Join(node.Registration.Roles, ", "))
+		if len(asked) > 0 {
+			roles = fmt.Sprintf("other roles than it asks for (%s): ", strings.Join(asked, ", "))
 		}
 	}
 	if len(names) == 0 {

@@ -159,7 +159,7 @@ func (c *commands) printChange(change output.PluginChange) error {
 		refused := ""
 		switch {
 		case len(role.Withheld.Grants) > 0:
-			refused = role.Withheld.Grants[0].Name
+			refused = role.Withheld.GetGrants()[0].GetName()
 		case role.Withheld.ConsensusUser != "":
 			refused = consensusUser
 		default:

@@ -104,7 +104,7 @@ func differences(before, after *clusterv1.PluginVersion, file bool) []output.Plu
 			}
 		}
 		add(name, "consensus_user", one.GetConsensusUser(), other.GetConsensusUser())
-		lists("grant", grantTexts(one), grantTexts(other))
+		lists("grant", output.GrantTexts(one.GetGrants()), output.GrantTexts(other.GetGrants()))
 		lists("requires", one.GetRequires(), other.GetRequires())
 		lists("provides", one.GetProvides(), other.GetProvides())
 		lists("gives_up", one.GetGivesUp(), other.GetGivesUp())
@@ -161,18 +161,6 @@ func roleNamesOf(manifest *rolev1.Manifest) []string {
 		names = append(names, role.GetName())
 	}
 	return names
-}
-
-func grantTexts(role *rolev1.RoleManifest) []string {
-	var texts []string
-	for _, grant := range role.GetGrants() {
-		text := grant.GetName()
-		for _, key := range slices.Sorted(maps.Keys(grant.GetParameters())) {
-			text += " " + key + "=" + grant.GetParameters()[key]
-		}
-		texts = append(texts, text)
-	}
-	return texts
 }
 
 func portTexts(role *rolev1.RoleManifest) []string {

@@ -58,7 +58,7 @@ func (d NodeDescription) table(w io.Writer, now time.Time) {
 	if d.Cluster != nil {
 		d.Cluster.rows(w, now, d.Self != nil)
 		row(w, "Labels", strings.TrimSpace(parameters(d.Cluster.Labels)))
-		row(w, "Assigned", strings.Join(d.Cluster.assigned(), ", "))
+		row(w, "Assigned", strings.Join(RoleNames(d.Cluster.Assigned), ", "))
 		row(w, "Generation", number(d.Cluster.Generation))
 		row(w, "Created", ago(d.Cluster.Created, now))
 		row(w, "Reported", ago(d.Cluster.Reported, now))
@@ -112,9 +112,9 @@ func (d RoleDescription) table(w io.Writer, now time.Time) {
 		row(w, "Requires", strings.Join(d.Remit.Requires, ", "))
 		row(w, "Provides", strings.Join(d.Remit.Provides, ", "))
 		row(w, "Consensus user", d.Remit.ConsensusUser)
-		row(w, "Grants", grants(d.Remit.Grants))
-		if !d.Remit.Withheld.none() {
-			row(w, "Refused", strings.Join(d.Remit.Withheld.Lines(), "; "))
+		row(w, "Grants", strings.Join(GrantTexts(d.Remit.Grants), "; "))
+		if !none(d.Remit.Withheld) {
+			row(w, "Refused", strings.Join(ExplainGrants(d.Remit.Withheld), "; "))
 		}
 	}
 	if d.Assignment != nil {

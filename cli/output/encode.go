@@ -10,6 +10,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // names are fields of messages that documents name otherwise. One without a name is shown by no document: only the core and the curator use it.
@@ -17,11 +20,22 @@ var names = map[protoreflect.FullName]string{
 	"reeve.cluster.v1.Certificate.not_before": "begins", "reeve.cluster.v1.Certificate.not_after": "ends",
 	"reeve.cluster.v1.ConformanceReport.signer_key": "signed_by", "reeve.cluster.v1.ConformanceReport.profiles": "verdicts", "reeve.cluster.v1.ConformanceReport.sha256": "",
 	"reeve.consensus.v1.StoreStatus.core_start": "", "reeve.consensus.v1.StoreStatus.access_number": "", "reeve.consensus.v1.StoreStatus.access": "",
-	"reeve.consensus.v1.StoreStatus.usage": "",
+	"reeve.consensus.v1.StoreStatus.usage": "", "reeve.cluster.v1.Registration.ticket_created_by": "", "reeve.cluster.v1.Registration.ticket_made_by": "",
 }
 
 // neverNull is a field that scripts read as 0 where it is absent.
 const neverNull protoreflect.FullName = "reeve.cluster.v1.Failure.window"
+
+// namesOnly is a list of roles that a document shows by their names.
+const namesOnly protoreflect.FullName = "reeve.cluster.v1.Registration.roles"
+
+// computed are fields that a document shows of a message and that the message does not have.
+var computed = map[protoreflect.FullName]struct {
+	name string
+	of   func(proto.Message) any
+}{
+	"reeve.role.v1.Grant": {"meaning", func(grant proto.Message) any { return Explain(grant.(*rolev1.Grant)) }},
+}
 
 // encoder writes a document as JSON in one line. It names the fields of a struct by their tags, and those of a message by their names in the protocol. protojson would write
 // 64-bit numbers as strings and enum values in capitals. Scripts read numbers, and words such as "Ready".
@@ -112,7 +126,7 @@ func (e *encoder) fields(of reflect.Value, add adder) error {
 		var err error
 		message, embedded := of.Field(i).Interface().(proto.Message)
 		switch {
-		case field.Anonymous && embedded:
+		case field.Anonymous && embedded && field.Type.Kind() == reflect.Pointer: // not a struct, which has the methods of a message that is embedded in it
 			err = e.messageFields(message.ProtoReflect(), add)
 		case field.Anonymous:
 			err = e.fields(of.Field(i), add)
@@ -151,6 +165,9 @@ func (e *encoder) messageFields(of protoreflect.Message, add adder) error {
 			return err
 		}
 	}
+	if more, ok := computed[of.Descriptor().FullName()]; ok {
+		return add(more.name, func() error { return e.scalar(more.of(of.Interface())) })
+	}
 	return nil
 }
 
@@ -184,6 +201,10 @@ func (e *encoder) single(field protoreflect.FieldDescriptor, value protoreflect.
 			return e.scalar(moment(of))
 		case *durationpb.Duration:
 			return e.scalar(of.AsDuration().Seconds())
+		case *clusterv1.RoleAssignment:
+			if field.FullName() == namesOnly {
+				return e.scalar(of.GetRole())
+			}
 		}
 		return e.message(value.Message())
 	}

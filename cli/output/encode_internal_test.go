@@ -17,6 +17,7 @@ func TestNamesAreFields(t *testing.T) {
 		known(t, name)
 	}
 	known(t, neverNull)
+	known(t, namesOnly)
 }
 
 func known(t *testing.T, name protoreflect.FullName) {

@@ -11,55 +11,17 @@ import (
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
-// Grant is a power that a role may use, or asks for.
-type Grant struct {
-	Name       string            `json:"name"`
-	Parameters map[string]string `json:"parameters"`
-	// Meaning is what the role may do with it, for people.
-	Meaning string `json:"meaning"`
-}
-
-// RoleGrants are powers of one role: what it asks for, or what it is granted.
-type RoleGrants struct {
-	Role string `json:"role"`
-	// ConsensusUser is empty if the store is not among them.
-	ConsensusUser string  `json:"consensus_user"`
-	Grants        []Grant `json:"grants"`
-}
-
-// NewGrants makes the documents of grants, in their order.
-func NewGrants(from []*rolev1.Grant) []Grant {
-	grants := []Grant{}
-	for _, grant := range from {
-		grants = append(grants, Grant{Name: grant.GetName(), Parameters: grant.GetParameters(), Meaning: Explain(grant)})
-	}
-	return grants
-}
-
-// NewRoleGrants makes the documents of the powers of roles, in their order.
-func NewRoleGrants(from []*clusterv1.RoleGrants) []RoleGrants {
-	all := []RoleGrants{}
-	for _, grants := range from {
-		all = append(all, newRoleGrants(grants))
-	}
-	return all
-}
-
-func newRoleGrants(from *clusterv1.RoleGrants) RoleGrants {
-	return RoleGrants{Role: from.GetRole(), ConsensusUser: from.GetConsensusUser(), Grants: NewGrants(from.GetGrants())}
-}
-
 // none says that there is nothing among the powers.
-func (g RoleGrants) none() bool { return g.ConsensusUser == "" && len(g.Grants) == 0 }
+func none(g *clusterv1.RoleGrants) bool { return g.GetConsensusUser() == "" && len(g.GetGrants()) == 0 }
 
-// Lines are the powers in words that an operator understands, one each.
-func (g RoleGrants) Lines() []string {
+// ExplainGrants are the powers of a role in words that an operator understands, one each.
+func ExplainGrants(g *clusterv1.RoleGrants) []string {
 	var lines []string
-	if g.ConsensusUser != "" {
-		lines = append(lines, ExplainUser(g.ConsensusUser))
+	if g.GetConsensusUser() != "" {
+		lines = append(lines, ExplainUser(g.GetConsensusUser()))
 	}
-	for _, grant := range g.Grants {
-		lines = append(lines, Clean(grant.Meaning))
+	for _, grant := range g.GetGrants() {
+		lines = append(lines, Clean(Explain(grant)))
 	}
 	return lines
 }
@@ -179,15 +141,13 @@ func CapabilityMeaning(name string) string {
 	return ""
 }
 
-// text is a grant as the command line names it, in one line.
-func (g Grant) text() string { return g.Name + parameters(g.Parameters) }
-
-func grants(of []Grant) string {
+// GrantTexts are grants as the command line names them, each in one line.
+func GrantTexts(of []*rolev1.Grant) []string {
 	var texts []string
 	for _, grant := range of {
-		texts = append(texts, grant.text())
+		texts = append(texts, grant.GetName()+parameters(grant.GetParameters()))
 	}
-	return strings.Join(texts, "; ")
+	return texts
 }
 
 func parameters(of map[string]string) string {

@@ -31,11 +31,11 @@ type Node struct {
 	// Store is its place in the consensus store; null: it has none and is to have none.
 	Store *clusterv1.StoreMembership `json:"store"`
 	// Registration is with what it registered; null for the node that made the cluster.
-	Registration *Registration     `json:"registration"`
-	Labels       map[string]string `json:"labels"`
-	Addresses    []string          `json:"addresses"`
-	APIAddress   string            `json:"api_address"`
-	Isolation    string            `json:"isolation"`
+	Registration *clusterv1.Registration `json:"registration"`
+	Labels       map[string]string       `json:"labels"`
+	Addresses    []string                `json:"addresses"`
+	APIAddress   string                  `json:"api_address"`
+	Isolation    string                  `json:"isolation"`
 	// Missing is what the node cannot enforce of sandboxes.
 	Missing    []*clusterv1.Missing `json:"missing"`
 	Volume     string               `json:"volume"`
@@ -78,32 +78,32 @@ type NodeRole struct {
 func NewNode(n *clusterv1.Node) Node {
 	record, reported := n.GetRecord(), n.GetStatus()
 	node := Node{
-		ID:         record.GetId(),
-		State:      State(record.GetState()),
-		Healthy:    n.GetHealthy(),
-		Since:      moment(record.GetSince()),
-		Drained:    record.GetDrained(),
-		Problem:    n.GetProblem(),
-		Store:      n.GetStore(),
-		Labels:     record.GetLabels(),
-		Addresses:  reported.GetAddresses(),
-		APIAddress: reported.GetApiAddress(),
-		Isolation:  Kind(reported.GetIsolation()),
-		Missing:    reported.GetMissing(),
-		Volume:     reported.GetVolume(),
-		Version:    reported.GetVersion(),
-		Generation: record.GetGeneration(),
-		Created:    moment(record.GetCreated()),
-		Reported:   moment(reported.GetReported()),
-		Assigned:   record.GetRoles(),
-		Membership: reported.GetMembership(),
-		Roles:      reported.GetInstances(),
-		Storage:    reported.GetStorage(),
+		ID:           record.GetId(),
+		State:        State(record.GetState()),
+		Healthy:      n.GetHealthy(),
+		Since:        moment(record.GetSince()),
+		Drained:      record.GetDrained(),
+		Problem:      n.GetProblem(),
+		Store:        n.GetStore(),
+		Labels:       record.GetLabels(),
+		Addresses:    reported.GetAddresses(),
+		APIAddress:   reported.GetApiAddress(),
+		Isolation:    Kind(reported.GetIsolation()),
+		Missing:      reported.GetMissing(),
+		Volume:       reported.GetVolume(),
+		Version:      reported.GetVersion(),
+		Generation:   record.GetGeneration(),
+		Created:      moment(record.GetCreated()),
+		Reported:     moment(reported.GetReported()),
+		Assigned:     record.GetRoles(),
+		Membership:   reported.GetMembership(),
+		Roles:        reported.GetInstances(),
+		Storage:      reported.GetStorage(),
+		Registration: record.GetRegistration(),
 	}
 	if key := record.GetPublicKey(); len(key) > 0 {
 		node.PublicKey, node.Fingerprint = publicKey(key), Fingerprint(key)
 	}
-	node.Registration = newRegistration(record.GetRegistration())
 	return node
 }
 
@@ -177,15 +177,15 @@ func (n Node) roleStates() []string {
 
 // version is that of the node's core: as it last reported it, or as it registered.
 func (n Node) version() string {
-	if n.Version == "" && n.Registration != nil {
-		return n.Registration.Version
+	if n.Version == "" {
+		return n.Registration.GetVersion()
 	}
 	return n.Version
 }
 
 func (n Node) addresses() []string {
-	if len(n.Addresses) == 0 && n.Registration != nil {
-		return n.Registration.Addresses
+	if len(n.Addresses) == 0 {
+		return n.Registration.GetAddresses()
 	}
 	return n.Addresses
 }
@@ -209,17 +209,9 @@ func (n Node) volume() string {
 		return explainVolume(n.Storage.GetKind(), n.Storage.GetEncrypted())
 	}
 	if n.Volume == "" && n.Registration != nil {
-		return n.Registration.volume()
+		return registeredVolume(n.Registration)
 	}
 	return explainVolume(n.Volume, n.Volume != "plain")
-}
-
-func (n Node) assigned() []string {
-	var roles []string
-	for _, role := range n.Assigned {
-		roles = append(roles, role.GetRole())
-	}
-	return roles
 }
 
 func (r Roles) table(w io.Writer, now time.Time) {

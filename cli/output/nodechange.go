@@ -29,14 +29,10 @@ type NodeChange struct {
 
 // NewNodeChange makes the document of a change of a node, with its record as it is then.
 func NewNodeChange(action string, record *clusterv1.NodeRecord, dryRun bool) NodeChange {
-	change := NodeChange{
-		NodeID: record.GetId(), Action: action, DryRun: dryRun, State: State(record.GetState()), Roles: []string{}, Labels: record.GetLabels(),
+	return NodeChange{
+		NodeID: record.GetId(), Action: action, DryRun: dryRun, State: State(record.GetState()), Roles: RoleNames(record.GetRoles()), Labels: record.GetLabels(),
 		Drained: record.GetDrained(), Bypassed: []string{},
 	}
-	for _, role := range record.GetRoles() {
-		change.Roles = append(change.Roles, role.GetRole())
-	}
-	return change
 }
 
 func (c NodeChange) table(w io.Writer, _ time.Time) {

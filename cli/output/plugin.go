@@ -40,10 +40,10 @@ type PluginRole struct {
 	// Tier is "confined", "granted" or "privileged".
 	Tier string `json:"tier"`
 	// ConsensusUser is the one that is granted; empty: none.
-	ConsensusUser string  `json:"consensus_user"`
-	Grants        []Grant `json:"grants"`
+	ConsensusUser string          `json:"consensus_user"`
+	Grants        []*rolev1.Grant `json:"grants"`
 	// Withheld is what it asks for and is not granted.
-	Withheld RoleGrants `json:"withheld"`
+	Withheld *clusterv1.RoleGrants `json:"withheld"`
 }
 
 // RoleShape is what a role says of itself, apart from what it asks for.
@@ -68,8 +68,8 @@ type PluginVersion struct {
 	Added   *time.Time        `json:"added"`
 	Roles   []string          `json:"roles"`
 	// Asks is all that its roles ask for, New what of that the owner has not decided on.
-	Asks []RoleGrants `json:"asks"`
-	New  []RoleGrants `json:"new"`
+	Asks []*clusterv1.RoleGrants `json:"asks"`
+	New  []*clusterv1.RoleGrants `json:"new"`
 }
 
 // Plugins is the document of `reeve plugin list`.
@@ -99,7 +99,7 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 			RoleShape:     newShape(role),
 			Tier:          Kind(powers.Tier()),
 			ConsensusUser: granted.GetConsensusUser(),
-			Grants:        NewGrants(granted.GetGrants()),
+			Grants:        granted.GetGrants(),
 			Withheld:      withheld(role, granted),
 		})
 	}
@@ -107,7 +107,7 @@ func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 }
 
 // withheld is what a role asks for and is not granted. What is granted under the name of something that it asks for is that, with another parameter.
-func withheld(role *rolev1.RoleManifest, granted *clusterv1.RoleGrants) RoleGrants {
+func withheld(role *rolev1.RoleManifest, granted *clusterv1.RoleGrants) *clusterv1.RoleGrants {
 	kept := &clusterv1.RoleGrants{Role: role.GetName()}
 	if granted.GetConsensusUser() != role.GetConsensusUser() {
 		kept.ConsensusUser = role.GetConsensusUser()
@@ -120,7 +120,7 @@ func withheld(role *rolev1.RoleManifest, granted *clusterv1.RoleGrants) RoleGran
 			kept.Grants = append(kept.Grants, wanted)
 		}
 	}
-	return newRoleGrants(kept)
+	return kept
 }
 
 func newShape(role *rolev1.RoleManifest) RoleShape {
@@ -140,12 +140,9 @@ func newShape(role *rolev1.RoleManifest) RoleShape {
 // StopGrace is how long a role may take to stop, for people.
 func StopGrace(seconds float64) string { return time.Duration(seconds * float64(time.Second)).String() }
 
-// InSplit is what becomes of a role in Split. Nothing said is "told".
+// InSplit says what a role does in Split: "continue", "stop" or "told".
 func InSplit(behaviour rolev1.SplitBehaviour) string {
-	if behaviour == rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_UNSPECIFIED {
-		behaviour = rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_TOLD
-	}
-	return Kind(behaviour)
+	return word(behaviour.Descriptor(), behaviour.Number())
 }
 
 // NewPluginVersion makes the document of a version of a plugin that does not run; nil for nil.
@@ -158,8 +155,8 @@ func NewPluginVersion(version *clusterv1.PluginVersion, record *clusterv1.Plugin
 		Digests: version.GetDigests(),
 		Added:   moment(version.GetAdded()),
 		Roles:   []string{},
-		Asks:    NewRoleGrants(remit.Wanted(version.GetManifest())),
-		New:     NewRoleGrants(remit.Beyond(version.GetManifest(), record.GetDecided(), record.GetGrants())),
+		Asks:    remit.Wanted(version.GetManifest()),
+		New:     remit.Beyond(version.GetManifest(), record.GetDecided(), record.GetGrants()),
 	}
 	for _, role := range version.GetManifest().GetRoles() {
 		document.Roles = append(document.Roles, role.GetName())
@@ -193,7 +190,7 @@ func digests(w io.Writer, of map[string]string) {
 func granted(w io.Writer, roles []PluginRole, is string) {
 	for _, role := range roles {
 		_, _ = fmt.Fprintf(w, "Role %s %s granted:\n", Clean(role.Role), is)
-		may := RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants}.Lines()
+		may := ExplainGrants(&clusterv1.RoleGrants{ConsensusUser: role.ConsensusUser, Grants: role.Grants})
 		for _, capability := range role.Provides {
 			may = append(may, "provide "+Clean(capability))
 		}
@@ -203,21 +200,21 @@ func granted(w io.Writer, roles []PluginRole, is string) {
 		for _, line := range may {
 			_, _ = fmt.Fprintln(w, "  "+line)
 		}
-		if role.Withheld.none() {
+		if none(role.Withheld) {
 			continue
 		}
 		_, _ = fmt.Fprintf(w, "Role %s %s refused:\n", Clean(role.Role), is)
-		for _, line := range role.Withheld.Lines() {
+		for _, line := range ExplainGrants(role.Withheld) {
 			_, _ = fmt.Fprintln(w, "  "+line)
 		}
 	}
 }
 
 // asked writes what roles ask for.
-func asked(w io.Writer, roles []RoleGrants) {
+func asked(w io.Writer, roles []*clusterv1.RoleGrants) {
 	for _, role := range roles {
-		_, _ = fmt.Fprintf(w, "Role %s asks to:\n", Clean(role.Role))
-		for _, line := range role.Lines() {
+		_, _ = fmt.Fprintf(w, "Role %s asks to:\n", Clean(role.GetRole()))
+		for _, line := range ExplainGrants(role) {
 			_, _ = fmt.Fprintln(w, "  "+line)
 		}
 	}

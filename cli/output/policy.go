@@ -11,13 +11,7 @@ import (
 
 // Policy is the document of `reeve policy show`: what the owner demands of all nodes.
 type Policy struct {
-	// Isolation is "best-effort" or "required".
-	Isolation  string `json:"isolation"`
-	Generation uint64 `json:"generation"`
-	// CUKSources are from where a node may get the cluster's half of the key of its volume; none: from all.
-	CUKSources []string `json:"cuk_sources"`
-	// Conformance is "optional" or "required".
-	Conformance string `json:"conformance"`
+	*clusterv1.ClusterPolicy
 	// Nodes are those that cannot enforce every part of a sandbox.
 	Nodes []PolicyNode `json:"nodes"`
 }
@@ -38,13 +32,7 @@ type PolicyChange struct {
 
 // NewPolicy makes the document of a policy. nodes are all of the cluster.
 func NewPolicy(policy *clusterv1.ClusterPolicy, nodes []*clusterv1.Node) Policy {
-	document := Policy{Isolation: Kind(policy.GetIsolation()), Generation: policy.GetGeneration(), CUKSources: policy.GetCukSources(), Nodes: []PolicyNode{}}
-	if document.Isolation == "" {
-		document.Isolation = Kind(clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT)
-	}
-	if document.Conformance = Kind(policy.GetConformance()); document.Conformance == "" {
-		document.Conformance = Kind(clusterv1.ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL)
-	}
+	document := Policy{ClusterPolicy: policy, Nodes: []PolicyNode{}}
 	for _, node := range nodes {
 		if len(node.GetStatus().GetMissing()) == 0 {
 			continue
@@ -60,17 +48,17 @@ func NewPolicy(policy *clusterv1.ClusterPolicy, nodes []*clusterv1.Node) Policy 
 
 func (p Policy) table(w io.Writer, _ time.Time) {
 	text := "best-effort: roles run in as much of a sandbox as their node can enforce, and its status says what is missing."
-	if p.Isolation == "required" {
+	if p.GetIsolation() == clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED {
 		text = "required: roles run only where their whole sandbox is enforced, apart from those that provide the store and the cluster API."
 	}
 	row(w, "Isolation", text)
 	sources := "all: a locked node takes the key of its volume from every source that it has."
-	if len(p.CUKSources) > 0 {
-		sources = strings.Join(p.CUKSources, ", ") + ": a locked node takes the key of its volume from nowhere else."
+	if len(p.GetCukSources()) > 0 {
+		sources = strings.Join(p.GetCukSources(), ", ") + ": a locked node takes the key of its volume from nowhere else."
 	}
 	row(w, "CUK sources", sources)
 	text = "optional: plugins need no report of the conformance suite."
-	if p.Conformance == "required" {
+	if p.GetConformance() == clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED {
 		text = "required: a plugin that has no report of the conformance suite which says that it conforms is not added, approved or run."
 	}
 	row(w, "Conformance", text)

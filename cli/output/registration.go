@@ -19,39 +19,6 @@ func Fingerprint(key []byte) string {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Registration is what a machine said of itself, and showed, when it registered.
-type Registration struct {
-	// TicketID is that of the ticket that it showed.
-	TicketID string `json:"ticket_id"`
-	// PeerAddress is from where it called.
-	PeerAddress string   `json:"peer_address"`
-	Addresses   []string `json:"addresses"`
-	Version     string   `json:"version"`
-	// Sealer is what seals its secrets: "file" or "tpm2".
-	Sealer string `json:"sealer"`
-	// Volume is the kind of its volume.
-	Volume string `json:"volume"`
-	// Roles are those that it asks for.
-	Roles []string   `json:"roles"`
-	Time  *time.Time `json:"time"`
-	// Automatic says that its ticket approved it.
-	Automatic bool `json:"automatic"`
-}
-
-func newRegistration(r *clusterv1.Registration) *Registration {
-	if r == nil {
-		return nil
-	}
-	registration := &Registration{
-		TicketID: r.GetTicketId(), PeerAddress: r.GetPeerAddress(), Addresses: r.GetAddresses(), Version: r.GetVersion(), Sealer: r.GetSealer(), Volume: r.GetVolume(),
-		Roles: []string{}, Time: moment(r.GetTime()), Automatic: r.GetAutomatic(),
-	}
-	for _, role := range r.GetRoles() {
-		registration.Roles = append(registration.Roles, role.GetRole())
-	}
-	return registration
-}
-
 // storeText is a node's place in the store, in a sentence.
 func storeText(s *clusterv1.StoreMembership) string {
 	text := "no member yet"
@@ -70,21 +37,32 @@ func storeText(s *clusterv1.StoreMembership) string {
 	return text
 }
 
-// rows says what a machine said of itself when it registered.
-func (r *Registration) rows(w io.Writer, now time.Time) {
+// registrationRows say what a machine said of itself when it registered.
+func registrationRows(w io.Writer, r *clusterv1.Registration, now time.Time) {
 	if r == nil {
 		return
 	}
-	how := "with ticket " + r.TicketID
-	if r.Automatic {
+	how := "with ticket " + r.GetTicketId()
+	if r.GetAutomatic() {
 		how += ", which approved it by itself"
 	}
-	row(w, "Registered", ago(r.Time, now)+" from "+r.PeerAddress+" "+how)
-	row(w, "Asked for", strings.Join(r.Roles, ", "))
-	row(w, "Said of itself", "addresses "+strings.Join(r.Addresses, ", ")+"; version "+r.Version+"; volume "+r.volume()+"; secrets "+explainSealer(r.Sealer))
+	row(w, "Registered", ago(moment(r.GetTime()), now)+" from "+r.GetPeerAddress()+" "+how)
+	row(w, "Asked for", strings.Join(RoleNames(r.GetRoles()), ", "))
+	row(w, "Said of itself", "addresses "+strings.Join(r.GetAddresses(), ", ")+"; version "+r.GetVersion()+"; volume "+registeredVolume(r)+"; secrets "+explainSealer(r.GetSealer()))
 }
 
-func (r *Registration) volume() string { return explainVolume(r.Volume, r.Volume != "plain") }
+func registeredVolume(r *clusterv1.Registration) string {
+	return explainVolume(r.GetVolume(), r.GetVolume() != "plain")
+}
+
+// RoleNames are the names of assigned roles.
+func RoleNames(of []*clusterv1.RoleAssignment) []string {
+	names := []string{}
+	for _, role := range of {
+		names = append(names, role.GetRole())
+	}
+	return names
+}
 
 // Lines are what there is to look at before a node is approved: what is proven first.
 func (n Node) Lines(now time.Time) []string {
@@ -97,13 +75,13 @@ func (n Node) Lines(now time.Time) []string {
 		return append(lines, "It made the cluster: it registered with no ticket.")
 	}
 	lines = append(lines,
-		"  ticket        "+r.TicketID,
-		"  called from   "+r.PeerAddress+", "+ago(r.Time, now),
+		"  ticket        "+r.GetTicketId(),
+		"  called from   "+r.GetPeerAddress()+", "+ago(moment(r.GetTime()), now),
 		"What it says of itself:",
-		"  addresses     "+orNone(r.Addresses),
-		"  version       "+r.Version,
-		"  volume        "+r.volume(),
-		"  secrets       "+explainSealer(r.Sealer),
+		"  addresses     "+orNone(r.GetAddresses()),
+		"  version       "+r.GetVersion(),
+		"  volume        "+registeredVolume(r),
+		"  secrets       "+explainSealer(r.GetSealer()),
 	)
 	for i := range lines {
 		lines[i] = Clean(lines[i])
@@ -131,7 +109,7 @@ func (n Node) rows(w io.Writer, now time.Time, known bool) {
 		row(w, "Membership", membership)
 	}
 	row(w, "Key", n.Fingerprint)
-	n.Registration.rows(w, now)
+	registrationRows(w, n.Registration, now)
 	if n.Store != nil {
 		row(w, "In the store", storeText(n.Store))
 	}

@@ -24,10 +24,10 @@ func sampleChange(action, state string, dryRun bool) output.NodeChange {
 
 // sampleNodes are nodes in every stage of their lives.
 func sampleNodes() output.Nodes {
-	registration := func() *output.Registration {
-		return &output.Registration{
-			TicketID: "0123456789abcdef", PeerAddress: "192.0.2.20:40000", Addresses: []string{"192.0.2.20"}, Version: "0.2.0", Sealer: "tpm2", Volume: "luks",
-			Roles: []string{"consensus", "hostsfile"}, Time: at(time.Hour),
+	registration := func() *clusterv1.Registration {
+		return &clusterv1.Registration{
+			TicketId: "0123456789abcdef", PeerAddress: "192.0.2.20:40000", Addresses: []string{"192.0.2.20"}, Version: "0.2.0", Sealer: "tpm2", Volume: "luks",
+			Roles: []*clusterv1.RoleAssignment{{Role: "consensus"}, {Role: "hostsfile"}}, Time: stamp(time.Hour),
 		}
 	}
 	node := func(state string) output.Node {

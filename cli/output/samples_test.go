@@ -119,7 +119,7 @@ func samples() map[string]output.Document {
 			{What: "version", Before: "0.1.0", After: "0.2.0"}, {Role: "hostsfile", What: "grant", After: "listen port=7443"},
 		}},
 		"plugin-diff-less": output.PluginDiff{
-			Name: "hostsfile", File: "f", After: output.PluginVersion{Version: "0.3.0", Digests: map[string]string{}, Roles: []string{}, Asks: []output.RoleGrants{}, New: []output.RoleGrants{}},
+			Name: "hostsfile", File: "f", After: output.PluginVersion{Version: "0.3.0", Digests: map[string]string{}, Roles: []string{}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{}},
 			Changes: []output.PluginDetail{{Role: "hostsfile", What: "grant", Before: "listen port=7443"}},
 		},
 		"plugin-diff-same": output.PluginDiff{Name: "hostsfile", After: *sampleVersion(), Same: true, Changes: []output.PluginDetail{}},
@@ -129,12 +129,12 @@ func samples() map[string]output.Document {
 			InSplit: "told", StopGraceSeconds: 10,
 		},
 		"role-shown-blocked": output.RoleShown{
-			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(), Granted: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
+			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(), Granted: &clusterv1.RoleGrants{Role: "hostsfile", Grants: []*rolev1.Grant{}},
 			Usage: &consensusv1.UserUsage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true, StopGraceSeconds: 150,
 		},
 		"role-shown-privileged": output.RoleShown{
 			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), InSplit: "continue",
-			Granted: output.RoleGrants{Role: "lighthouse", Grants: output.NewGrants([]*rolev1.Grant{{Name: "privileged"}})},
+			Granted: &clusterv1.RoleGrants{Role: "lighthouse", Grants: []*rolev1.Grant{{Name: "privileged"}}},
 			Sandbox: &nodev1.Sandbox{
 				Tier: clusterv1.Tier_TIER_PRIVILEGED, Capabilities: []string{}, DeniedSystemCalls: []string{}, Reads: []string{}, Writes: []string{}, Executes: []string{}, Listens: []string{"any"},
 				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []*clusterv1.Missing{},
@@ -196,8 +196,10 @@ func samples() map[string]output.Document {
 		"node-description-registered": output.NodeDescription{ID: otherNode, Cluster: new(sampleNodes().Nodes[1]), Events: []*nodev1.Event{}, Missing: []output.Missing{
 			{What: "what the node says of itself", Reason: "it serves nothing"},
 		}},
-		"policy":             output.Policy{Isolation: "best-effort", Conformance: "optional", CUKSources: []string{}, Nodes: []output.PolicyNode{}},
-		"policy-set":         output.PolicyChange{Policy: output.Policy{Isolation: "required", Conformance: "required", Generation: 2, CUKSources: []string{"recovery"}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
+		"policy": output.Policy{ClusterPolicy: &clusterv1.ClusterPolicy{}, Nodes: []output.PolicyNode{}},
+		"policy-set": output.PolicyChange{Policy: output.Policy{ClusterPolicy: &clusterv1.ClusterPolicy{
+			Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED, Conformance: clusterv1.ConformancePolicy_CONFORMANCE_POLICY_REQUIRED, Generation: 2, CukSources: []string{"recovery"},
+		}, Nodes: []output.PolicyNode{{NodeID: sampleNode, Missing: []string{"cgroup-memory", "own-uid"}}}}, DryRun: true},
 		"role-removed-wiped": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Wiped: true, Required: []string{}},
 		"events":             output.Events{NodeID: sampleNode, Events: sampleEvents()},
 		"events-empty":       output.Events{NodeID: sampleNode, Events: []*nodev1.Event{}},
@@ -358,7 +360,7 @@ func sampleSandbox() *nodev1.Sandbox {
 
 // sampleVersion asks for everything that there is.
 func sampleVersion() *output.PluginVersion {
-	asks := output.NewGrants([]*rolev1.Grant{
+	asks := []*rolev1.Grant{
 		{Name: "listen", Parameters: map[string]string{"port": "7443"}}, {Name: "connect", Parameters: map[string]string{"port": "any"}},
 		{Name: "read-path", Parameters: map[string]string{"path": "/srv"}}, {Name: "write-path", Parameters: map[string]string{"path": "/srv/a"}},
 		{Name: "execute-path", Parameters: map[string]string{"path": "/usr/bin/x"}}, {Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}},
@@ -366,10 +368,10 @@ func sampleVersion() *output.PluginVersion {
 		{Name: "set-machine-id", Parameters: map[string]string{"path": "/etc/machine-id"}}, {Name: "capability", Parameters: map[string]string{"name": "net-bind-service"}},
 		{Name: "limit", Parameters: map[string]string{"memory": "64Mi", "processes": "8", "open-files": "100", "cpu-weight": "50", "store-bytes": "1Gi", "store-leases": "5"}},
 		{Name: "privileged"}, {Name: "from-the-future", Parameters: map[string]string{"a": "b\x1b[2J"}},
-	})
+	}
 	return &output.PluginVersion{
 		Version: "0.2.0", Digests: map[string]string{"linux/amd64": "sha256:1f1f"}, Added: at(2 * time.Minute), Roles: []string{"hostsfile", "idle"},
-		Asks: []output.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}}, New: []output.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}},
+		Asks: []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}}, New: []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}},
 	}
 }
 
@@ -379,9 +381,9 @@ func sampleWaiting() output.Plugin {
 	plugin.Genesis, plugin.Waiting = true, sampleVersion()
 	plugin.Reports = append(plugin.Reports, samplePluginReport("sha256:f0f0", "failed"))
 	plugin.Previous = &output.PluginVersion{
-		Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}, Roles: []string{"hostsfile"}, Asks: []output.RoleGrants{}, New: []output.RoleGrants{},
+		Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}, Roles: []string{"hostsfile"}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{},
 	}
-	plugin.Roles[0].Withheld = output.RoleGrants{Role: "hostsfile", ConsensusUser: "hosts", Grants: sampleVersion().Asks[0].Grants[6:7]}
+	plugin.Roles[0].Withheld = &clusterv1.RoleGrants{Role: "hostsfile", ConsensusUser: "hosts", Grants: sampleVersion().Asks[0].Grants[6:7]}
 	return plugin
 }
 
@@ -396,12 +398,12 @@ func samplePlugin() output.Plugin {
 					Summary: "Keeps the hosts file", Requires: []string{"reeve.cluster.v1"}, Provides: []string{"example.v1"}, GivesUp: []string{"processes"}, InSplit: "continue",
 					StartsFromCache: true, StopGraceSeconds: 120,
 				},
-				Grants:   output.NewGrants([]*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}}),
-				Withheld: output.RoleGrants{Role: "hostsfile", Grants: []output.Grant{}},
+				Grants:   []*rolev1.Grant{{Name: "replace-file", Parameters: map[string]string{"path": "/etc/hosts"}}},
+				Withheld: &clusterv1.RoleGrants{Role: "hostsfile", Grants: []*rolev1.Grant{}},
 			},
 			{
 				Role: "idle", Tier: "confined", RoleShape: output.RoleShape{Requires: []string{}, Provides: []string{}, GivesUp: []string{}, InSplit: "told", EndsWithCore: true, StopGraceSeconds: 10},
-				Grants: []output.Grant{}, Withheld: output.RoleGrants{Role: "idle", Grants: []output.Grant{}},
+				Grants: []*rolev1.Grant{}, Withheld: &clusterv1.RoleGrants{Role: "idle", Grants: []*rolev1.Grant{}},
 			},
 		},
 	}

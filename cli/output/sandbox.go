@@ -20,7 +20,7 @@ type RoleShown struct {
 	// Instance is what the node says of it.
 	Instance *clusterv1.InstanceStatus `json:"instance"`
 	// Granted is what the owner granted.
-	Granted RoleGrants `json:"granted"`
+	Granted *clusterv1.RoleGrants `json:"granted"`
 	// Sandbox is that of its process; null while none runs.
 	Sandbox *nodev1.Sandbox `json:"sandbox"`
 	// Usage is what its ConsensusUser has in the store; null if it has none, or no member runs on the node.
@@ -35,11 +35,11 @@ type RoleShown struct {
 
 // NewRoleShown makes the document of what a node says of a role's remit.
 func NewRoleShown(nodeID, role string, r *nodev1.GetRoleResponse) RoleShown {
-	shown := RoleShown{
+	return RoleShown{
 		NodeID:          nodeID,
 		Role:            role,
 		Instance:        r.GetStatus(),
-		Granted:         newRoleGrants(r.GetGrants()),
+		Granted:         &clusterv1.RoleGrants{Role: role, ConsensusUser: r.GetGrants().GetConsensusUser(), Grants: r.GetGrants().GetGrants()},
 		Sandbox:         r.GetSandbox(),
 		Usage:           r.GetUsage(),
 		InSplit:         InSplit(r.GetInSplit()),
@@ -48,8 +48,6 @@ func NewRoleShown(nodeID, role string, r *nodev1.GetRoleResponse) RoleShown {
 
 		StopGraceSeconds: limits.StopGraceOf(r.GetStopGrace()).Seconds(),
 	}
-	shown.Granted.Role = role
-	return shown
 }
 
 func (r RoleShown) table(w io.Writer, now time.Time) {
@@ -65,10 +63,10 @@ func (r RoleShown) table(w io.Writer, now time.Time) {
 	row(w, "Ends with core", yesNo(r.EndsWithCore))
 	row(w, "Stop grace", StopGrace(r.StopGraceSeconds))
 	_, _ = fmt.Fprintln(w, "\nGranted, to:")
-	if r.Granted.none() {
+	if none(r.Granted) {
 		_, _ = fmt.Fprintln(w, "  nothing beyond its own process and directories")
 	}
-	for _, line := range r.Granted.Lines() {
+	for _, line := range ExplainGrants(r.Granted) {
 		_, _ = fmt.Fprintln(w, "  "+line)
 	}
 	usageSection(w, r.Usage)

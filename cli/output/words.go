@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -36,10 +37,17 @@ func Kind(value protoreflect.Enum) string {
 
 func kindOf(words []string) string { return strings.ToLower(strings.Join(words, "-")) }
 
-// word returns State for an enum whose name ends in State, and Kind for every other one. A role that does not say what it does in Split is told.
+// meant are the values that an unspecified one stands for.
+var meant = map[protoreflect.FullName]protoreflect.Enum{
+	"reeve.role.v1.SplitBehaviour":       rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_TOLD,
+	"reeve.cluster.v1.IsolationPolicy":   clusterv1.IsolationPolicy_ISOLATION_POLICY_BEST_EFFORT,
+	"reeve.cluster.v1.ConformancePolicy": clusterv1.ConformancePolicy_CONFORMANCE_POLICY_OPTIONAL,
+}
+
+// word returns State for an enum whose name ends in State, and Kind for every other one.
 func word(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
-	if number == 0 && enum.FullName() == rolev1.SplitBehaviour(0).Descriptor().FullName() {
-		return InSplit(0)
+	if instead := meant[enum.FullName()]; number == 0 && instead != nil {
+		number = instead.Number()
 	}
 	if strings.HasSuffix(string(enum.Name()), "State") {
 		return stateOf(enumWords(enum, number))
