@@ -130,26 +130,26 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name:       "membership",
-			conditions: []await.Condition{&await.Membership{State: "Home"}},
+			conditions: []await.Condition{await.Membership("Home")},
 			sources:    []await.Source{source(timed{seen: status(split)}, timed{lost: errors.New("gone")}, timed{after: time.Second, seen: status(home)})},
 			took:       time.Second,
 		},
 		{
 			name:       "a membership that will never be",
-			conditions: []await.Condition{&await.Membership{State: "Home"}},
+			conditions: []await.Condition{await.Membership("Home")},
 			sources:    []await.Source{source(timed{seen: status(disowning)})},
 			want:       "the node is Disowning on node N",
 		},
 		{
 			name:       "healthy",
-			conditions: []await.Condition{&await.Healthy{}},
+			conditions: []await.Condition{await.Healthy()},
 			sources: []await.Source{source(timed{seen: await.Seen{Node: &clusterv1.Node{}}},
 				timed{after: time.Second, seen: await.Seen{Node: &clusterv1.Node{Healthy: true}}})},
 			took: time.Second,
 		},
 		{
 			name:       "several have to be so at the same time",
-			conditions: []await.Condition{&await.Healthy{}, &await.Membership{State: "Home"}},
+			conditions: []await.Condition{await.Healthy(), await.Membership("Home")},
 			sources: []await.Source{
 				source(timed{seen: status(home)}, timed{after: time.Second, seen: status(split)}, timed{after: 2 * time.Second, seen: status(home)}),
 				source(timed{after: 2 * time.Second, seen: await.Seen{Node: &clusterv1.Node{Healthy: true}}}),
@@ -158,13 +158,13 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name:       "one of several is not so in time",
-			conditions: []await.Condition{&await.Healthy{}, &await.Membership{State: "Home"}},
+			conditions: []await.Condition{await.Healthy(), await.Membership("Home")},
 			sources:    []await.Source{source(timed{seen: status(home)})},
-			want:       "the node is not healthy on node N in time: no curator has said how the node is", took: time.Minute,
+			want:       "the node is not healthy on node N in time: no curator has reported the node", took: time.Minute,
 		},
 		{
 			name:       "a volume that is unlocked meanwhile, over a lost contact",
-			conditions: []await.Condition{&await.Volume{State: "Open"}, &await.Membership{State: "Home"}},
+			conditions: []await.Condition{await.Volume("Open"), await.Membership("Home")},
 			sources: []await.Source{source(
 				timed{seen: volume(clusterv1.StorageState_STORAGE_STATE_LOCKED, "PCR 7 has changed")}, timed{after: time.Second, lost: errors.New("gone")},
 				timed{after: time.Second, seen: volume(clusterv1.StorageState_STORAGE_STATE_OPEN, "")})},
@@ -172,7 +172,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name:       "a volume that nobody unlocks",
-			conditions: []await.Condition{&await.Volume{State: "Open"}},
+			conditions: []await.Condition{await.Volume("Open")},
 			sources:    []await.Source{source(timed{seen: volume(clusterv1.StorageState_STORAGE_STATE_LOCKED, "PCR 7 has changed")})},
 			want:       "the volume is not Open on node N in time: the volume is Locked: PCR 7 has changed", took: time.Minute,
 		},
@@ -184,7 +184,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name:       "nobody is asked",
-			conditions: []await.Condition{&await.Healthy{}},
+			conditions: []await.Condition{await.Healthy()},
 			want:       "nobody is there to say",
 		},
 	}

@@ -20,15 +20,15 @@ func Parse(text, nodeID string) (Condition, error) {
 	kind, name, _ := strings.Cut(what, "/")
 	switch {
 	case strings.EqualFold(text, "healthy"):
-		return &Healthy{}, nil
+		return Healthy(), nil
 	case strings.EqualFold(what, "membership"):
 		if i := indexFold(Memberships(), state); i >= 0 {
-			return &Membership{State: Memberships()[i]}, nil
+			return Membership(Memberships()[i]), nil
 		}
 		return nil, fault.New(fault.Usage, "--for "+quote(text)+" names no membership state", "It is one of "+strings.Join(Memberships(), ", ")+".")
 	case strings.EqualFold(what, "volume"):
 		if i := indexFold(Volumes(), state); i >= 0 {
-			return &Volume{State: Volumes()[i]}, nil
+			return Volume(Volumes()[i]), nil
 		}
 		return nil, fault.New(fault.Usage, "--for "+quote(text)+" names no state of a volume", "It is one of "+strings.Join(Volumes(), ", ")+".")
 	case strings.EqualFold(kind, "role") && identity.ValidName(name):

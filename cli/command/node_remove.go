@@ -68,8 +68,7 @@ func (c *commands) decommission(ctx context.Context, cluster *target.Target, nod
 	document := output.NewNodeChange("decommission", record, false)
 	if options.wait {
 		document.Waited = true
-		condition := &await.Decommissioned{}
-		if _, err := c.await(ctx, node.ID, options.timeout, []await.Source{clusterSource(cluster, node.ID)}, condition); err != nil {
+		if _, err := c.await(ctx, node.ID, options.timeout, []await.Source{clusterSource(cluster, node.ID)}, await.Decommissioned()); err != nil {
 			return err
 		}
 		document.State = output.State(clusterv1.NodeState_NODE_STATE_DECOMMISSIONED)

@@ -137,7 +137,7 @@ func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node t
 	conditions := []await.Condition{condition}
 	if w.state() != await.Started && providesStore(ctx, cluster, role) {
 		// What the store does for it takes longer than the role itself, and happens elsewhere.
-		conditions = append(conditions, &await.Member{Gone: w.state() == await.Gone})
+		conditions = append(conditions, await.Member(w.state() == await.Gone))
 	}
 	if _, err := c.await(ctx, node.ID, w.timeout, []await.Source{clusterSource(cluster, node.ID)}, conditions...); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ func (c *commands) waitFor(ctx context.Context, nodeName string, texts []string,
 			if err != nil {
 				return err
 			}
-			if _, ok := condition.(*await.Healthy); ok {
+			if strings.EqualFold(text, "healthy") {
 				fromCluster = true
 			} else {
 				fromNode = true
