@@ -13,7 +13,7 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// Settle is how long something that speaks against a condition, and may be older than the change that is waited for, must be so before it counts as
+// Settle is how long something that speaks against a condition, and may be older than the change that is waited for, must last before it counts as
 // the answer: a role that was Failed from the beginning, or is Blocked, as it is for a moment while another one that it requires restarts.
 const Settle = 3 * time.Second
 
@@ -36,27 +36,27 @@ type Outcome int
 const (
 	// Same: nothing that matters to the condition has changed.
 	Same Outcome = iota
-	// Pending: it is not so yet.
+	// Pending: it is not met yet.
 	Pending
-	// Done: it is so.
+	// Done: it is met.
 	Done
 	// Doubtful: it will be Refused if it stays as it is for Settle.
 	Doubtful
-	// Refused: it will not be so unless somebody does something.
+	// Refused: it will not be met unless somebody acts.
 	Refused
 )
 
 // Verdict is what a condition says of the present.
 type Verdict struct {
 	Outcome Outcome
-	// Text says what is so, for people: "role lighthouse is Starting".
+	// Text is the present state, for people: "role lighthouse is Starting".
 	Text string
 	// Details and Next are those of the fault with which the wait ends, if it ends now.
 	Details []string
 	Next    string
 }
 
-// Condition is something that may be so on a node. It is used for one wait.
+// Condition is a condition on the state of a node. It is used for one wait.
 type Condition interface {
 	// Wanted is what is waited for: "role lighthouse is Ready". Unmet is its opposite: "role lighthouse is not Ready".
 	Wanted() string
@@ -67,15 +67,15 @@ type Condition interface {
 
 // Progress is told what is waited for.
 type Progress interface {
-	// Now says what is so at present. The same text again is no news.
+	// Now reports the present state. The same text again is no news.
 	Now(text string)
 }
 
-// For waits until all conditions are so at the same time, or until one of them will not be. The wait is bounded by ctx. It returns what is so,
-// one sentence for each condition. Errors are fault.Errors that name the node and what is so there.
+// For waits until all conditions are met at the same time, or until one of them cannot be met any more. ctx bounds the wait. It returns the state,
+// one sentence for each condition. Errors are fault.Errors that name the node and its state.
 func For(ctx context.Context, nodeID string, sources []Source, conditions []Condition, progress Progress) ([]string, error) {
 	if len(sources) == 0 {
-		return nil, errors.New("await: nobody is there to say what is so")
+		return nil, errors.New("await: there is no source")
 	}
 	f := newFeed(ctx, sources)
 	defer f.stop()
@@ -217,7 +217,7 @@ func (w *wait) texts() []string {
 	return texts
 }
 
-// text says what is so of that which is still waited for; of everything, when that is nothing.
+// text is the state of the conditions that are not met yet, or of all of them if there are none.
 func (w *wait) text() string {
 	var texts []string
 	for _, verdict := range w.verdicts {
@@ -248,11 +248,11 @@ func (w *wait) timeout(ctx context.Context) error {
 		}
 		last := verdict.Text
 		if last == "" {
-			last = "nobody has said how the node is"
+			last = "nobody has reported the node"
 		}
 		err := fault.New(fault.Failed, w.conditions[i].Unmet()+" on node "+w.nodeID+" in time: "+last, goesOn)
 		err.Details = verdict.Details
 		return err
 	}
-	return fault.New(fault.Failed, "what was waited for on node "+w.nodeID+" was not so all at once in time: "+w.text(), goesOn)
+	return fault.New(fault.Failed, "node "+w.nodeID+" did not meet all conditions at the same time before the timeout: "+w.text(), goesOn)
 }

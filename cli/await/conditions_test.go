@@ -180,12 +180,12 @@ func TestConditions(t *testing.T) {
 			name:       "nobody says anything",
 			conditions: []await.Condition{&await.Role{Name: "beacon", State: await.Ready}},
 			sources:    []await.Source{source()},
-			want:       "role beacon is not Ready on node N in time: nobody has said how the node is", took: time.Minute,
+			want:       "role beacon is not Ready on node N in time: nobody has reported the node", took: time.Minute,
 		},
 		{
 			name:       "nobody is asked",
 			conditions: []await.Condition{await.Healthy()},
-			want:       "nobody is there to say",
+			want:       "there is no source",
 		},
 	}
 	for _, test := range tests {

@@ -34,9 +34,9 @@ type Role struct {
 	// NodeID is for the advice of what to do.
 	NodeID string
 	State  State
-	// Generation is that of the configuration with which it is to be so; 0: any.
+	// Generation is that of the configuration with which the role must be in the state; 0: any.
 	Generation uint64
-	// Former is an instance that is to have been followed by another one; empty: none.
+	// Former is an instance that another one must have replaced; empty: none.
 	Former string
 	// BlockedIsFinal says that a role which stays Blocked is not waited for, whatever keeps it.
 	BlockedIsFinal bool
@@ -145,7 +145,7 @@ func sameState(a, b *clusterv1.InstanceStatus) bool {
 		a.GetSince().AsTime().Equal(b.GetSince().AsTime())
 }
 
-// text says what is so, for people.
+// text is the present state, for people.
 func (r *Role) text() string {
 	i := r.instance
 	switch {
@@ -172,7 +172,7 @@ func (r *Role) text() string {
 
 func (r *Role) next() string {
 	if r.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED && r.instance.GetPid() != 0 {
-		return fmt.Sprintf("Its process runs, and goes on by itself when that is so no more. Run `reeve logs %s %s` to see what it wrote.", r.NodeID, r.Name)
+		return fmt.Sprintf("Its process runs, and goes on by itself when the reason is gone. Run `reeve logs %s %s` to see what it wrote.", r.NodeID, r.Name)
 	}
 	if r.instance.GetState() == hostv1.InstanceState_INSTANCE_STATE_BLOCKED {
 		return fmt.Sprintf("Run `reeve describe role %s %s` to see what it requires, and `reeve status %s` to see how that is.", r.NodeID, r.Name, r.NodeID)

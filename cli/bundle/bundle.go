@@ -213,5 +213,5 @@ func syncDirectory(name string) error {
 }
 
 func writeFault(err error, name string) error {
-	return fault.File(err, fmt.Sprintf("the bundle %s cannot be written", name), "Name another file with --file.")
+	return fault.File(err, fmt.Sprintf("cannot write the bundle %s", name), "Name another file with --file.")
 }

@@ -74,12 +74,12 @@ func (c *commands) decide(ctx context.Context, q question, show, dryRun bool) (b
 		answer, err := c.ask(ctx, fmt.Sprintf("Role %s would have no sandbox. Type the word privileged to approve that:", output.Clean(role)))
 		return answer == remit.Privileged, grants, err
 	case byWord && !dryRun:
-		return false, nil, fault.New(fault.Refused, fmt.Sprintf("role %s of plugin %s asks to be privileged, for which that word has to be given",
+		return false, nil, fault.New(fault.Refused, fmt.Sprintf("role %s of plugin %s asks to be privileged, which needs that word",
 			output.Clean(role), output.Clean(q.version.GetManifest().GetName())),
 			"Give --privileged if it may run without a sandbox, or --without "+output.Clean(role)+":"+remit.Privileged+".")
 	case show && !c.Interactive && !q.yes && !dryRun:
 		return false, nil, fault.New(fault.Refused, "version "+output.Clean(q.version.GetVersion())+" of plugin "+output.Clean(q.version.GetManifest().GetName())+
-			" was not approved: nobody is there to be asked", "Give --yes to approve what is shown above, or --dry-run to change nothing.")
+			" was not approved: there is no terminal to ask on", "Give --yes to approve what is shown above, or --dry-run to change nothing.")
 	case asks && !q.yes:
 		yes, err := c.agrees(ctx, "Approve it?")
 		return yes, grants, err

@@ -88,5 +88,5 @@ func auditPageBefore(ctx context.Context, cluster *target.Target, limit, have ui
 	ctx, cancel := context.WithTimeout(ctx, target.CallTimeout)
 	defer cancel()
 	response, err := cluster.API().ListAudit(ctx, &clusterv1.ListAuditRequest{Limit: size, Before: before})
-	return response, fault.FromRPC(err, "the audit log cannot be read", "")
+	return response, fault.FromRPC(err, "cannot read the audit log", "")
 }

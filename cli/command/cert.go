@@ -22,7 +22,7 @@ func (c *commands) certList() *cobra.Command {
 		Long:  "list shows the certificates of the CA, of nodes, of role instances and of curators, with what is left of their time, and where the rotation of the CA stands.",
 		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
 			response, err := cluster.API().ListCertificates(ctx, &clusterv1.ListCertificatesRequest{})
-			return c.answer(output.Certificates{ListCertificatesResponse: response}, fault.FromRPC(err, "the certificates cannot be listed", ""))
+			return c.answer(output.Certificates{ListCertificatesResponse: response}, fault.FromRPC(err, "cannot list the certificates", ""))
 		}),
 	}
 }
@@ -44,7 +44,7 @@ func (c *commands) certStep(name string, step clusterv1.CAStep, short, long stri
 	return rotationStep(name, short, long, "take the step although nodes are not ready: they have to be approved anew if they do not come back in time", func(ctx context.Context, force, dryRun bool) error {
 		return c.withTarget(ctx, func(cluster *target.Target) error {
 			response, err := cluster.API().RotateCA(ctx, &clusterv1.RotateCARequest{Step: step, Force: force, DryRun: dryRun})
-			return c.answer(output.NewCARotation(name, force, dryRun, response), fault.FromRPC(err, "the step "+name+" of the rotation of the CA cannot be taken",
+			return c.answer(output.NewCARotation(name, force, dryRun, response), fault.FromRPC(err, "cannot take the step "+name+" of the rotation of the CA",
 				"`reeve cert list` shows where the rotation stands, `reeve node list` the nodes. --force goes on without nodes that are not ready: they have to be approved anew."))
 		})
 	})

@@ -23,14 +23,14 @@ func (c *commands) readConfiguration(file string) (string, error) {
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return "", fault.Wrap(fault.NotFound, err, "the configuration cannot be read", "Give a file, or - for the standard input, with --config.")
+			return "", fault.Wrap(fault.NotFound, err, "cannot read the configuration", "Give a file, or - for the standard input, with --config.")
 		}
 		defer func() { _ = opened.Close() }()
 		from = opened
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxConfiguration+1))
 	if err != nil {
-		return "", fault.Wrap(fault.Failed, err, fmt.Sprintf("the configuration in %s cannot be read", file), "Give a file, or - for the standard input, with --config.")
+		return "", fault.Wrap(fault.Failed, err, fmt.Sprintf("cannot read the configuration in %s", file), "Give a file, or - for the standard input, with --config.")
 	}
 	if len(text) > maxConfiguration {
 		return "", fault.New(fault.Usage, fmt.Sprintf("the configuration in %s is longer than 1 MiB", file), "Give the right file with --config.")

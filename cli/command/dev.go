@@ -104,7 +104,7 @@ func (c *commands) removeNetwork(numbers []int, nodes map[int]string, dryRun boo
 			continue
 		}
 		if err != nil {
-			return fault.Wrap(fault.Failed, err, "the parameters of the node in "+nodes[number]+" cannot be read", "")
+			return fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+nodes[number], "")
 		}
 		if dryRun {
 			if namespace := directory.Namespace(); namespace != "" {

@@ -85,7 +85,7 @@ func (f *fleet) grantHosts(ctx context.Context, cluster *target.Target, manageme
 		return nil
 	}
 	_, err = management.SetGrants(ctx, &clusterv1.SetGrantsRequest{Plugin: record.GetName(), Grants: grants, ExpectedGeneration: record.GetGeneration()})
-	return fault.FromRPC(err, "the role hostsfile cannot be granted the files of more nodes", "Run the command again.")
+	return fault.FromRPC(err, "cannot grant the role hostsfile the files of more nodes", "Run the command again.")
 }
 
 // freePeerPort gives the store's member of the first node another port for its peers if the usual one is another cluster's. It listens there as soon as there is a
@@ -112,7 +112,7 @@ func (f *fleet) freePeerPort(ctx context.Context) error {
 	for _, role := range node.GetRecord().GetRoles() {
 		if role.GetRole() == setup.Consensus && role.GetConfiguration() != "" {
 			if err := json.Unmarshal([]byte(role.GetConfiguration()), &configuration); err != nil {
-				return fault.Wrap(fault.Failed, err, "the configuration of role consensus cannot be read", "")
+				return fault.Wrap(fault.Failed, err, "cannot read the configuration of role consensus", "")
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (f *fleet) freePeerPort(ctx context.Context) error {
 	}
 	response, err := cluster.API().AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: id, Role: setup.Consensus, Configuration: string(document)})
 	if err != nil {
-		return fault.FromRPC(err, "the store's member of the first node cannot be given another port for its peers", "")
+		return fault.FromRPC(err, "cannot give the first node's member of the store another port for its peers", "")
 	}
 	f.say("Another program has the port of the store's members: the first node's listens on " + listen + ".")
 	condition := &await.Role{Name: setup.Consensus, NodeID: id, State: await.Ready}

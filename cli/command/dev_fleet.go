@@ -158,7 +158,7 @@ func (f *fleet) start(ctx context.Context, directory *dev.Directory) error {
 		f.nodes = append(f.nodes, &fleetNode{directory: directory, follower: follower, pid: pid})
 		return nil
 	case !errors.Is(err, target.ErrNotRunning):
-		return fault.Wrap(fault.Failed, err, "whether a node runs in "+shown+" cannot be seen", "")
+		return fault.Wrap(fault.Failed, err, "cannot tell whether a node runs in "+shown, "")
 	}
 	daemon, err := directory.Start(f.c.beside("reeved"), f.options.detach)
 	if err != nil {

@@ -93,7 +93,7 @@ func newDevNode(directory *dev.Directory, pid int, status *nodev1.Status) output
 func devNode(ctx context.Context, path string) (output.DevNode, error) {
 	found, err := dev.Find(path)
 	if err != nil {
-		return output.DevNode{}, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
+		return output.DevNode{}, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+path, "")
 	}
 	node := newDevNode(found, 0, nil)
 	conn, pid, err := target.DialLocal(ctx, path)
@@ -101,7 +101,7 @@ func devNode(ctx context.Context, path string) (output.DevNode, error) {
 		return node, nil
 	}
 	if err != nil {
-		return node, fault.Wrap(fault.Refused, err, "whether a node runs in "+path+" cannot be seen", "Run reeve as the user who made the directory.")
+		return node, fault.Wrap(fault.Refused, err, "cannot tell whether a node runs in "+path, "Run reeve as the user who made the directory.")
 	}
 	_ = conn.Close()
 	cluster, err := target.Open(ctx, target.Options{Dir: path})

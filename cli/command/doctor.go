@@ -62,7 +62,7 @@ func (c *commands) doctorPlaces(file string) (doctor.Places, error) {
 		case err == nil:
 			return doctor.Places{Data: directory.Parameters.GetDirectories().GetData(), Run: directory.Parameters.GetDirectories().GetRun()}, nil
 		case !errors.Is(err, fs.ErrNotExist):
-			return doctor.Places{}, fault.Wrap(fault.Failed, err, "the parameters of the node in "+dir+" cannot be read", "Correct them, or name others with --parameters.")
+			return doctor.Places{}, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+dir, "Correct them, or name others with --parameters.")
 		}
 		return c.expectedPlaces(dir)
 	}
@@ -84,7 +84,7 @@ func (c *commands) expectedPlaces(dir string) (doctor.Places, error) {
 func parameterPlaces(file string) (doctor.Places, error) {
 	parameters, err := setup.ReadParameters(file)
 	if err != nil {
-		return doctor.Places{}, fault.FileOr(fault.Usage, err, "the parameters cannot be read", "Give the file that reeved reads with --parameters.")
+		return doctor.Places{}, fault.FileOr(fault.Usage, err, "cannot read the parameters", "Give the file that reeved reads with --parameters.")
 	}
 	return doctor.Places{Data: parameters.GetDirectories().GetData(), Run: parameters.GetDirectories().GetRun()}, nil
 }

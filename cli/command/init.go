@@ -106,7 +106,7 @@ func (c *commands) setUp(plan setup.Plan) error {
 	}
 	parameters, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(result.Parameters)
 	if err != nil {
-		return fault.Wrap(fault.Failed, err, "the parameters cannot be shown", "")
+		return fault.Wrap(fault.Failed, err, "cannot show the parameters", "")
 	}
 	// protojson puts spaces where it likes, so that nobody relies on them.
 	var plain any
@@ -179,7 +179,7 @@ func (c *commands) readTicket(from string) (string, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				code = fault.NotFound
 			}
-			return "", fault.Wrap(code, err, "the ticket cannot be read", "Give the file that `reeve ticket create --output-file FILE` wrote.")
+			return "", fault.Wrap(code, err, "cannot read the ticket", "Give the file that `reeve ticket create --output-file FILE` wrote.")
 		}
 		defer func() { _ = file.Close() }()
 		in = file

@@ -50,7 +50,7 @@ func (c *commands) fitsMachine(plan *setup.Plan) error {
 func blockDevice(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fault.Wrap(fault.NotFound, err, "the volume cannot be on "+path, "Give an empty block device; `lsblk -f` shows those that there are.")
+		return fault.Wrap(fault.NotFound, err, "cannot put the volume on "+path, "Give an empty block device; `lsblk -f` shows those that there are.")
 	}
 	if info.Mode()&fs.ModeDevice == 0 || info.Mode()&fs.ModeCharDevice != 0 {
 		return fault.New(fault.Refused, path+" is no block device", "Give an empty one; `lsblk -f` shows those that there are. For a file, give --volume fscrypt.")

@@ -69,7 +69,7 @@ all of them.`,
 				return err
 			}
 			if err := renameio.WriteFile(file, text, 0o600); err != nil {
-				return fault.Wrap(fault.Failed, err, "the configuration cannot be written", "")
+				return fault.Wrap(fault.Failed, err, "cannot write the configuration", "")
 			}
 			return nil
 		}),

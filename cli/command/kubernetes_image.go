@@ -77,13 +77,13 @@ func (c *commands) openArchive(name string) (*archive, error) {
 	}
 	file, err := os.Open(name)
 	if err != nil {
-		return nil, fault.File(err, "the archive cannot be read", "Give one that `docker save` has written, or - for the standard input.")
+		return nil, fault.File(err, "cannot read the archive", "Give one that `docker save` has written, or - for the standard input.")
 	}
 	info, err := file.Stat()
 	switch {
 	case err != nil:
 		_ = file.Close()
-		return nil, fault.Wrap(fault.Failed, err, "the archive cannot be read", "")
+		return nil, fault.Wrap(fault.Failed, err, "cannot read the archive", "")
 	case info.IsDir():
 		_ = file.Close()
 		return nil, fault.New(fault.Usage, name+" is a directory", "Give an archive that `docker save` has written, or put the layout of OCI into one with tar.")
@@ -292,7 +292,7 @@ func (u *upload) send(ctx context.Context, images io.Reader) (*kubernetesv1.Load
 			return stream.CloseAndRecv()
 		}
 		if err != nil {
-			return nil, fault.Wrap(fault.Failed, err, "the archive cannot be read to its end", "")
+			return nil, fault.Wrap(fault.Failed, err, "cannot read the archive to its end", "")
 		}
 	}
 }

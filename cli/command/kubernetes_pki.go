@@ -50,7 +50,7 @@ func (c *commands) kubernetesPKIStep(name string, step kubernetesv1.RotationStep
 	return rotationStep(name, short, long, "take the step although somebody is not ready: who is not cannot work in Kubernetes then until it is", func(ctx context.Context, force, dryRun bool) error {
 		return c.withSigner(ctx, func(ctx context.Context, client kubernetesv1.PKIServiceClient) error {
 			response, err := client.Rotate(ctx, &kubernetesv1.RotateRequest{Step: step, Force: force, DryRun: dryRun})
-			return c.answer(output.NewKubernetesRotation(name, force, dryRun, response), fault.FromRPC(err, "the step "+name+" of the rotation of Kubernetes' authorities cannot be taken",
+			return c.answer(output.NewKubernetesRotation(name, force, dryRun, response), fault.FromRPC(err, "cannot take the step "+name+" of the rotation of Kubernetes' authorities",
 				"`reeve kubernetes pki show` shows where the rotation stands. --force goes on without those who are not ready: they cannot work in Kubernetes then until they are."))
 		})
 	})

@@ -95,7 +95,7 @@ func (c *commands) approve(ctx context.Context, cluster *target.Target, node tar
 		if status.Code(err) == codes.Aborted {
 			next = "It is not the key that you looked at: run the command again, and compare it with what `reeve status` shows on that machine."
 		}
-		return fault.FromRPC(err, "node "+node.ID+" cannot be approved", next)
+		return fault.FromRPC(err, "cannot approve node "+node.ID, next)
 	}
 	if err := c.print(output.NewNodeChange("approve", response.GetNode(), options.dryRun)); err != nil {
 		return err
@@ -139,9 +139,9 @@ func (c *commands) confirmApproval(ctx context.Context, node output.Node, option
 		return nil
 	}
 	if !c.Interactive {
-		return fault.New(fault.Refused, "nobody is there to be asked whether node "+node.ID+" is the machine that it says it is", "Compare the fingerprint, and give --yes.")
+		return fault.New(fault.Refused, "there is no terminal to ask whether node "+node.ID+" is the machine that it says it is", "Compare the fingerprint, and give --yes.")
 	}
-	yes, err := c.agrees(ctx, "Is that the fingerprint that `reeve status` shows on the machine, and is it to become a node?")
+	yes, err := c.agrees(ctx, "Is that the fingerprint that `reeve status` shows on the machine, and should it become a node?")
 	if err == nil && !yes {
 		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "`reeve node delete "+node.ID+"` turns the machine away.")
 	}

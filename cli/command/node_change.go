@@ -12,29 +12,18 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// changeNode finds a node, changes it by one call and prints what became of it. what says what cannot be done if it is refused.
-func (c *commands) changeNode(ctx context.Context, name, action, what, next string, dryRun bool,
-	change func(context.Context, clusterv1.ManagementServiceClient, string) (*clusterv1.NodeRecord, error)) error {
-	return c.withFound(ctx, name, func(cluster *target.Target, node target.Node) error {
-		record, err := change(ctx, cluster.API(), node.ID)
-		return c.answer(output.NewNodeChange(action, record, dryRun), fault.FromRPC(err, "node "+node.ID+" cannot be "+what, next))
-	})
-}
-
 func (c *commands) nodeAccept() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "accept NODE",
-		Short: "Take the next start of a node for the right one",
-		Long: `accept has the cluster take the next start of a node for the right one, whatever it counted before: after its disk was restored from a copy, or when one of two
-machines with its key was switched off. As long as two are there they refuse each other in turn: switch one off first.`,
-		RunE: func(cmd *cobra.Command, given []string) error {
-			return c.changeNode(cmd.Context(), given[0], "accept", "accepted", "Run `reeve describe node "+given[0]+"` to see what the cluster knows of it.", dryRun,
-				func(ctx context.Context, management clusterv1.ManagementServiceClient, id string) (*clusterv1.NodeRecord, error) {
-					response, err := management.AcceptNode(ctx, &clusterv1.AcceptNodeRequest{NodeId: id, DryRun: dryRun})
-					return response.GetNode().GetRecord(), err
-				})
-		},
+		Short: "Accept the next start of a node, whatever its count",
+		Long: `accept makes the cluster accept the next start of a node, whatever its count of starts is: after its disk was restored from a copy, or when one of two
+machines with its key was switched off. As long as both run, the cluster refuses each in turn: switch one off first.`,
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
+			response, err := cluster.API().AcceptNode(ctx, &clusterv1.AcceptNodeRequest{NodeId: node.ID, DryRun: dryRun})
+			return c.answer(output.NewNodeChange("accept", response.GetNode().GetRecord(), dryRun),
+				fault.FromRPC(err, "cannot accept node "+node.ID, "Run `reeve describe node "+given[0]+"` to see what the cluster knows of it."))
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	return cmd
@@ -56,11 +45,11 @@ func (c *commands) nodeLabel() *cobra.Command {
 			if problem := (*fault.Error)(nil); errors.As(err, &problem) {
 				return fault.New(fault.Usage, problem.Error(), "See `"+cmd.CommandPath()+" --help`.")
 			}
-			return c.changeNode(cmd.Context(), given[0], "label", "labelled", "Run `reeve node list` to see the nodes and their labels.", dryRun,
-				func(ctx context.Context, management clusterv1.ManagementServiceClient, id string) (*clusterv1.NodeRecord, error) {
-					response, err := management.SetLabels(ctx, &clusterv1.SetLabelsRequest{NodeId: id, Labels: labels, DryRun: dryRun})
-					return response.GetNode(), err
-				})
+			return c.withFound(cmd.Context(), given[0], func(cluster *target.Target, node target.Node) error {
+				response, err := cluster.API().SetLabels(cmd.Context(), &clusterv1.SetLabelsRequest{NodeId: node.ID, Labels: labels, DryRun: dryRun})
+				return c.answer(output.NewNodeChange("label", response.GetNode(), dryRun),
+					fault.FromRPC(err, "cannot label node "+node.ID, "Run `reeve node list` to see the nodes and their labels."))
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
@@ -71,20 +60,18 @@ func (c *commands) nodeDrain() *cobra.Command {
 	var undo, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Have a node hold its roles back, or let them run again",
-		Long: `drain has a node hold back its roles, but for those that the cluster itself runs on (consensus and curator): before its machine is worked on. They stay
+		Short: "Stop the roles of a node, or let them run again",
+		Long: `drain stops the roles of a node, except those that the cluster itself runs on (consensus and curator): before its machine is worked on. They stay
 assigned, and run again after "reeve node drain --undo".`,
-		RunE: func(cmd *cobra.Command, given []string) error {
+		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, _ []string) error {
 			action := "drain"
 			if undo {
 				action = "undrain"
 			}
-			return c.changeNode(cmd.Context(), given[0], action, map[bool]string{false: "drained", true: "let run its roles again"}[undo], "Run `reeve node list` to see the nodes.", dryRun,
-				func(ctx context.Context, management clusterv1.ManagementServiceClient, id string) (*clusterv1.NodeRecord, error) {
-					response, err := management.DrainNode(ctx, &clusterv1.DrainNodeRequest{NodeId: id, Undo: undo, DryRun: dryRun})
-					return response.GetNode(), err
-				})
-		},
+			response, err := cluster.API().DrainNode(ctx, &clusterv1.DrainNodeRequest{NodeId: node.ID, Undo: undo, DryRun: dryRun})
+			return c.answer(output.NewNodeChange(action, response.GetNode(), dryRun),
+				fault.FromRPC(err, "cannot "+action+" node "+node.ID, "Run `reeve node list` to see the nodes."))
+		}),
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "let its roles run again")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)

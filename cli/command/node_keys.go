@@ -64,7 +64,7 @@ func (c *commands) rotateKeys(ctx context.Context, api nodev1.NodeServiceClient,
 		request.Nuk, request.Cuk = true, !clusterHolds(storage)
 	}
 	if _, err := api.RotateKeys(ctx, request); err != nil {
-		return fault.FromRPC(err, "the keys of "+output.Called(node.ID)+" cannot be rotated", "Run `reeve status` to see how its volume is.")
+		return fault.FromRPC(err, "cannot rotate the keys of "+output.Called(node.ID), "Run `reeve status` to see how its volume is.")
 	}
 	document := output.KeysRotated{NodeID: node.ID, DryRun: request.GetDryRun(), Keys: []string{}, Recipient: request.GetRecoveryRecipient()}
 	for _, key := range []struct {
@@ -150,7 +150,7 @@ func (c *commands) reseal(ctx context.Context, api nodev1.NodeServiceClient, nod
 	defer cancel()
 	response, err := api.Reseal(ctx, &nodev1.ResealRequest{Pcrs: values, DryRun: dryRun})
 	if err != nil {
-		return fault.FromRPC(err, "the secrets of "+output.Called(node.ID)+" cannot be sealed anew", "Run `reeve status` to see what seals them, and how the volume is.")
+		return fault.FromRPC(err, "cannot seal the secrets of "+output.Called(node.ID)+" anew", "Run `reeve status` to see what seals them, and how the volume is.")
 	}
 	document := output.Resealed{NodeID: node.ID, DryRun: dryRun, PCRs: append([]uint32{}, response.GetPcrs()...), Expected: make(map[string]string)}
 	for number, value := range values {

@@ -48,7 +48,7 @@ func (c *commands) decommission(ctx context.Context, cluster *target.Target, nod
 	}
 	call := func(dryRun bool) (*clusterv1.NodeRecord, error) {
 		response, err := management.DecommissionNode(ctx, &clusterv1.DecommissionNodeRequest{NodeId: node.ID, DryRun: dryRun})
-		return response.GetNode(), fault.FromRPC(err, "node "+node.ID+" cannot be decommissioned",
+		return response.GetNode(), fault.FromRPC(err, "cannot decommission node "+node.ID,
 			"`reeve node role add NODE ROLE` gives another node what only this one has; `reeve node delete "+node.ID+"` removes a node that is dead.")
 	}
 	record, err := call(true)
@@ -82,13 +82,13 @@ func (c *commands) decommission(ctx context.Context, cluster *target.Target, nod
 	return nil
 }
 
-// confirmRemoval asks somebody at a terminal whether a node is to be removed for good. Where nobody is there to be asked, --yes has to be given.
+// confirmRemoval asks at a terminal whether to remove a node for good. Without a terminal, --yes is needed.
 func (c *commands) confirmRemoval(ctx context.Context, yes bool) error {
 	if yes {
 		return nil
 	}
 	if !c.Interactive {
-		return fault.New(fault.Refused, "a node is removed for good, and nobody is there to be asked", "Give --yes.")
+		return fault.New(fault.Refused, "removing a node is final, and there is no terminal to ask on", "Give --yes.")
 	}
 	agreed, err := c.agrees(ctx, "It cannot be undone. Remove the node?")
 	if err == nil && !agreed {
@@ -102,7 +102,7 @@ func (c *commands) nodeDelete() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete NODE",
 		Short: "Remove a node that is dead, or turn a machine away that has registered",
-		Long: `delete removes a node that is dead: its certificates are worth nothing from then on, its member is taken out of the store, and should it come back it wipes its
+		Long: `delete removes a node that is dead: its certificates are refused from then on, its member is taken out of the store, and should it come back it wipes its
 secrets. A node that lives is removed by "reeve node decommission". What forbids it is said; with --force what can be bypassed is, and is said, too.`,
 		RunE: c.onNode(func(ctx context.Context, cluster *target.Target, node target.Node, given []string) error {
 			return c.deleteNode(ctx, cluster, node, options)
@@ -126,7 +126,7 @@ func (c *commands) deleteNode(ctx context.Context, cluster *target.Target, node 
 		if options.force {
 			next = "That cannot be bypassed."
 		}
-		return response, fault.FromRPC(err, "node "+node.ID+" cannot be deleted", next)
+		return response, fault.FromRPC(err, "cannot delete node "+node.ID, next)
 	}
 	response, err := call(true)
 	if err != nil {

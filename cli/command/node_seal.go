@@ -86,7 +86,7 @@ func (c *commands) seal(ctx context.Context, api nodev1.NodeServiceClient, node 
 			return c.print(document)
 		}
 	}
-	return c.answer(document, fault.FromRPC(err, output.Called(node.ID)+" cannot be sealed", "Run `reeve status` to see how it is."))
+	return c.answer(document, fault.FromRPC(err, "cannot seal "+output.Called(node.ID), "Run `reeve status` to see how it is."))
 }
 
 // again says what opens a volume after it was sealed.

@@ -134,10 +134,10 @@ func (c *commands) unlock(ctx context.Context, cluster *target.Target, keyFile s
 	case codes.OK:
 		document.Notes = append(document.Notes, response.GetNotes()...)
 	case codes.InvalidArgument:
-		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "The recovery key is right and its recovery file is not of this volume: "+
+		return fault.FromRPC(err, "cannot unlock "+output.Called(id), "The recovery key is right and its recovery file is not of this volume: "+
 			"see whether system/recovery.age and the volume are of the same node.")
 	default:
-		return fault.FromRPC(err, output.Called(id)+" cannot be unlocked", "Run `reeve status` to see what its volume needs.")
+		return fault.FromRPC(err, "cannot unlock "+output.Called(id), "Run `reeve status` to see what its volume needs.")
 	}
 	return c.print(document)
 }
@@ -147,7 +147,7 @@ const askAgain = 100 * time.Millisecond
 
 // untilVolume waits until the volume of the local node is in one of some states, while its API is served anew, and returns in which.
 func untilVolume(ctx context.Context, api nodev1.NodeServiceClient, id string, states ...clusterv1.StorageState) (clusterv1.StorageState, error) {
-	what := "whether the volume of " + output.Called(id) + " is " + output.State(states[0]) + " cannot be seen"
+	what := "cannot watch the volume of " + output.Called(id)
 	for {
 		select {
 		case <-ctx.Done():
@@ -227,7 +227,7 @@ func (c *commands) readKey(ctx context.Context) (*recovery.Key, error) {
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		defer clear(text)
 		if err != nil {
-			answers <- answer{nil, fault.Wrap(fault.Failed, err, "the recovery key cannot be read", "Give its file with --recovery-key.")}
+			answers <- answer{nil, fault.Wrap(fault.Failed, err, "cannot read the recovery key", "Give its file with --recovery-key.")}
 			return
 		}
 		key, err := recovery.Parse(text, "the answer")

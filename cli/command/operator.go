@@ -66,7 +66,7 @@ KEY is the public key as ` + "`reeve operator key`" + ` prints it, or the name o
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
 				response, err := cluster.API().AddOperator(cmd.Context(), &clusterv1.AddOperatorRequest{Name: name, Role: role, PublicKey: key, DryRun: dryRun})
 				if err != nil {
-					return fault.FromRPC(err, "operator "+name+" cannot be added",
+					return fault.FromRPC(err, "cannot add operator "+name,
 						"`reeve operator list` shows the operators; `reeve operator revoke "+name+"` removes one.")
 				}
 				if err := c.print(output.OperatorChange{Operator: response.GetOperator(), Change: "added", DryRun: dryRun}); err != nil {
@@ -93,7 +93,7 @@ func (c *commands) operatorList() *cobra.Command {
 		Short: "List the operators of the cluster",
 		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
 			response, err := cluster.API().ListOperators(ctx, &clusterv1.ListOperatorsRequest{})
-			return c.answer(output.Operators{OwnerPublicKey: response.GetOwnerPublicKey(), Operators: response.GetOperators()}, fault.FromRPC(err, "the operators cannot be listed", ""))
+			return c.answer(output.Operators{OwnerPublicKey: response.GetOwnerPublicKey(), Operators: response.GetOperators()}, fault.FromRPC(err, "cannot list the operators", ""))
 		}),
 	}
 }
@@ -107,7 +107,7 @@ func (c *commands) operatorRevoke() *cobra.Command {
 registered with such a ticket and are no members yet never become members; revoke says which they are. Only an owner can. Somebody who is added again under the same name is another operator.`,
 		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, given []string) error {
 			response, err := cluster.API().RevokeOperator(ctx, &clusterv1.RevokeOperatorRequest{Name: given[0], DryRun: dryRun})
-			return c.answer(output.NewOperatorRevoked(response, dryRun), fault.FromRPC(err, "operator "+given[0]+" cannot be revoked", "Run `reeve operator list` to see the operators."))
+			return c.answer(output.NewOperatorRevoked(response, dryRun), fault.FromRPC(err, "cannot revoke operator "+given[0], "Run `reeve operator list` to see the operators."))
 		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, and change nothing")

@@ -72,13 +72,13 @@ func (c *commands) replaceOwner(ctx context.Context, cluster *target.Target, key
 	defer cancel()
 	response, err := api.ReplaceOwner(bounded, &nodev1.ReplaceOwnerRequest{OwnerPublicKey: key, DryRun: dryRun})
 	if err != nil {
-		return fault.FromRPC(err, "the owner key cannot be replaced by node "+node.ID, "Run it on a node where a curator runs; `reeve status` shows the roles of this one.")
+		return fault.FromRPC(err, "node "+node.ID+" cannot replace the owner key", "Run it on a node where a curator runs; `reeve status` shows the roles of this one.")
 	}
 	if err := c.print(output.OwnerReplaced{Node: node.ID, PublicKey: keyfile.Text(key), WaitingNodes: response.GetWaitingNodes(), DryRun: dryRun}); err != nil {
 		return err
 	}
 	if !dryRun && cluster.Directory() != "" {
-		c.say("The owner key in " + filepath.Join(cluster.Directory(), "owner.key") + " is worth nothing any more: put the new one there, or give --owner-key.")
+		c.say("The owner key in " + filepath.Join(cluster.Directory(), "owner.key") + " is no longer valid: put the new one there, or give --owner-key.")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (c *commands) pluginList() *cobra.Command {
 func listPlugins(ctx context.Context, cluster *target.Target) ([]*clusterv1.PluginRecord, error) {
 	response, err := cluster.API().ListPlugins(ctx, &clusterv1.ListPluginsRequest{})
 	if err != nil {
-		return nil, fault.FromRPC(err, "the plugins cannot be listed", "")
+		return nil, fault.FromRPC(err, "cannot list the plugins", "")
 	}
 	return response.GetPlugins(), nil
 }

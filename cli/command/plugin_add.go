@@ -98,7 +98,7 @@ func (c *commands) addPlugin(ctx context.Context, cluster *target.Target, file s
 	}
 	added, err := c.addVersion(ctx, cluster.API(), request)
 	if err != nil {
-		return fault.FromRPC(err, "plugin "+output.Clean(manifest.GetName())+" cannot be added to the catalog", "Run `reeve plugin list` to see what is there.")
+		return fault.FromRPC(err, "cannot add plugin "+output.Clean(manifest.GetName())+" to the catalog", "Run `reeve plugin list` to see what is there.")
 	}
 	runs := added.GetVersion() == manifest.GetVersion() && added.GetDigests()[imported.GetPlatform()] == imported.GetDigest()
 	return c.printChange(output.PluginChange{Plugin: output.NewPlugin(added), Action: "add", DryRun: options.dryRun, Waits: !runs})

@@ -20,7 +20,7 @@ func (c *commands) pluginApprove() *cobra.Command {
 		Use:   "approve NAME",
 		Short: "Let the version of a plugin that waits take the place of the one that runs",
 		Long: `approve shows what the version that waits asks for beyond what was decided, asks on a terminal (elsewhere --yes has to be given), and lets it take the place of the version that runs. Nodes
-on which it does not come to work go back to the version before.
+on which it does not work go back to the version before.
 
 What is approved is what was shown: if another version waits by then, nothing is changed. A role that asks to be privileged, that is for no sandbox at
 all, is approved by that word only: typed on a terminal, or with --privileged.
@@ -75,7 +75,7 @@ func (c *commands) approvePlugin(ctx context.Context, cluster *target.Target, na
 		if status.Code(err) == codes.Aborted {
 			next = "Somebody has added another version meanwhile: run `reeve plugin approve " + name + "` again, and look at it."
 		}
-		return fault.FromRPC(err, "version "+output.Clean(waits.GetVersion())+" of plugin "+name+" cannot be approved", next)
+		return fault.FromRPC(err, "cannot approve version "+output.Clean(waits.GetVersion())+" of plugin "+name, next)
 	}
 	return c.printChange(output.PluginChange{Plugin: output.NewPlugin(response.GetPlugin()), Action: "approve", DryRun: dryRun})
 }

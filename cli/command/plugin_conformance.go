@@ -162,7 +162,7 @@ func (c *commands) runSuite(ctx context.Context, program string, arguments []str
 		return report, err
 	}
 	if err := suite.Start(); err != nil {
-		return report, fault.Wrap(fault.NotFound, err, "the conformance suite cannot be started", "It is the program "+suiteProgram+", which lies beside reeve: build or install both together.")
+		return report, fault.Wrap(fault.NotFound, err, "cannot start the conformance suite", "It is the program "+suiteProgram+", which lies beside reeve: build or install both together.")
 	}
 	ended := suite.Wait()
 	_ = alive.Close()

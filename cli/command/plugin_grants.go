@@ -109,7 +109,7 @@ func (c *commands) changeGrants(ctx context.Context, given []string, action stri
 			if status.Code(err) == codes.Aborted {
 				next = "Somebody has changed the plugin meanwhile: run the command again."
 			}
-			return fault.FromRPC(err, "what role "+role.GetName()+" is granted cannot be changed", next)
+			return fault.FromRPC(err, "cannot change the grants of role "+role.GetName(), next)
 		}
 		return c.printChange(output.PluginChange{Plugin: output.NewPlugin(response.GetPlugin()), Action: action, DryRun: dryRun})
 	})

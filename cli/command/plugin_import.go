@@ -43,7 +43,7 @@ func importFile(ctx context.Context, cluster *target.Target, file, nodeName stri
 func openExecutable(file string) (*os.File, error) {
 	executable, err := os.Open(file)
 	if err != nil {
-		return nil, fault.Wrap(fault.NotFound, err, "the plugin cannot be read", "Give the file of the executable.")
+		return nil, fault.Wrap(fault.NotFound, err, "cannot read the plugin", "Give the file of the executable.")
 	}
 	info, err := executable.Stat()
 	if err == nil && !info.Mode().IsRegular() {

@@ -58,7 +58,7 @@ func (c *commands) newPlugin(plugin scaffold.Plugin) error {
 	case errors.As(err, &problem):
 		return fault.New(fault.Usage, problem.Summary, problem.Advice)
 	case err != nil:
-		return fault.New(fault.Failed, fmt.Sprintf("the plugin %s cannot be written: %v", plugin.Name, err), "No file was written to "+directory+".")
+		return fault.New(fault.Failed, fmt.Sprintf("cannot write the plugin %s: %v", plugin.Name, err), "No file was written to "+directory+".")
 	}
 	return c.print(output.NewModule{Plugin: plugin.Name, Directory: directory, Files: files})
 }

@@ -23,7 +23,7 @@ func (c *commands) pluginRemove() *cobra.Command {
 closed. It is refused while nodes have roles of the plugin, unless --remove-roles takes those, too.
 
 What it kept in the store, and in its directories on the nodes, stays for when it is added again; --wipe removes that as well, and asks on a terminal.
-It cannot be got back.`,
+It cannot be undone.`,
 		Example: `  reeve plugin remove lighthouse
   reeve plugin remove lighthouse --remove-roles --wipe`,
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -83,15 +83,15 @@ func notRemoved(err error, request *clusterv1.RemovePluginRequest) error {
 			err = &fault.Advised{Err: err, Next: "A part of the nodes may have lost its roles already: the same command goes on with the others."}
 		}
 	}
-	return fault.FromRPC(err, "plugin "+request.GetName()+" cannot be removed", next)
+	return fault.FromRPC(err, "cannot remove plugin "+request.GetName(), next)
 }
 
-// confirmWipe asks somebody at a terminal whether data is to be removed for good.
+// confirmWipe asks at a terminal whether to remove data for good.
 func (c *commands) confirmWipe(ctx context.Context, yes bool) error {
 	if yes || !c.Interactive {
 		return nil
 	}
-	agreed, err := c.agrees(ctx, "It cannot be got back. Remove it?")
+	agreed, err := c.agrees(ctx, "It cannot be undone. Remove it?")
 	if err == nil && !agreed {
 		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "Leave out --wipe to keep the data.")
 	}

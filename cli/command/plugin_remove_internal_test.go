@@ -26,7 +26,7 @@ func TestNotRemoved(t *testing.T) {
 	} {
 		test.request.Name = "lamp"
 		err := notRemoved(status.Error(test.code, "why"), test.request)
-		if rest, ok := strings.CutPrefix(err.Error(), "plugin lamp cannot be removed: "); fault.CodeOf(err) != test.exit || !ok || !strings.HasPrefix(rest, test.says) || test.says == "why" && rest != "why" {
+		if rest, ok := strings.CutPrefix(err.Error(), "cannot remove plugin lamp: "); fault.CodeOf(err) != test.exit || !ok || !strings.HasPrefix(rest, test.says) || test.says == "why" && rest != "why" {
 			t.Errorf("%s: exit code %d, %v", name, fault.CodeOf(err), err)
 		}
 	}

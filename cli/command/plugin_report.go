@@ -31,7 +31,7 @@ func readReport(file string) ([]byte, *attest.Signed, error) {
 	const next = "A report is what `reeve plugin test --report` writes."
 	text, err := readBounded(file)
 	if err != nil {
-		return nil, nil, fault.File(err, "the report cannot be read", next)
+		return nil, nil, fault.File(err, "cannot read the report", next)
 	}
 	signed, err := attest.Open(text)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *commands) verifyReport(ctx context.Context, file, public, executable st
 func isAbout(report *attest.Report, file, executable string) error {
 	digest, err := digestOf(executable)
 	if err != nil {
-		return fault.Wrap(fault.NotFound, err, "the plugin cannot be read", "Give the file of the executable.")
+		return fault.Wrap(fault.NotFound, err, "cannot read the plugin", "Give the file of the executable.")
 	}
 	if digest != report.Digest {
 		return fault.New(fault.Failed, "the report "+file+" is about an executable with the digest "+report.Digest+", and "+executable+" has "+digest,

@@ -64,7 +64,7 @@ A report goes with its executable: when the catalog has no use for that any more
 					return err
 				}
 				response, err := cluster.API().AddPluginReport(cmd.Context(), &clusterv1.AddPluginReportRequest{Plugin: plugin, Digest: report.Digest, Report: envelope, DryRun: dryRun})
-				return c.answer(output.NewReportAdded(response.GetPlugin(), report.Digest, dryRun), fault.FromRPC(err, "the report on plugin "+output.Clean(plugin)+" cannot be added", "`reeve plugin report show "+file+"` shows what it says."))
+				return c.answer(output.NewReportAdded(response.GetPlugin(), report.Digest, dryRun), fault.FromRPC(err, "cannot add the report on plugin "+output.Clean(plugin), "`reeve plugin report show "+file+"` shows what it says."))
 			})
 		},
 	}
@@ -116,7 +116,7 @@ plugin report verify checks it anywhere, by the key that signed it.`,
 			}
 			response, err := cluster.API().GetPluginReport(ctx, &clusterv1.GetPluginReportRequest{Plugin: plugin.GetName(), Digest: wanted})
 			if err != nil {
-				return fault.FromRPC(err, "the report on plugin "+given[0]+" cannot be fetched", "Run `reeve plugin show "+given[0]+"` to see its reports.")
+				return fault.FromRPC(err, "cannot fetch the report on plugin "+given[0], "Run `reeve plugin show "+given[0]+"` to see its reports.")
 			}
 			return c.printEnvelope(response.GetReport())
 		}),

@@ -65,7 +65,7 @@ func (c *commands) newSigning(options testOptions) (*signing, error) {
 		role, path, _ := strings.Cut(configuration, "=")
 		digest, err := digestOf(path)
 		if err != nil {
-			return nil, fault.Wrap(fault.NotFound, err, "the configuration of role "+role+" cannot be read", "Give a file with --configuration ROLE=FILE.")
+			return nil, fault.Wrap(fault.NotFound, err, "cannot read the configuration of role "+role, "Give a file with --configuration ROLE=FILE.")
 		}
 		s.configurations = append(s.configurations, attest.Configuration{Role: role, Digest: digest})
 		s.arguments = append(s.arguments, "--configuration", role+"="+line(filepath.Base(path), longestName))
@@ -84,7 +84,7 @@ func (c *commands) newSigning(options testOptions) (*signing, error) {
 func (s *signing) write(executable string, found output.Conformance) error {
 	now, err := digestOf(executable)
 	if err != nil {
-		return fault.Wrap(fault.Failed, err, "the report was not written: the executable cannot be read", "")
+		return fault.Wrap(fault.Failed, err, "the report was not written: cannot read the executable", "")
 	}
 	if now != found.Digest {
 		return fault.New(fault.Failed, executable+" was changed while it was tested, and there is no report of it", "Test it again.")
@@ -94,10 +94,10 @@ func (s *signing) write(executable string, found output.Conformance) error {
 	report.Reproduce = s.command(report.File)
 	envelope, err := attest.Sign(report, s.key)
 	if err != nil {
-		return fault.Wrap(fault.Failed, err, "the report cannot be signed", "")
+		return fault.Wrap(fault.Failed, err, "cannot sign the report", "")
 	}
 	if err := renameio.WriteFile(s.file, envelope, 0o644, renameio.WithTempDir(filepath.Dir(s.file))); err != nil {
-		return fault.Wrap(fault.Failed, err, "the report cannot be written", "Give another file with --report.")
+		return fault.Wrap(fault.Failed, err, "cannot write the report", "Give another file with --report.")
 	}
 	return nil
 }

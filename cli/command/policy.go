@@ -104,14 +104,14 @@ func (c *commands) policySet() *cobra.Command {
 		Short: "Change what the owner demands of all nodes",
 		Long: `set changes the policy of the cluster. With isolation=required a role does not run on a node that cannot enforce its whole sandbox: it is Blocked there, with
 the list of what is missing. The roles that provide the store and the cluster API run all the same, since without them nobody could change the policy. With
-isolation=best-effort, which is so at first, roles run, and the node's status lists what is missing.
+isolation=best-effort, the default, roles run, and the node's status lists what is missing.
 
 With conformance=required no executable gets into the catalog, is approved or gets a role on a node without a report of the conformance suite which says that it conforms
 (reeve plugin test --report, reeve plugin add --report). It is refused as long as nodes run an executable without one: reeve plugin report add gives them to those.
-With conformance=optional, which is so at first, reports are shown only.
+With conformance=optional, the default, reports are shown only.
 
 cuk-sources says from where a locked node may get the cluster's half of the key of its volume: recovery, which is always among them (the owner's recovery
-key), cluster (a curator, after the node has proved its join key), tpm (the node's own TPM), or all, which is so at first. With cuk-sources=recovery no node opens
+key), cluster (a curator, after the node has proved its join key), tpm (the node's own TPM), or all, the default. With cuk-sources=recovery no node opens
 its volume by itself after a restart.`,
 		Example: `  reeve policy set isolation=required
   reeve policy set isolation=best-effort --dry-run
@@ -150,7 +150,7 @@ func (c *commands) setPolicy(ctx context.Context, cluster *target.Target, demand
 		if status.Code(err) == codes.Aborted {
 			next = "Somebody has changed it meanwhile: run `reeve policy show`, and the command again."
 		}
-		return fault.FromRPC(err, "the policy cannot be changed", next)
+		return fault.FromRPC(err, "cannot change the policy", next)
 	}
 	return c.print(output.PolicyChange{Policy: output.NewPolicy(response.GetPolicy(), nodes), DryRun: dryRun})
 }

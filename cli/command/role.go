@@ -84,7 +84,7 @@ the node remove that, and the role's logs, and asks on a terminal. What it keeps
 			return c.changeRole(cmd.Context(), &output.RoleChange{Role: given[1], Action: "remove", DryRun: dryRun, Wiped: wipe}, given[0], w, confirm,
 				func(ctx context.Context, management clusterv1.ManagementServiceClient, nodeID string, _ *output.RoleChange) (uint64, error) {
 					_, err := management.RemoveRole(ctx, &clusterv1.RemoveRoleRequest{NodeId: nodeID, Role: given[1], DryRun: dryRun, Wipe: wipe})
-					return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be taken from node %s", given[1], nodeID),
+					return 0, fault.FromRPC(err, fmt.Sprintf("cannot take role %s from node %s", given[1], nodeID),
 						"Run `reeve node role list "+nodeID+"` to see the roles of the node.")
 				})
 		},
@@ -183,7 +183,7 @@ func (c *commands) restart(ctx context.Context, api nodev1.NodeServiceClient, no
 	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "restart", DryRun: dryRun}
 	err := c.replaceInstance(ctx, api, node, &document, w, func(ctx context.Context) (string, error) {
 		response, err := api.RestartRole(ctx, &nodev1.RestartRoleRequest{Role: role, DryRun: dryRun})
-		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("role %s cannot be restarted on node %s", role, node.ID), "Run `reeve status "+node.ID+"` to see the roles of the node.")
+		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("cannot restart role %s on node %s", role, node.ID), "Run `reeve status "+node.ID+"` to see the roles of the node.")
 	})
 	if err != nil {
 		return err

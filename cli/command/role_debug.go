@@ -45,7 +45,7 @@ func (c *commands) debug(ctx context.Context, api nodev1.NodeServiceClient, node
 	document := output.RoleChange{NodeID: node.ID, Role: role, Action: "debug", DryRun: dryRun}
 	err = c.replaceInstance(ctx, api, node, &document, w, func(ctx context.Context) (string, error) {
 		response, err := api.DebugRole(ctx, &nodev1.DebugRoleRequest{Role: role, Socket: socket, DryRun: dryRun})
-		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("role %s of node %s cannot be debugged", role, node.ID), "Run `reeve node role debug --help` to see what that takes.")
+		return response.GetInstanceId(), fault.FromRPC(err, fmt.Sprintf("cannot debug role %s of node %s", role, node.ID), "Run `reeve node role debug --help` to see what that takes.")
 	})
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// roleAddition is a role that a node is to be given.
+// roleAddition is a role to give to a node.
 type roleAddition struct {
 	role, configuration  string
 	dryRun, withRequired bool
@@ -26,7 +26,7 @@ type roleAddition struct {
 	node *clusterv1.Node
 }
 
-// askRequired finds out what the role requires that the node does not have, and asks somebody whether the node is to be given that, too. Where nobody is there to be asked, the cluster refuses the
+// askRequired finds out what the role requires that the node does not have, and asks at a terminal whether to give the node that, too. Without a terminal the cluster refuses the
 // role, and says why.
 func (c *commands) askRequired(ctx context.Context, cluster *target.Target, node target.Node, addition *roleAddition) error {
 	plugins, err := listPlugins(ctx, cluster)
@@ -144,14 +144,14 @@ func (a *roleAddition) make(ctx context.Context, management clusterv1.Management
 		case code == codes.FailedPrecondition && len(a.lacking) > 0 && !a.withRequired:
 			next = "Give --with-required to give the node " + output.Clean(strings.Join(a.lacking, ", ")) + ", too."
 		}
-		return 0, fault.FromRPC(err, fmt.Sprintf("role %s cannot be given to node %s", a.role, nodeID), next)
+		return 0, fault.FromRPC(err, fmt.Sprintf("cannot give role %s to node %s", a.role, nodeID), next)
 	}
 	for _, role := range record.GetRoles() {
 		if role.GetRole() == a.role {
 			return role.GetGeneration(), nil
 		}
 	}
-	return 0, fault.New(fault.Failed, "the cluster has taken role "+a.role+" and not kept it", "Another operator may have removed it: run `reeve node list`.")
+	return 0, fault.New(fault.Failed, "the cluster accepted role "+a.role+", and did not keep it", "Another operator may have removed it: run `reeve node list`.")
 }
 
 // makeAll sets all roles of the node, if nobody has changed them meanwhile.

@@ -93,7 +93,7 @@ Exit codes:
   1  failed or timed out
   2  the command line is wrong
   3  a node, role, file or directory that it names does not exist
-  4  refused: the caller may not do it, or something else has to be so first
+  4  refused: the caller may not do it, or something else is needed first
   5  the node or the cluster does not answer`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -55,7 +55,7 @@ is room now. The role does so by itself, too. It is refused, with who uses the r
 func (c *commands) recoverStore(ctx context.Context, api nodev1.NodeServiceClient, node target.Node, dryRun bool) error {
 	response, err := api.RecoverStore(ctx, &nodev1.RecoverStoreRequest{DryRun: dryRun})
 	if err != nil {
-		return fault.FromRPC(err, "the store of node "+node.ID+" cannot be given room", "Run `reeve store status "+node.ID+"` to see how it is.")
+		return fault.FromRPC(err, "cannot make room in the store of node "+node.ID, "Run `reeve store status "+node.ID+"` to see how it is.")
 	}
 	recovery := output.Recovery{NodeID: node.ID, DryRun: dryRun, SizeBefore: response.GetSizeBefore(), SizeAfter: response.GetSizeAfter()}
 	if dryRun {

@@ -47,7 +47,7 @@ func (c *commands) ticketCreate() *cobra.Command {
 		Use:   "create",
 		Short: "Make a ticket, with which new machines register",
 		Long: `create makes a ticket and prints its text: a secret, which is shown this once. Whoever has it can ask to become a node, and is one only when an owner has looked
-at it and approved it; with --auto-approve at once, so that such a ticket is to be short-lived and kept like a key.
+at it and approved it; with --auto-approve at once: keep such a ticket short-lived, and protect it like a key.
 
 With --role nodes may ask for these roles only. Without it they may ask for any; with --auto-approve for none, and never for consensus and curator. Every node gets the labels of --label, and may ask for
 others besides, which are looked at when it is approved; with --auto-approve it may ask for no others.`,
@@ -117,14 +117,14 @@ func (c *commands) createTicket(ctx context.Context, options *ticketOptions) err
 func makeTicket(ctx context.Context, management clusterv1.ManagementServiceClient, request *clusterv1.CreateTicketRequest) (output.TicketMade, error) {
 	response, err := management.CreateTicket(ctx, request)
 	if err != nil {
-		return output.TicketMade{}, fault.FromRPC(err, "no ticket can be made", "`reeve plugin list` shows the roles that there are, `reeve ticket list` the tickets.")
+		return output.TicketMade{}, fault.FromRPC(err, "cannot make a ticket", "`reeve plugin list` shows the roles that there are, `reeve ticket list` the tickets.")
 	}
 	document := output.TicketMade{Ticket: response.GetTicket(), DryRun: request.GetDryRun()}
 	if document.DryRun {
 		return document, nil
 	}
 	if document.Text, err = ticket.Encode(response.GetText()); err != nil {
-		return document, fault.Wrap(fault.Failed, err, "the cluster has made a ticket that is of no use", "`reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
+		return document, fault.Wrap(fault.Failed, err, "the cluster made an invalid ticket", "`reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
 	}
 	return document, nil
 }
@@ -136,11 +136,11 @@ func writeSecret(path, text string) error {
 		return fault.New(fault.Refused, path+" is there already, and is never overwritten", "")
 	}
 	if err != nil {
-		return fault.Wrap(fault.Refused, err, "the text cannot be kept in "+path, "")
+		return fault.Wrap(fault.Refused, err, "cannot keep the text in "+path, "")
 	}
 	_, err = file.WriteString(text + "\n")
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return fault.Wrap(fault.Failed, errors.Join(err, os.Remove(path)), "the text cannot be kept in "+path, "")
+		return fault.Wrap(fault.Failed, errors.Join(err, os.Remove(path)), "cannot keep the text in "+path, "")
 	}
 	directory, err := os.Open(filepath.Dir(path))
 	if err == nil {
@@ -182,7 +182,7 @@ func (c *commands) ticketList() *cobra.Command {
 		Long:  "list shows the tickets that are not revoked, without their secrets; those that are over for a day.",
 		RunE: c.onCluster(func(ctx context.Context, cluster *target.Target, _ []string) error {
 			response, err := cluster.API().ListTickets(ctx, &clusterv1.ListTicketsRequest{})
-			return c.answer(output.Tickets{Tickets: response.GetTickets()}, fault.FromRPC(err, "the tickets cannot be listed", ""))
+			return c.answer(output.Tickets{Tickets: response.GetTickets()}, fault.FromRPC(err, "cannot list the tickets", ""))
 		}),
 	}
 }
@@ -200,7 +200,7 @@ characters that is no other's.`,
 			}
 			return c.withTarget(cmd.Context(), func(cluster *target.Target) error {
 				response, err := cluster.API().RevokeTicket(cmd.Context(), &clusterv1.RevokeTicketRequest{TicketId: given[0], DryRun: dryRun})
-				return c.answer(output.TicketRevoked{Ticket: response.GetTicket(), DryRun: dryRun}, fault.FromRPC(err, "ticket "+given[0]+" cannot be revoked", "Run `reeve ticket list` to see the tickets."))
+				return c.answer(output.TicketRevoked{Ticket: response.GetTicket(), DryRun: dryRun}, fault.FromRPC(err, "cannot revoke ticket "+given[0], "Run `reeve ticket list` to see the tickets."))
 			})
 		},
 	}

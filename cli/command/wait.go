@@ -18,8 +18,8 @@ func (c *commands) wait() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait NODE",
-		Short: "Wait until something is so on a node",
-		Long: `wait waits until all that --for names is so on a node at the same time:
+		Short: "Wait until a node meets conditions",
+		Long: `wait waits until a node meets all conditions of --for at the same time:
 
   --for role/NAME=STATE     a role is Ready, Degraded, Failed, Blocked, Starting, Backoff, Stopping or Stopped; Started: a process of it runs;
                             Gone: the node no longer reports it
@@ -31,7 +31,7 @@ A role that is Failed ends the wait with the cause, unless that is what was wait
 		Example: "  reeve wait self --for membership=Home --for role/hostsfile=Ready --timeout 2m",
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if len(conditions) == 0 {
-				return fault.New(fault.Usage, "nothing is named to wait for", "Give --for, such as --for role/curator=Ready.")
+				return fault.New(fault.Usage, "no condition is given", "Give --for, such as --for role/curator=Ready.")
 			}
 			// What is wrong in the command line is said before anything is asked.
 			for _, text := range conditions {
@@ -42,7 +42,7 @@ A role that is Failed ends the wait with the cause, unless that is what was wait
 			return c.waitFor(cmd.Context(), given[0], conditions, timeout)
 		},
 	}
-	cmd.Flags().StringArrayVar(&conditions, "for", nil, "what is to be so; may be repeated")
+	cmd.Flags().StringArrayVar(&conditions, "for", nil, "a condition; may be repeated")
 	cmd.Flags().DurationVar(&timeout, "timeout", defaultWait, "how long to wait at most"+longerStops)
 	complete(cmd, "for", c.completeConditions)
 	return cmd

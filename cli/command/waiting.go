@@ -125,7 +125,7 @@ func watchStatus(ctx context.Context, api nodev1.NodeServiceClient, node target.
 	// Ends the stream on every way out.
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	what, next := "node "+node.ID+" cannot be watched", "Run `reeve status` to see how the node is."
+	what, next := "cannot watch node "+node.ID, "Run `reeve status` to see how the node is."
 	stream, err := api.WatchStatus(stop, &nodev1.WatchStatusRequest{})
 	if err != nil {
 		return fault.FromRPC(err, what, next)

@@ -132,7 +132,7 @@ func ParseSession(text []byte) (*Session, error) {
 func (s *Session) encode() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(s.key)
 	if err != nil {
-		return nil, errors.New("the key of the session cannot be written")
+		return nil, errors.New("cannot write the key of the session")
 	}
 	text, err := json.MarshalIndent(sessionFile{
 		Version: SessionVersion, Role: s.Role, Received: s.Received,
@@ -140,7 +140,7 @@ func (s *Session) encode() ([]byte, error) {
 		Certificates: EncodeCertificates(s.chain),
 	}, "", "  ")
 	if err != nil {
-		return nil, errors.New("the session cannot be written")
+		return nil, errors.New("cannot write the session")
 	}
 	return append(text, '\n'), nil
 }

@@ -52,7 +52,7 @@ func (s *Store) Load() (*Config, error) {
 		return &Config{Version: Version}, nil
 	}
 	if err != nil {
-		return nil, fileFault(err, "the contexts in "+s.ConfigFile()+" cannot be read")
+		return nil, fileFault(err, "cannot read the contexts in "+s.ConfigFile())
 	}
 	config, err := Parse(text)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Store) Update(ctx context.Context, change func(*Config) error) error {
 	}
 	lock, err := acquire(ctx, filepath.Join(s.dir, "lock"), true)
 	if err != nil {
-		return fileFault(err, "the contexts in "+s.dir+" cannot be locked")
+		return fileFault(err, "cannot lock the contexts in "+s.dir)
 	}
 	defer lock.release()
 	config, err := s.Load()
@@ -89,7 +89,7 @@ func (s *Store) Update(ctx context.Context, change func(*Config) error) error {
 	if string(before) == string(after) {
 		return nil
 	}
-	return fileFault(writeFile(s.ConfigFile(), after), s.ConfigFile()+" cannot be written")
+	return fileFault(writeFile(s.ConfigFile(), after), "cannot write "+s.ConfigFile())
 }
 
 // ErrNoSession says that a context has no session.
@@ -111,7 +111,7 @@ func (s *Store) Session(name string) (*Session, error) {
 			"If the key in "+file+" is still yours alone, run `chmod 600 "+file+"`; else `reeve login --name "+name+"`.")
 	}
 	if err != nil {
-		return nil, fileFault(err, "the session of context "+name+" cannot be read")
+		return nil, fileFault(err, "cannot read the session of context "+name)
 	}
 	session, err := ParseSession(text)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Store) lockSession(ctx context.Context, name string, wait bool) (*Sessi
 		return nil, err
 	}
 	if err != nil {
-		return nil, fileFault(err, "the session of context "+name+" cannot be locked")
+		return nil, fileFault(err, "cannot lock the session of context "+name)
 	}
 	return &SessionLock{store: s, name: name, lock: lock}, nil
 }
@@ -167,7 +167,7 @@ func (l *SessionLock) Write(session *Session) error {
 	if err != nil {
 		return err
 	}
-	return fileFault(writeFile(file, text), "the session of context "+l.name+" cannot be kept")
+	return fileFault(writeFile(file, text), "cannot keep the session of context "+l.name)
 }
 
 // Forget removes the session, and reports whether there was one.
@@ -180,7 +180,7 @@ func (l *SessionLock) Forget() (bool, error) {
 	if err == nil {
 		err = syncDirectory(filepath.Dir(file))
 	}
-	return err == nil, fileFault(err, "the session of context "+l.name+" cannot be removed")
+	return err == nil, fileFault(err, "cannot remove the session of context "+l.name)
 }
 
 // Release lets others change the session.
@@ -193,7 +193,7 @@ func (s *Store) makeDirectories() error {
 	}
 	for _, dir := range []string{s.dir, filepath.Join(s.dir, "sessions")} {
 		if err := makePrivate(dir); err != nil {
-			return fileFault(err, "the directory "+dir+" cannot be made")
+			return fileFault(err, "cannot make the directory "+dir)
 		}
 	}
 	return nil

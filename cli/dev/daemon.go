@@ -33,7 +33,7 @@ type Daemon struct {
 func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
 	log, err := os.OpenFile(d.LogFile(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(fault.Refused, err, "the log of reeved cannot be written", "Run reeve as the user who made the directory.")
+		return nil, fault.Wrap(fault.Refused, err, "cannot write the log of reeved", "Run reeve as the user who made the directory.")
 	}
 	defer func() { _ = log.Close() }()
 	info, err := log.Stat()
@@ -52,7 +52,7 @@ func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
 		start = func() error { return netns.In(d.Namespace(), command.Start) }
 	}
 	if err := start(); err != nil {
-		return nil, fault.Wrap(fault.NotFound, err, "reeved cannot be started", "Run `make build`; reeved is to lie beside reeve.")
+		return nil, fault.Wrap(fault.NotFound, err, "cannot start reeved", "Run `make build`; reeved is to lie beside reeve.")
 	}
 	process, err := openProcess(command.Process.Pid)
 	if err != nil {

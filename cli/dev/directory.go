@@ -110,7 +110,7 @@ func makeFault(err error, path string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		code = fault.Refused
 	}
-	return fault.Wrap(code, err, "the dev directory "+path+" cannot be made", "Give another one with --dir.")
+	return fault.Wrap(code, err, "cannot make the dev directory "+path, "Give another one with --dir.")
 }
 
 func (d *Directory) fill(plan Plan, places Places) error {

@@ -116,11 +116,11 @@ func holdFault(err error, path string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fault.Wrap(fault.Refused, err, "the node in "+path+" belongs to another user", "Run reeve as that user, or as root.")
 	}
-	return fault.Wrap(fault.Failed, err, "the node in "+path+" cannot be found", "")
+	return fault.Wrap(fault.Failed, err, "cannot find the node in "+path, "")
 }
 
 func stopFault(err error, path string) error {
-	return fault.Wrap(fault.Refused, err, "the node in "+path+" cannot be stopped", "Run reeve as the user whom it belongs to.")
+	return fault.Wrap(fault.Refused, err, "cannot stop the node in "+path, "Run reeve as the user whom it belongs to.")
 }
 
 // holdNode holds the process that serves the node's API in a directory.
@@ -218,7 +218,7 @@ func reapable(path string) (*Directory, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Failed, err, "the parameters of the node in "+path+" cannot be read", "")
+		return nil, fault.Wrap(fault.Failed, err, "cannot read the parameters of the node in "+path, "")
 	}
 	if _, err := os.Stat(directory.Parameters.GetDirectories().GetRun()); errors.Is(err, fs.ErrNotExist) {
 		// It goes with the run time of the machine, and so did the roles.
@@ -238,7 +238,7 @@ func reap(ctx context.Context, path, reeved string) (bool, error) {
 	text, err := command.CombinedOutput()
 	if err != nil {
 		return false, fault.New(fault.Failed,
-			fmt.Sprintf("the roles that the node in %s may have left cannot be stopped: reeved reap: %v: %s", path, err, strings.TrimSpace(string(text))),
+			fmt.Sprintf("cannot stop the roles that the node in %s may have left: reeved reap: %v: %s", path, err, strings.TrimSpace(string(text))),
 			"See "+directory.LogFile()+".")
 	}
 	return true, nil

@@ -96,7 +96,7 @@ func (f *Follower) watch(ctx context.Context, node nodev1.NodeServiceClient) err
 		case codes.Unavailable, codes.Canceled, codes.Unknown:
 			// It stops, or has stopped; the next stream waits until it is there again.
 		default:
-			return fault.FromRPC(err, "the node in "+f.directory.Path+" cannot be watched", "See "+f.directory.LogFile()+".")
+			return fault.FromRPC(err, "cannot watch the node in "+f.directory.Path, "See "+f.directory.LogFile()+".")
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (f *Follower) ask(ctx context.Context) (record *clusterv1.NodeRecord, err e
 func (f *Follower) approve(ctx context.Context) error {
 	return manage(ctx, f.directory.whole(), func(ctx context.Context, management clusterv1.ManagementServiceClient) error {
 		_, err := management.ApproveNode(ctx, &clusterv1.ApproveNodeRequest{NodeId: f.last.GetNodeId(), PublicKey: f.last.GetPublicKey()})
-		return fault.FromRPC(err, "the node in "+f.directory.Path+" has registered and cannot be approved", "`reeve node approve "+f.last.GetNodeId()+"` approves it.")
+		return fault.FromRPC(err, "cannot approve the node in "+f.directory.Path+", which has registered", "`reeve node approve "+f.last.GetNodeId()+"` approves it.")
 	})
 }
 

@@ -139,16 +139,16 @@ func networkFault(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &named):
-		return fault.Wrap(fault.Refused, err, "the network of "+named.Network.Owner+" cannot be made",
+		return fault.Wrap(fault.Refused, err, "cannot make the network of "+named.Network.Owner,
 			"`ip -d link show "+named.Network.Bridge()+"` shows the other one: take it away, or give another directory with --dir.")
 	case errors.As(err, &taken):
-		return fault.Wrap(fault.Refused, err, "the network of "+taken.Network.Owner+" cannot be made again as it was",
+		return fault.Wrap(fault.Refused, err, "cannot make the network of "+taken.Network.Owner+" again as it was",
 			"Take "+taken.By+" away (`ip address`, `ip route`; another dev directory's with `reeve dev down`), and run the command again.")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(fault.Refused, err, "the nodes cannot have network namespaces here",
 			"It needs CAP_SYS_ADMIN and CAP_NET_ADMIN, which root of a container may lack: run it on the machine itself, or leave --netns out.")
 	default:
-		return fault.Wrap(fault.Failed, err, "the network of the nodes cannot be made", "`ip netns` and `ip link` show what there is; `reeve dev down` takes it away.")
+		return fault.Wrap(fault.Failed, err, "cannot make the network of the nodes", "`ip netns` and `ip link` show what there is; `reeve dev down` takes it away.")
 	}
 }
 
@@ -158,7 +158,7 @@ func (d *Directory) RemoveNetwork() error {
 		return nil
 	}
 	if err := d.network.Remove(d.Number); err != nil {
-		return fault.Wrap(fault.Failed, err, "the network namespace of the node in "+d.Path+" cannot be taken away", "Run the command again.")
+		return fault.Wrap(fault.Failed, err, "cannot remove the network namespace of the node in "+d.Path, "Run the command again.")
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (d *Directory) Others() ([]*Directory, error) {
 		}
 		other, err := Find(path)
 		if err != nil {
-			return nil, fault.Wrap(fault.Failed, err, fmt.Sprintf("the parameters of node %d in %s cannot be read", number, d.Path), "")
+			return nil, fault.Wrap(fault.Failed, err, fmt.Sprintf("cannot read the parameters of node %d in %s", number, d.Path), "")
 		}
 		others = append(others, other)
 	}
@@ -99,7 +99,7 @@ func (d *Directory) Registers() bool {
 // Registered removes the ticket of a node that is a member, which has no use any more.
 func (d *Directory) Registered() error {
 	if err := os.Remove(d.TicketFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault.Wrap(fault.Failed, err, "the ticket of a node that is a member cannot be removed", "")
+		return fault.Wrap(fault.Failed, err, "cannot remove the ticket of a node that is a member", "")
 	}
 	return nil
 }

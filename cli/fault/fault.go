@@ -16,13 +16,13 @@ type Code int
 // The exit codes.
 const (
 	OK Code = 0
-	// Failed: what was asked for was tried and did not work.
+	// Failed: it failed, or timed out.
 	Failed Code = 1
 	// Usage: the command line itself is wrong.
 	Usage Code = 2
 	// NotFound: a node, role, file or directory that the command line names does not exist.
 	NotFound Code = 3
-	// Refused: the caller may not do it, or something else has to be so first.
+	// Refused: the caller may not do it, or something else is needed first.
 	Refused Code = 4
 	// Unreachable: the node or the cluster does not answer.
 	Unreachable Code = 5

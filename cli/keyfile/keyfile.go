@@ -33,7 +33,7 @@ func Create(path string) (ed25519.PublicKey, error) {
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
-		return nil, fault.New(fault.Failed, "the key cannot be written", "")
+		return nil, fault.New(fault.Failed, "cannot write the key", "")
 	}
 	return public, Keep(path, "the key", pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}))
 }
@@ -46,15 +46,15 @@ func Keep(path, what string, text []byte) error {
 		return fault.New(fault.Refused, path+" is there already, and a key is never overwritten", "Give another file.")
 	}
 	if err != nil {
-		return fault.File(err, what+" cannot be kept", "Give a file in a directory that is there and that you may write.")
+		return fault.File(err, "cannot keep "+what, "Give a file in a directory that is there and that you may write.")
 	}
 	_, err = file.Write(text)
 	if err = errors.Join(err, file.Chmod(0o600), file.Sync(), file.Close()); err == nil {
 		err = syncDirectory(filepath.Dir(path))
 	}
 	if err != nil {
-		// Half a key is worth nothing to anybody.
-		return fault.File(errors.Join(err, os.Remove(path)), what+" cannot be kept in "+path, "Give another file.")
+		// Half a key is of no use.
+		return fault.File(errors.Join(err, os.Remove(path)), "cannot keep "+what+" in "+path, "Give another file.")
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func syncDirectory(path string) error {
 func Read(path, what, flag string) (ed25519.PrivateKey, error) {
 	data, err := readAll(path)
 	if err != nil {
-		return nil, fault.File(err, what+" cannot be read", "Give the file with "+flag+".")
+		return nil, fault.File(err, "cannot read "+what, "Give the file with "+flag+".")
 	}
 	form := strings.ToUpper(what[:1]) + what[1:] + " is an Ed25519 key in PKCS #8."
 	block, _ := pem.Decode(data)
@@ -111,7 +111,7 @@ func Public(argument string) (ed25519.PublicKey, error) {
 		return nil, fault.New(fault.NotFound, "what was given as the public key is neither one nor the name of a file", publicForm)
 	}
 	if err != nil {
-		return nil, fault.File(err, "the public key cannot be read", publicForm)
+		return nil, fault.File(err, "cannot read the public key", publicForm)
 	}
 	if key, ok := decode(string(data)); ok {
 		return key, nil
@@ -119,7 +119,7 @@ func Public(argument string) (ed25519.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	switch {
 	case block != nil && block.Type == privateBlock:
-		return nil, fault.New(fault.Usage, argument+" holds a private key, which nobody else is to have",
+		return nil, fault.New(fault.Usage, argument+" holds a private key, which must stay secret",
 			"Give the public half: `reeve operator key` printed it, and `openssl pkey -pubout` does.")
 	case block == nil || block.Type != publicBlock:
 		return nil, fault.New(fault.Usage, argument+" holds no public key", publicForm)
@@ -130,7 +130,7 @@ func Public(argument string) (ed25519.PublicKey, error) {
 	}
 	key, ok := parsed.(ed25519.PublicKey)
 	if !ok {
-		return nil, fault.New(fault.Usage, fmt.Sprintf("%s holds a %T, and the key is to be an Ed25519 key", argument, parsed), publicForm)
+		return nil, fault.New(fault.Usage, fmt.Sprintf("%s holds a %T, not an Ed25519 key", argument, parsed), publicForm)
 	}
 	return key, nil
 }

@@ -41,7 +41,7 @@ func (c RoleChange) table(w io.Writer, now time.Time) {
 		_, _ = fmt.Fprintf(w, "Node %s has the process take the place of its instance of role %s.\n", c.NodeID, c.Role)
 	case !c.Waited:
 		_, _ = fmt.Fprintf(w, "The cluster has taken the change of role %s on %s; the node follows.%s\n", c.Role, c.NodeID,
-			c.required(" It has got what the role requires, too: %s.")+c.wiped(" It removes what the role kept there, too."))
+			c.required(" It also gets what the role requires: %s.")+c.wiped(" It removes what the role kept there, too."))
 	case c.Instance == nil:
 		_, _ = fmt.Fprintf(w, "Role %s is gone from %s.%s\n", c.Role, c.NodeID, c.wiped(" What it kept there is removed."))
 	default:

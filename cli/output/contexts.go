@@ -41,7 +41,7 @@ type Session struct {
 	Ends time.Time `json:"ends"`
 	// CertificateEnds is when it ends if it is not used before.
 	CertificateEnds time.Time `json:"certificate_ends"`
-	// Over says whether it is of no use any more.
+	// Over says whether it has ended.
 	Over bool `json:"over"`
 }
 

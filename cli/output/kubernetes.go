@@ -25,7 +25,7 @@ type ImageLoadNode struct {
 	Result string `json:"result"`
 	// Images are the names of the images that are there now.
 	Images []string `json:"images"`
-	// Bytes is how much of the archive the node has got.
+	// Bytes is how much of the archive the node has received.
 	Bytes int64 `json:"bytes"`
 	// Reason says why the images are not there; empty where they are.
 	Reason string `json:"reason"`

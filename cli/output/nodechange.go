@@ -23,7 +23,7 @@ type NodeChange struct {
 	Drained bool              `json:"drained"`
 	// Bypassed is what would have forbidden it, a sentence each.
 	Bypassed []string `json:"bypassed"`
-	// Waited says whether the command waited until it was so.
+	// Waited says whether the command waited for the change.
 	Waited bool `json:"waited"`
 }
 
@@ -48,9 +48,9 @@ func (c NodeChange) table(w io.Writer, _ time.Time) {
 
 // done is what became of the node, or would.
 func (c NodeChange) done() string {
-	is, runs, loses := "is", "runs", "is drained: it holds back"
+	is, runs, loses := "is", "runs", "is drained: it stops"
 	if c.DryRun {
-		is, runs, loses = "would be", "would run", "would be drained: it would hold back"
+		is, runs, loses = "would be", "would run", "would be drained: it would stop"
 	}
 	switch c.Action {
 	case "approve":
@@ -59,14 +59,14 @@ func (c NodeChange) done() string {
 		}
 		return "is " + c.State + c.with()
 	case "accept":
-		return is + " taken for the right one when it next starts, or calls"
+		return is + " accepted when it next starts, or calls"
 	case "label":
 		if c.DryRun {
 			return "would have " + c.labels()
 		}
 		return "has " + c.labels()
 	case "drain":
-		return loses + " its roles, but for those that the cluster itself runs on"
+		return loses + " its roles, except those that the cluster itself runs on"
 	case "undrain":
 		return runs + " its roles again"
 	case "decommission":

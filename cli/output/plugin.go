@@ -27,7 +27,7 @@ type Plugin struct {
 	Roles   []PluginRole `json:"roles"`
 	// Waiting is a version that waits for the owner; null: none does.
 	Waiting *PluginVersion `json:"waiting"`
-	// Previous is the version that ran before, to which a node goes back on which the present one does not come to work; null: none.
+	// Previous is the version that ran before, to which a node goes back if the present one does not work there; null: none.
 	Previous *PluginVersion `json:"previous"`
 	// Reports are the reports of the conformance suite on executables of these versions.
 	Reports []*clusterv1.ConformanceReport `json:"reports"`

@@ -24,7 +24,7 @@ type PluginNode struct {
 	State string `json:"state"`
 	// Version is that of the executable that runs there.
 	Version string `json:"version"`
-	// RolledBack says which version did not come to work there; null: the catalog's does.
+	// RolledBack says which version did not work there; null: the catalog's does.
 	RolledBack *clusterv1.RolledBack `json:"rolled_back"`
 }
 

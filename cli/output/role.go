@@ -14,7 +14,7 @@ import (
 
 // rolledBackText is what happened, in one sentence without its full stop.
 func rolledBackText(r *clusterv1.RolledBack) string {
-	text := "version " + r.GetVersion() + " did not come to work here"
+	text := "version " + r.GetVersion() + " did not work here"
 	if r.GetReason() != "" {
 		text += ": " + r.GetReason()
 	}

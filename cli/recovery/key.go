@@ -35,7 +35,7 @@ func Guard() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) }
 func ReadFile(path string) (*Key, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fault.File(err, "the recovery key cannot be read", "Give the file with --recovery-key, or - for the standard input.")
+		return nil, fault.File(err, "cannot read the recovery key", "Give the file with --recovery-key, or - for the standard input.")
 	}
 	defer func() { _ = file.Close() }()
 	return Read(file, path)
@@ -51,7 +51,7 @@ func Read(from io.Reader, what string) (*Key, error) {
 	case err == nil:
 		return nil, fault.New(fault.Usage, what+" is too large for a recovery key", form)
 	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fault.Wrap(fault.Failed, err, "the recovery key cannot be read", "Give the file with --recovery-key, or - for the standard input.")
+		return nil, fault.Wrap(fault.Failed, err, "cannot read the recovery key", "Give the file with --recovery-key, or - for the standard input.")
 	}
 	return Parse(text[:n], what)
 }

@@ -111,7 +111,7 @@ func (k *Key) Unlock(ctx context.Context, api nodev1.NodeServiceClient, node, fr
 	defer clear(content)
 	response, err := api.Unlock(ctx, &nodev1.UnlockRequest{Recovered: content})
 	if err != nil {
-		return nil, fault.FromRPC(err, node+" cannot be unlocked", "Run `reeve status` to see what its volume needs.")
+		return nil, fault.FromRPC(err, "cannot unlock "+node, "Run `reeve status` to see what its volume needs.")
 	}
 	return response.GetNotes(), nil
 }

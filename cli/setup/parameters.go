@@ -158,7 +158,7 @@ func (n Node) genesis() (string, error) {
 		err = errors.New("it is not a file")
 	}
 	if err != nil {
-		return "", fault.Wrap(fault.Failed, err, "the genesis catalog "+file+" cannot be used", "Run `make build`, or say with --plugins where the built-in plugins are.")
+		return "", fault.Wrap(fault.Failed, err, "cannot use the genesis catalog "+file, "Run `make build`, or say with --plugins where the built-in plugins are.")
 	}
 	return file, nil
 }

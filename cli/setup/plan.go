@@ -137,7 +137,7 @@ func (p Plan) complete() (Plan, error) {
 		}
 		absolute, err := filepath.Abs(*path)
 		if err != nil {
-			return p, fault.Wrap(fault.Usage, err, "the path of "+name+" cannot be found out", "Give an absolute one.")
+			return p, fault.Wrap(fault.Usage, err, "cannot find the absolute path of "+name, "Give an absolute one.")
 		}
 		*path = absolute
 	}
@@ -233,7 +233,7 @@ func (p *Plan) takeOwner(result *Result) error {
 		p.OwnerKey = private.Public().(ed25519.PublicKey)
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return pathFault(err, "the owner key cannot be read")
+		return pathFault(err, "cannot read the owner key")
 	}
 	result.OwnerKeyMade = true
 	result.Made = append(result.Made, p.OwnerKeyFile)
@@ -263,7 +263,7 @@ func (p Plan) write(result *Result) error {
 	} {
 		made, err := p.directory(directory.path, directory.mode)
 		if err != nil {
-			return pathFault(err, "a directory of the node cannot be made")
+			return pathFault(err, "cannot make a directory of the node")
 		}
 		if made {
 			result.Made = append(result.Made, directory.path)
@@ -282,7 +282,7 @@ func (p Plan) write(result *Result) error {
 	}
 	made, err := CreateOnly(p.File, result.Document, 0o644)
 	if err != nil {
-		return pathFault(err, "the parameters cannot be written")
+		return pathFault(err, "cannot write the parameters")
 	}
 	if !made {
 		return fault.New(fault.Refused, p.File+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")
@@ -297,11 +297,11 @@ func (p Plan) keepTicket() error {
 	}
 	file := p.ticketFile()
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return pathFault(err, "the ticket of an earlier try cannot be replaced")
+		return pathFault(err, "cannot replace the ticket of an earlier try")
 	}
 	made, err := CreateOnly(file, []byte(p.Ticket+"\n"), 0o600)
 	if err != nil {
-		return pathFault(err, "the ticket cannot be kept")
+		return pathFault(err, "cannot keep the ticket")
 	}
 	if !made {
 		return fault.New(fault.Refused, file+" was made by somebody else meanwhile, and is never overwritten", "See who set up this machine.")

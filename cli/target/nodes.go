@@ -115,7 +115,7 @@ func (t *Target) ListNodes(ctx context.Context) ([]*clusterv1.Node, error) {
 	for after, more := "", true; more; {
 		page, err := t.API().ListNodes(ctx, &clusterv1.ListNodesRequest{Limit: nodesPerPage, After: after})
 		if err != nil {
-			return nil, fault.FromRPC(err, "the nodes cannot be listed", "")
+			return nil, fault.FromRPC(err, "cannot list the nodes", "")
 		}
 		all = append(all, page.GetNodes()...)
 		if more = page.GetMore() && len(page.GetNodes()) > 0; more {
@@ -230,7 +230,7 @@ func (t *Target) watchOnce(ctx context.Context, nodeID string, see func(*cluster
 	// Ends the stream on every way out.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	what := "node " + nodeID + " cannot be watched"
+	what := "cannot watch node " + nodeID
 	stream, err := t.API().WatchNode(ctx, &clusterv1.WatchNodeRequest{NodeId: nodeID})
 	if err != nil {
 		return fault.FromRPC(err, what, "Run `reeve node list` to see the nodes.")

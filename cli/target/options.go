@@ -184,7 +184,7 @@ func (o Options) directory(dir string) (way, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return way{}, fault.New(fault.NotFound, "there is no dev directory "+dir, "Run `reeve dev up --dir "+dir+"` to make a cluster there.")
 	} else if err != nil {
-		return way{}, fault.Wrap(fault.Refused, err, "the dev directory cannot be used", "Run reeve as the user who made it.")
+		return way{}, fault.Wrap(fault.Refused, err, "cannot use the dev directory", "Run reeve as the user who made it.")
 	}
 	keyFile := o.OwnerKeyFile
 	if keyFile == "" {

@@ -99,7 +99,7 @@ func (t *trust) verify(state tls.ConnectionState, who string) ([]*url.URL, error
 func readCA(file string) ([]*x509.Certificate, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fault.File(err, "the CA's certificates cannot be read", "Give the file with --ca.")
+		return nil, fault.File(err, "cannot read the CA's certificates", "Give the file with --ca.")
 	}
 	var der [][]byte
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
