@@ -17,12 +17,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/redact"
+	"github.com/reeveproject/reeve/cli/setup"
 )
 
 // Limit is how much of one entry is kept, in bytes: its end, which is the newest of a log.
@@ -135,43 +135,19 @@ func (b *Bundle) Write(name string) (output.Bundle, error) {
 	if err := output.Print(&index, output.JSON, contents, b.created); err != nil {
 		return output.Bundle{}, err
 	}
-	pending, err := renameio.NewPendingFile(name, renameio.WithPermissions(0o600), renameio.IgnoreUmask())
+	var text bytes.Buffer
+	if err := archive(&text, b.created, append([]file{{name: "bundle.json", content: index.Bytes()}}, b.files...)); err != nil {
+		return output.Bundle{}, writeFault(err, name)
+	}
+	made, err := setup.CreateOnly(name, text.Bytes(), 0o600)
 	if err != nil {
 		return output.Bundle{}, writeFault(err, name)
 	}
-	defer func() { _ = pending.Cleanup() }()
-	files := append([]file{{name: "bundle.json", content: index.Bytes()}}, b.files...)
-	if err := archive(pending, b.created, files); err != nil {
-		return output.Bundle{}, writeFault(err, name)
-	}
-	if err := errors.Join(pending.Sync(), pending.Close()); err != nil {
-		return output.Bundle{}, writeFault(err, name)
-	}
-	if err := create(pending.Name(), name); err != nil {
-		return output.Bundle{}, err
-	}
-	if err := syncDirectory(filepath.Dir(name)); err != nil {
-		return output.Bundle{}, writeFault(err, name)
+	if !made {
+		return output.Bundle{}, taken(name)
 	}
 	contents.File = name
 	return contents, nil
-}
-
-// create gives a finished file its name, which nothing else may have by now.
-func create(from, name string) error {
-	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		// A file system that cannot do that; a link is never made over something either.
-		err = os.Link(from, name)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, fs.ErrExist):
-		return taken(name)
-	default:
-		return writeFault(err, name)
-	}
 }
 
 func (b *Bundle) contents() output.Bundle {
@@ -202,14 +178,6 @@ func archive(to io.Writer, at time.Time, files []file) error {
 		}
 	}
 	return errors.Join(entries.Close(), compressed.Close())
-}
-
-func syncDirectory(name string) error {
-	directory, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(directory.Sync(), directory.Close())
 }
 
 func writeFault(err error, name string) error {

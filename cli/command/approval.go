@@ -144,6 +144,15 @@ func (c *commands) agrees(ctx context.Context, question string) (bool, error) {
 	return answer == "y" || answer == "yes", err
 }
 
+// confirm asks whether to go on. next is what to do if the answer is not yes.
+func (c *commands) confirm(ctx context.Context, question, next string) error {
+	agreed, err := c.agrees(ctx, question)
+	if err == nil && !agreed {
+		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", next)
+	}
+	return err
+}
+
 // ask asks somebody at the terminal.
 func (c *commands) ask(ctx context.Context, question string) (string, error) {
 	_, _ = fmt.Fprint(c.Stderr, question+" ")

@@ -89,12 +89,10 @@ func (c *commands) follow(ctx context.Context, name string, f follower) error {
 		if !began.IsZero() && time.Since(began) > lastRetry {
 			pause = firstRetry
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastRetry)
 	}

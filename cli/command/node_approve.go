@@ -141,9 +141,5 @@ func (c *commands) confirmApproval(ctx context.Context, node output.Node, option
 	if !c.Interactive {
 		return fault.New(fault.Refused, "there is no terminal to ask whether node "+node.ID+" is the machine that it says it is", "Compare the fingerprint, and give --yes.")
 	}
-	yes, err := c.agrees(ctx, "Is that the fingerprint that `reeve status` shows on the machine, and should it become a node?")
-	if err == nil && !yes {
-		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "`reeve node delete "+node.ID+"` turns the machine away.")
-	}
-	return err
+	return c.confirm(ctx, "Is that the fingerprint that `reeve status` shows on the machine, and should it become a node?", "`reeve node delete "+node.ID+"` turns the machine away.")
 }

@@ -90,11 +90,7 @@ func (c *commands) confirmRemoval(ctx context.Context, yes bool) error {
 	if !c.Interactive {
 		return fault.New(fault.Refused, "removing a node is final, and there is no terminal to ask on", "Give --yes.")
 	}
-	agreed, err := c.agrees(ctx, "It cannot be undone. Remove the node?")
-	if err == nil && !agreed {
-		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "")
-	}
-	return err
+	return c.confirm(ctx, "It cannot be undone. Remove the node?", "")
 }
 
 func (c *commands) nodeDelete() *cobra.Command {

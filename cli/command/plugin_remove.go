@@ -91,9 +91,5 @@ func (c *commands) confirmWipe(ctx context.Context, yes bool) error {
 	if yes || !c.Interactive {
 		return nil
 	}
-	agreed, err := c.agrees(ctx, "It cannot be undone. Remove it?")
-	if err == nil && !agreed {
-		err = fault.New(fault.Refused, "the answer was not yes: nothing was changed", "Leave out --wipe to keep the data.")
-	}
-	return err
+	return c.confirm(ctx, "It cannot be undone. Remove it?", "Leave out --wipe to keep the data.")
 }

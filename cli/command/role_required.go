@@ -60,15 +60,8 @@ func (c *commands) askRequired(ctx context.Context, cluster *target.Target, node
 		return nil
 	}
 	c.say("Role " + addition.role + " requires " + named + ", which node " + node.ID + " does not have.")
-	agreed, err := c.agrees(ctx, "Give it to the node, too?")
-	if err != nil {
-		return err
-	}
-	if !agreed {
-		return fault.New(fault.Refused, "the answer was not yes: nothing was changed", "")
-	}
 	addition.withRequired = true
-	return nil
+	return c.confirm(ctx, "Give it to the node, too?", "")
 }
 
 // staying are the roles of a node that do not leave it.

@@ -2,17 +2,14 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/keyfile"
 	"github.com/reeveproject/reeve/cli/output"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -100,8 +97,8 @@ func (c *commands) createTicket(ctx context.Context, options *ticketOptions) err
 			how += " Then here: `reeve node approve NODE`."
 		}
 		if options.file != "" {
-			if err := writeSecret(options.file, document.Text); err != nil {
-				return fault.New(fault.CodeOf(err), err.Error(), "Ticket "+document.Ticket.GetId()+" was made: `reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
+			if err := keyfile.Keep(options.file, "the ticket", []byte(document.Text+"\n")); err != nil {
+				return fault.New(fault.CodeOf(err), missing("", err).Reason, "Ticket "+document.Ticket.GetId()+" was made: `reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
 			}
 			document.Text, document.File = "", options.file
 		}
@@ -127,27 +124,6 @@ func makeTicket(ctx context.Context, management clusterv1.ManagementServiceClien
 		return document, fault.Wrap(fault.Failed, err, "the cluster made an invalid ticket", "`reeve ticket revoke "+document.Ticket.GetId()+"` takes it back.")
 	}
 	return document, nil
-}
-
-// writeSecret writes a line to a file that only the caller may read and that must not be there yet.
-func writeSecret(path, text string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Refused, path+" is there already, and is never overwritten", "")
-	}
-	if err != nil {
-		return fault.Wrap(fault.Refused, err, "cannot keep the text in "+path, "")
-	}
-	_, err = file.WriteString(text + "\n")
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return fault.Wrap(fault.Failed, errors.Join(err, os.Remove(path)), "cannot keep the text in "+path, "")
-	}
-	directory, err := os.Open(filepath.Dir(path))
-	if err == nil {
-		_ = directory.Sync() // Some file systems cannot, and have nothing to lose there.
-		_ = directory.Close()
-	}
-	return nil
 }
 
 // parseLabels reads labels as people write them: KEY=VALUE, and KEY- to take one away, if that may be.

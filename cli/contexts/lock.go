@@ -29,12 +29,10 @@ func acquire(ctx context.Context, path string, wait bool) (*lock, error) {
 		if !errors.Is(err, ErrLocked) || !wait {
 			return l, err
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, ctx.Err()
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastLook)
 	}

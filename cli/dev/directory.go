@@ -3,8 +3,6 @@ package dev
 import (
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/reeveproject/reeve/cli/fault"
+	"github.com/reeveproject/reeve/cli/keyfile"
 	"github.com/reeveproject/reeve/cli/netns"
 	"github.com/reeveproject/reeve/cli/setup"
 	"github.com/reeveproject/reeve/cli/target"
@@ -202,26 +201,19 @@ func (d *Directory) ownerKey() (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(fresh)
+	text, err := keyfile.Encode(fresh)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := setup.CreateOnly(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	if _, err := setup.CreateOnly(file, text, 0o600); err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(file)
+	// Another one may have been faster.
+	owner, err := keyfile.Read(file, "the owner key", "--owner-key")
 	if err != nil {
 		return nil, err
 	}
-	if block, _ := pem.Decode(data); block != nil {
-		// The error of the parser could quote the key.
-		if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-			if owner, ok := key.(ed25519.PrivateKey); ok {
-				return owner.Public().(ed25519.PublicKey), nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("%s is not an Ed25519 key in PKCS #8", file)
+	return owner.Public().(ed25519.PublicKey), nil
 }
 
 // makeRun makes the run directory, which does not outlive the machine's run time, and the link to it.

@@ -31,19 +31,28 @@ func Create(path string) (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Failed, err, "no key can be made", "")
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(private)
+	text, err := Encode(private)
+	if err != nil {
+		return nil, err
+	}
+	return public, Keep(path, "the key", text)
+}
+
+// Encode returns a private key as Read reads it.
+func Encode(key ed25519.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, fault.New(fault.Failed, "cannot write the key", "")
 	}
-	return public, Keep(path, "the key", pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}))
+	return pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der}), nil
 }
 
-// Keep writes a key to a new file that only its owner may read. It never changes a file that exists. what names the key in errors.
+// Keep writes a secret to a new file that only its owner may read. It never changes a file that exists. what names the secret in errors.
 func Keep(path, what string, text []byte) error {
-	// Not by a draft and a link: a stick on which a key is kept offline may know no links.
+	// Not by a draft and a link: the file system of a stick on which a key is kept offline may have no links.
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Refused, path+" is there already, and a key is never overwritten", "Give another file.")
+		return fault.New(fault.Refused, path+" is there already, and is never overwritten", "Give another file.")
 	}
 	if err != nil {
 		return fault.File(err, "cannot keep "+what, "Give a file in a directory that is there and that you may write.")

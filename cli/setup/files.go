@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // CreateOnly makes a file with its content in one step and on disk, and reports that it did, or leaves one that is there as it is.
@@ -17,7 +19,7 @@ func CreateOnly(path string, content []byte, mode fs.FileMode) (made bool, err e
 		return false, err
 	}
 	defer func() { _ = directory.Close() }()
-	// A draft beside it that is linked to the name once it is complete: whoever comes second finds the first one.
+	// A draft beside it that gets the name once it is complete: whoever comes second finds the first one.
 	draft, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return false, err
@@ -27,7 +29,12 @@ func CreateOnly(path string, content []byte, mode fs.FileMode) (made bool, err e
 	if err = errors.Join(err, draft.Chmod(mode), draft.Sync(), draft.Close()); err != nil {
 		return false, err
 	}
-	switch err := os.Link(draft.Name(), path); {
+	err = unix.Renameat2(unix.AT_FDCWD, draft.Name(), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		// The file system cannot do that. A link does not replace a file either.
+		err = os.Link(draft.Name(), path)
+	}
+	switch {
 	case err == nil:
 		return true, directory.Sync()
 	case errors.Is(err, fs.ErrExist):

@@ -79,11 +79,9 @@ func again(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 		if made == attempts || !unbegun(err) {
 			return err
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return err
 		}
 		pause = min(pause*growth, lastPause)

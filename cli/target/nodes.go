@@ -215,12 +215,10 @@ func (t *Target) WatchNode(ctx context.Context, nodeID string, see func(*cluster
 			continue
 		}
 		lost(err)
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, lastRedial)
 	}
