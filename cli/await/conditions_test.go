@@ -238,7 +238,7 @@ func TestParse(t *testing.T) {
 func TestStatesAreComplete(t *testing.T) {
 	for number, name := range hostv1.InstanceState_name {
 		word := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "INSTANCE_STATE_")), "_", "")
-		if number != 0 && !slices.ContainsFunc(await.States(), func(state await.State) bool { return strings.ToLower(string(state)) == word }) {
+		if number != 0 && !slices.ContainsFunc(await.States(), func(state string) bool { return strings.ToLower(state) == word }) {
 			t.Errorf("%s cannot be waited for", name)
 		}
 	}

@@ -1,10 +1,7 @@
 package await
 
 import (
-	"slices"
 	"strings"
-
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
@@ -22,55 +19,32 @@ func Parse(text, nodeID string) (Condition, error) {
 	case strings.EqualFold(text, "healthy"):
 		return Healthy(), nil
 	case strings.EqualFold(what, "membership"):
-		if i := indexFold(Memberships(), state); i >= 0 {
-			return Membership(Memberships()[i]), nil
-		}
-		return nil, fault.New(fault.Usage, "--for "+quote(text)+" names no membership state", "It is one of "+strings.Join(Memberships(), ", ")+".")
+		found, err := oneOf(Memberships(), state, text, "membership state")
+		return Membership(found), err
 	case strings.EqualFold(what, "volume"):
-		if i := indexFold(Volumes(), state); i >= 0 {
-			return Volume(Volumes()[i]), nil
-		}
-		return nil, fault.New(fault.Usage, "--for "+quote(text)+" names no state of a volume", "It is one of "+strings.Join(Volumes(), ", ")+".")
+		found, err := oneOf(Volumes(), state, text, "state of a volume")
+		return Volume(found), err
 	case strings.EqualFold(kind, "role") && identity.ValidName(name):
-		if i := indexFold(States(), state); i >= 0 {
-			return &Role{Name: name, NodeID: nodeID, State: States()[i]}, nil
-		}
-		return nil, fault.New(fault.Usage, "--for "+quote(text)+" names no state of a role", "It is one of "+join(States())+".")
+		found, err := oneOf(States(), state, text, "state of a role")
+		return &Role{Name: name, NodeID: nodeID, State: State(found)}, err
 	}
 	return nil, fault.New(fault.Usage, "--for "+quote(text)+" is no condition", "It is role/NAME=STATE, membership=STATE, volume=STATE or healthy: --for role/curator=Ready.")
 }
 
 // Memberships are the membership states that may be waited for.
-func Memberships() []string {
-	return words(hostv1.MembershipState(0).Descriptor(), func(number protoreflect.EnumNumber) protoreflect.Enum { return hostv1.MembershipState(number) })
-}
+func Memberships() []string { return output.States(hostv1.MembershipState(0).Descriptor()) }
 
 // Volumes are the states of a volume that may be waited for.
-func Volumes() []string {
-	return words(clusterv1.StorageState(0).Descriptor(), func(number protoreflect.EnumNumber) protoreflect.Enum { return clusterv1.StorageState(number) })
-}
+func Volumes() []string { return output.States(clusterv1.StorageState(0).Descriptor()) }
 
-// words are the words for all values of an enum but the unspecified one.
-func words(of protoreflect.EnumDescriptor, value func(protoreflect.EnumNumber) protoreflect.Enum) []string {
-	var names []string
-	for i := range of.Values().Len() {
-		if name := output.State(value(of.Values().Get(i).Number())); name != "" {
-			names = append(names, name)
+// oneOf returns the state of a list that has a name. text is the whole condition, for the error.
+func oneOf(states []string, name, text, what string) (string, error) {
+	for _, state := range states {
+		if strings.EqualFold(state, name) {
+			return state, nil
 		}
 	}
-	return names
-}
-
-func indexFold[S ~string](names []S, name string) int {
-	return slices.IndexFunc(names, func(one S) bool { return strings.EqualFold(string(one), name) })
-}
-
-func join(states []State) string {
-	var names []string
-	for _, state := range states {
-		names = append(names, string(state))
-	}
-	return strings.Join(names, ", ")
+	return "", fault.New(fault.Usage, "--for "+quote(text)+" names no "+what, "It is one of "+strings.Join(states, ", ")+".")
 }
 
 func quote(text string) string { return "\"" + output.Clean(text) + "\"" }

@@ -24,8 +24,8 @@ const (
 )
 
 // States are all that may be waited for.
-func States() []State {
-	return []State{Ready, Started, "Degraded", Failed, Gone, "Blocked", "Starting", "Backoff", "Stopping", "Stopped"}
+func States() []string {
+	return []string{string(Ready), string(Started), "Degraded", string(Failed), string(Gone), "Blocked", "Starting", "Backoff", "Stopping", "Stopped"}
 }
 
 // Role is the condition that a role is in a state.

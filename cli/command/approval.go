@@ -156,17 +156,31 @@ func (c *commands) confirm(ctx context.Context, question, next string) error {
 // ask asks somebody at the terminal.
 func (c *commands) ask(ctx context.Context, question string) (string, error) {
 	_, _ = fmt.Fprint(c.Stderr, question+" ")
-	answers := make(chan string, 1)
-	// A terminal that nobody writes to cannot be taken away from who reads it: when this is interrupted the process ends.
-	go func() {
+	return interruptible(ctx, func() (string, error) {
 		line, _ := bufio.NewReader(c.Stdin).ReadString('\n')
-		answers <- strings.TrimSpace(line)
+		return strings.TrimSpace(line), nil
+	}, func() error {
+		c.say("")
+		return fault.New(fault.Failed, "interrupted before the question was answered: nothing was changed", "")
+	})
+}
+
+// interruptible reads an answer, or returns the error of interrupted when ctx ends first. The read then stays until the process ends: nothing wakes one who waits for a terminal.
+func interruptible[T any](ctx context.Context, read func() (T, error), interrupted func() error) (T, error) {
+	type result struct {
+		answer T
+		err    error
+	}
+	results := make(chan result, 1)
+	go func() {
+		answer, err := read()
+		results <- result{answer, err}
 	}()
 	select {
-	case answer := <-answers:
-		return answer, nil
+	case got := <-results:
+		return got.answer, got.err
 	case <-ctx.Done():
-		c.say("")
-		return "", fault.New(fault.Failed, "interrupted before the question was answered: nothing was changed", "")
+		var none T
+		return none, interrupted()
 	}
 }

@@ -173,7 +173,7 @@ func (c *commands) completeConditions(cmd *cobra.Command, given []string, _ stri
 	for _, role := range c.roleNames(cmd, given, "") {
 		name, _, _ := strings.Cut(role, "\t")
 		for _, state := range await.States() {
-			conditions = append(conditions, "role/"+name+"="+string(state))
+			conditions = append(conditions, "role/"+name+"="+state)
 		}
 	}
 	return conditions

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"sync"
 	"time"
@@ -37,21 +36,6 @@ func stopDaemon(daemon *dev.Daemon) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dev.StopTime(nil))
 	defer cancel()
 	return daemon.Stop(ctx)
-}
-
-func (c *commands) nextCommands(dir, nodeID string, detached bool) string {
-	call := c.advice(dir)
-	text := fmt.Sprintf(`
-The node is up. Try, in another terminal:
-  %[1]s status
-  %[1]s node role remove %[2]s hostsfile
-  %[1]s plugin add %[3]s --approve
-  %[1]s node role add %[2]s lighthouse
-`, call, nodeID, c.beside("examples/lighthouse"))
-	if detached {
-		return text + fmt.Sprintf("  %s dev down", call)
-	}
-	return text + "Ctrl-C stops the node and all of its roles."
 }
 
 func (c *commands) devDown() *cobra.Command {

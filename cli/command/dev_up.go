@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,21 +125,19 @@ func (f *fleet) document() output.Document {
 
 // next says what to do with a cluster that is up.
 func (f *fleet) next() string {
+	up, ends := "The nodes are up.", "Ctrl-C stops the nodes and all of their roles."
+	commands := []string{"node list", "dev status", "dev down --node 2", "dev up --detach"}
 	if len(f.nodes) == 1 {
-		return f.c.nextCommands(f.dir, f.nodes[0].follower.Status().GetNodeId(), f.options.detach || !f.started())
+		id := f.nodes[0].follower.Status().GetNodeId()
+		up, ends = "The node is up.", "Ctrl-C stops the node and all of its roles."
+		commands = []string{"status", "node role remove " + id + " hostsfile", "plugin add " + f.c.beside("examples/lighthouse") + " --approve", "node role add " + id + " lighthouse"}
 	}
-	call := f.c.advice(f.dir)
-	text := fmt.Sprintf(`
-The nodes are up. Try, in another terminal:
-  %[1]s node list
-  %[1]s dev status
-  %[1]s dev down --node 2
-  %[1]s dev up --detach
-`, call)
+	call := "\n  " + f.c.advice(f.dir) + " "
+	text := "\n" + up + " Try, in another terminal:" + call + strings.Join(commands, call)
 	if f.options.detach || !f.started() {
-		return text + fmt.Sprintf("  %s dev down", call)
+		return text + call + "dev down"
 	}
-	return text + "Ctrl-C stops the nodes and all of their roles."
+	return text + "\n" + ends
 }
 
 // errEnded says that every node of several has ended by itself.

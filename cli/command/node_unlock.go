@@ -204,11 +204,6 @@ func (c *commands) recoveryKey(ctx context.Context, file, directory, recipient s
 
 // readKey reads the recovery key from the standard input, of a terminal without showing it.
 func (c *commands) readKey(ctx context.Context) (*recovery.Key, error) {
-	type answer struct {
-		key *recovery.Key
-		err error
-	}
-	answers := make(chan answer, 1)
 	restore := func() {}
 	terminal, is := c.Stdin.(*os.File)
 	is = is && term.IsTerminal(int(terminal.Fd()))
@@ -217,27 +212,18 @@ func (c *commands) readKey(ctx context.Context) (*recovery.Key, error) {
 			restore = func() { _ = term.Restore(int(terminal.Fd()), state) }
 		}
 	}
-	// A terminal that nobody writes to cannot be taken away from who reads it: when this is interrupted the process ends.
-	go func() {
+	return interruptible(ctx, func() (*recovery.Key, error) {
 		if !is {
-			key, err := recovery.Read(c.Stdin, "the standard input")
-			answers <- answer{key, err}
-			return
+			return recovery.Read(c.Stdin, "the standard input")
 		}
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		defer clear(text)
 		if err != nil {
-			answers <- answer{nil, fault.Wrap(fault.Failed, err, "cannot read the recovery key", "Give its file with --recovery-key.")}
-			return
+			return nil, fault.Wrap(fault.Failed, err, "cannot read the recovery key", "Give its file with --recovery-key.")
 		}
-		key, err := recovery.Parse(text, "the answer")
-		answers <- answer{key, err}
-	}()
-	select {
-	case got := <-answers:
-		return got.key, got.err
-	case <-ctx.Done():
+		return recovery.Parse(text, "the answer")
+	}, func() error {
 		restore()
-		return nil, fault.New(fault.Failed, "interrupted before the recovery key was given: nothing was changed", "")
-	}
+		return fault.New(fault.Failed, "interrupted before the recovery key was given: nothing was changed", "")
+	})
 }

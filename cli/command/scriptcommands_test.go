@@ -52,7 +52,6 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 //	fake watched                          wait until somebody watches a node
 //	fake membership STATE REASON
 //	fake curator stop|start
-//	fake curator on NODE                  have the node say where the curator is
 //	fake clock DURATION                   the time of the cluster and of reeve, after the usual one
 //	fake calls COUNT                      the owner calls so often
 //	fake event SEVERITY TYPE ROLE MESSAGE something happens on the nodes; the role may be -
@@ -103,8 +102,6 @@ func fake(ts *testscript.TestScript, _ bool, args []string) {
 		switch args[1] {
 		case "stop":
 			cluster.StopCurator()
-		case "on":
-			cluster.CuratorOn(args[2])
 		default:
 			err = cluster.StartCurator()
 			ts.Setenv("CURATOR", cluster.Curator())

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -51,21 +49,13 @@ func release() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// capabilities are the effective ones, from /proc/self/status; none if that cannot be read.
+// capabilities are the effective ones; none if the kernel does not tell.
 func capabilities() uint64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
+	var sets [2]unix.CapUserData // the lower and the upper 32 capabilities
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0]); err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(status) {
-		if value, found := bytes.CutPrefix(line, []byte("CapEff:")); found {
-			set, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64)
-			if err == nil {
-				return set
-			}
-		}
-	}
-	return 0
+	return uint64(sets[1].Effective)<<32 | uint64(sets[0].Effective)
 }
 
 func probePIDFD() error {

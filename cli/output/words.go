@@ -22,6 +22,17 @@ func State(value protoreflect.Enum) string {
 	return stateOf(enumWords(value.Descriptor(), value.Number()))
 }
 
+// States are the words for all values of an enum but the unspecified one.
+func States(enum protoreflect.EnumDescriptor) []string {
+	var states []string
+	for i := range enum.Values().Len() {
+		if state := stateOf(enumWords(enum, enum.Values().Get(i).Number())); state != "" {
+			states = append(states, state)
+		}
+	}
+	return states
+}
+
 func stateOf(words []string) string {
 	var state strings.Builder
 	for _, part := range words {
