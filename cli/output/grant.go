@@ -62,11 +62,11 @@ func Explain(grant *rolev1.Grant) string {
 		capability := "CAP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		return cmp.Or(CapabilityMeaning(name), "use a capability of Linux") + " (" + capability + ")"
 	case remit.Limit:
-		var bounds []string
+		var texts []string
 		for _, name := range slices.Sorted(maps.Keys(of)) {
-			bounds = append(bounds, bound(name, of[name]))
+			texts = append(texts, bound(name, of[name]))
 		}
-		return "have other bounds than the usual ones: " + strings.Join(bounds, ", ")
+		return "have other bounds than the usual ones: " + strings.Join(texts, ", ")
 	}
 	return grant.GetName() + parameters(of)
 }
@@ -78,68 +78,47 @@ func port(number string) string {
 	return "TCP port " + number
 }
 
+// bounds say what a parameter of a limit bounds, with its value in front.
+var bounds = map[string]string{
+	remit.LimitMemory: " of memory", remit.LimitProcesses: " processes and threads", remit.LimitOpenFiles: " open files",
+	remit.LimitStoreBytes: " in the store", remit.LimitStoreLeases: " leases in the store",
+}
+
 func bound(name, value string) string {
-	switch name {
-	case remit.LimitMemory:
-		return value + " of memory"
-	case remit.LimitProcesses:
-		return value + " processes and threads"
-	case remit.LimitOpenFiles:
-		return value + " open files"
-	case remit.LimitCPUWeight:
+	if name == remit.LimitCPUWeight {
 		return "a CPU weight of " + value
-	case remit.LimitStoreBytes:
-		return value + " in the store"
-	case remit.LimitStoreLeases:
-		return value + " leases in the store"
+	}
+	if what, ok := bounds[name]; ok {
+		return value + what
 	}
 	return name + "=" + value
 }
 
-// CapabilityMeaning says what a process may do with a capability of Linux, by the name that it has in grants; empty: it is not known.
-func CapabilityMeaning(name string) string {
-	switch name {
-	case "audit-write":
-		return "write to the kernel's audit log"
-	case "chown":
-		return "give files to other users"
-	case "fowner":
-		return "act as the owner of every file that it reaches"
-	case "ipc-lock":
-		return "lock memory"
-	case "ipc-owner":
-		return "use every System V IPC object"
-	case "kill":
-		return "send signals to the processes of other users"
-	case "lease":
-		return "take leases on every file that it reaches"
-	case "linux-immutable":
-		return "make files immutable"
-	case "net-admin":
-		return "configure the machine's network"
-	case "net-bind-service":
-		return "listen on ports below 1024"
-	case "net-broadcast":
-		return "send broadcasts and multicasts"
-	case "net-raw":
-		return "send and read raw packets"
-	case "sys-boot":
-		return "reboot the machine"
-	case "sys-nice":
-		return "change the priority of processes"
-	case "sys-pacct":
-		return "switch process accounting on and off"
-	case "sys-resource":
-		return "exceed the limits of the kernel"
-	case "sys-time":
-		return "set the machine's clock"
-	case "syslog":
-		return "read and clear the kernel's messages"
-	case "wake-alarm":
-		return "wake the machine up"
-	}
-	return ""
+// capabilityMeanings say what a process may do with a capability of Linux, by the name that it has in grants.
+var capabilityMeanings = map[string]string{
+	"audit-write":      "write to the kernel's audit log",
+	"chown":            "give files to other users",
+	"fowner":           "act as the owner of every file that it reaches",
+	"ipc-lock":         "lock memory",
+	"ipc-owner":        "use every System V IPC object",
+	"kill":             "send signals to the processes of other users",
+	"lease":            "take leases on every file that it reaches",
+	"linux-immutable":  "make files immutable",
+	"net-admin":        "configure the machine's network",
+	"net-bind-service": "listen on ports below 1024",
+	"net-broadcast":    "send broadcasts and multicasts",
+	"net-raw":          "send and read raw packets",
+	"sys-boot":         "reboot the machine",
+	"sys-nice":         "change the priority of processes",
+	"sys-pacct":        "switch process accounting on and off",
+	"sys-resource":     "exceed the limits of the kernel",
+	"sys-time":         "set the machine's clock",
+	"syslog":           "read and clear the kernel's messages",
+	"wake-alarm":       "wake the machine up",
 }
+
+// CapabilityMeaning says what a process may do with a capability of Linux, by the name that it has in grants; empty: it is not known.
+func CapabilityMeaning(name string) string { return capabilityMeanings[name] }
 
 // GrantTexts are grants as the command line names them, each in one line.
 func GrantTexts(of []*rolev1.Grant) []string {

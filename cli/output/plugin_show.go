@@ -141,13 +141,9 @@ func (p PluginChange) removed(w io.Writer, is string) {
 }
 
 func explainSplit(behaviour string) string {
-	switch behaviour {
-	case "continue":
-		return behaviour + " (it goes on, with the store)"
-	case "stop":
-		return behaviour + " (it is stopped until the node is Home again)"
-	case "told":
-		return behaviour + " (it goes on without the store, and is told)"
-	}
-	return behaviour
+	return behaviour + map[string]string{
+		"continue": " (it goes on, with the store)",
+		"stop":     " (it is stopped until the node is Home again)",
+		"told":     " (it goes on without the store, and is told)",
+	}[behaviour]
 }

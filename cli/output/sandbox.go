@@ -173,15 +173,11 @@ func missingParts(w io.Writer, head string, parts []*clusterv1.Missing) {
 }
 
 func explainTier(tier string) string {
-	switch tier {
-	case "confined":
-		return tier + " (no more than every role may, apart from ports and bounds)"
-	case "granted":
-		return tier + " (it has named powers besides)"
-	case "privileged":
-		return tier + " (NO SANDBOX)"
-	}
-	return tier
+	return tier + map[string]string{
+		"confined":   " (no more than every role may, apart from ports and bounds)",
+		"granted":    " (it has named powers besides)",
+		"privileged": " (NO SANDBOX)",
+	}[tier]
 }
 
 // isolation says how the roles of a node are kept apart, and how much of that is missing.
