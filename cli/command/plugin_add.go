@@ -152,7 +152,7 @@ func (c *commands) printChange(change output.PluginChange) error {
 		return nil
 	}
 	if change.Waits {
-		c.sayWaiting(change.Name)
+		c.sayWaiting(change.GetName())
 		return nil
 	}
 	for _, role := range change.Roles {
@@ -165,7 +165,7 @@ func (c *commands) printChange(change output.PluginChange) error {
 		default:
 			continue
 		}
-		c.say(output.Clean("What was refused to role " + role.Role + " can be granted: `reeve plugin grant " + change.Name + " " + role.Role + ":" + refused + "`."))
+		c.say(output.Clean("What was refused to role " + role.Role + " can be granted: `reeve plugin grant " + change.GetName() + " " + role.Role + ":" + refused + "`."))
 	}
 	return nil
 }

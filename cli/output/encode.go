@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -15,9 +16,12 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// names are fields of messages that documents name otherwise. One without a name is shown by no document: only the core and the curator use it.
+// names are fields of messages that documents name otherwise. One without a name is shown by no document: only the core and the curator use it, or the document has its own.
 var names = map[protoreflect.FullName]string{
 	"reeve.cluster.v1.Certificate.not_before": "begins", "reeve.cluster.v1.Certificate.not_after": "ends",
+	"reeve.node.v1.GetRoleResponse.status": "instance", "reeve.node.v1.GetRoleResponse.grants": "granted", "reeve.cluster.v1.PluginVersion.manifest": "",
+	"reeve.cluster.v1.PluginRecord.manifest": "", "reeve.cluster.v1.PluginRecord.grants": "", "reeve.cluster.v1.PluginRecord.decided": "", "reeve.cluster.v1.PluginRecord.waiting": "",
+	"reeve.cluster.v1.PluginRecord.previous": "", "reeve.cluster.v1.PluginRecord.reports": "",
 	"reeve.cluster.v1.ConformanceReport.signer_key": "signed_by", "reeve.cluster.v1.ConformanceReport.profiles": "verdicts", "reeve.cluster.v1.ConformanceReport.sha256": "",
 	"reeve.consensus.v1.StoreStatus.core_start": "", "reeve.consensus.v1.StoreStatus.access_number": "", "reeve.consensus.v1.StoreStatus.access": "",
 	"reeve.consensus.v1.StoreStatus.usage": "", "reeve.cluster.v1.Registration.ticket_created_by": "", "reeve.cluster.v1.Registration.ticket_made_by": "",
@@ -47,8 +51,8 @@ func (e *encoder) value(of reflect.Value) error {
 		if of.IsNil() {
 			return e.scalar(nil)
 		}
-		if message, ok := of.Interface().(proto.Message); ok {
-			return e.message(message.ProtoReflect())
+		if message, ok := asMessage(of); ok {
+			return e.message(message)
 		}
 		return e.value(of.Elem())
 	case reflect.Struct:
@@ -124,10 +128,10 @@ func (e *encoder) fields(of reflect.Value, add adder) error {
 			continue
 		}
 		var err error
-		message, embedded := of.Field(i).Interface().(proto.Message)
+		message, embedded := asMessage(of.Field(i))
 		switch {
-		case field.Anonymous && embedded && field.Type.Kind() == reflect.Pointer: // not a struct, which has the methods of a message that is embedded in it
-			err = e.messageFields(message.ProtoReflect(), add)
+		case field.Anonymous && embedded:
+			err = e.messageFields(message, add)
 		case field.Anonymous:
 			err = e.fields(of.Field(i), add)
 		default:
@@ -138,6 +142,15 @@ func (e *encoder) fields(of reflect.Value, add adder) error {
 		}
 	}
 	return nil
+}
+
+// asMessage returns a value that is a message. A struct, or a pointer to one, also has the methods of a message that is embedded in it, and is none.
+func asMessage(of reflect.Value) (protoreflect.Message, bool) {
+	message, ok := of.Interface().(proto.Message)
+	if !ok || of.Kind() != reflect.Pointer || slices.ContainsFunc(reflect.VisibleFields(of.Type().Elem()), func(field reflect.StructField) bool { return field.Anonymous }) {
+		return nil, false
+	}
+	return message.ProtoReflect(), true
 }
 
 func (e *encoder) message(of protoreflect.Message) error {

@@ -16,15 +16,8 @@ import (
 
 // Plugin is a plugin of the catalog. Version, digests and roles are those of the version that runs: empty as long as none was approved.
 type Plugin struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	// Digests are the executables, by platform.
-	Digests    map[string]string `json:"digests"`
-	Generation uint64            `json:"generation"`
-	Added      *time.Time        `json:"added"`
-	// Genesis says that it is one of the plugins that the cluster was made with.
-	Genesis bool         `json:"genesis"`
-	Roles   []PluginRole `json:"roles"`
+	*clusterv1.PluginRecord
+	Roles []PluginRole `json:"roles"`
 	// Waiting is a version that waits for the owner; null: none does.
 	Waiting *PluginVersion `json:"waiting"`
 	// Previous is the version that ran before, to which a node goes back if the present one does not work there; null: none.
@@ -63,10 +56,8 @@ type RoleShape struct {
 
 // PluginVersion is a version of a plugin that does not run.
 type PluginVersion struct {
-	Version string            `json:"version"`
-	Digests map[string]string `json:"digests"`
-	Added   *time.Time        `json:"added"`
-	Roles   []string          `json:"roles"`
+	*clusterv1.PluginVersion
+	Roles []string `json:"roles"`
 	// Asks is all that its roles ask for, New what of that the owner has not decided on.
 	Asks []*clusterv1.RoleGrants `json:"asks"`
 	New  []*clusterv1.RoleGrants `json:"new"`
@@ -80,16 +71,7 @@ type Plugins struct {
 // NewPlugin makes the document of a catalog entry.
 func NewPlugin(p *clusterv1.PluginRecord) Plugin {
 	plugin := Plugin{
-		Name:       p.GetName(),
-		Version:    p.GetVersion(),
-		Digests:    p.GetDigests(),
-		Generation: p.GetGeneration(),
-		Added:      moment(p.GetAdded()),
-		Genesis:    p.GetGenesis(),
-		Roles:      []PluginRole{},
-		Waiting:    NewPluginVersion(p.GetWaiting(), p),
-		Previous:   NewPluginVersion(p.GetPrevious(), p),
-		Reports:    p.GetReports(),
+		PluginRecord: p, Roles: []PluginRole{}, Waiting: NewPluginVersion(p.GetWaiting(), p), Previous: NewPluginVersion(p.GetPrevious(), p), Reports: p.GetReports(),
 	}
 	for _, role := range p.GetManifest().GetRoles() {
 		granted := remit.ForRole(p.GetGrants(), role.GetName())
@@ -151,12 +133,9 @@ func NewPluginVersion(version *clusterv1.PluginVersion, record *clusterv1.Plugin
 		return nil
 	}
 	document := &PluginVersion{
-		Version: version.GetVersion(),
-		Digests: version.GetDigests(),
-		Added:   moment(version.GetAdded()),
-		Roles:   []string{},
-		Asks:    remit.Wanted(version.GetManifest()),
-		New:     remit.Beyond(version.GetManifest(), record.GetDecided(), record.GetGrants()),
+		PluginVersion: version, Roles: []string{},
+		Asks: remit.Wanted(version.GetManifest()),
+		New:  remit.Beyond(version.GetManifest(), record.GetDecided(), record.GetGrants()),
 	}
 	for _, role := range version.GetManifest().GetRoles() {
 		document.Roles = append(document.Roles, role.GetName())
@@ -173,9 +152,9 @@ func (p Plugins) table(w io.Writer, now time.Time) {
 		}
 		waiting := ""
 		if plugin.Waiting != nil {
-			waiting = plugin.Waiting.Version
+			waiting = plugin.Waiting.GetVersion()
 		}
-		row(w, plugin.Name, plugin.Version, strings.Join(roles, ","), age(plugin.Added, now), waiting, plugin.proof())
+		row(w, plugin.GetName(), plugin.GetVersion(), strings.Join(roles, ","), age(moment(plugin.Added), now), waiting, plugin.proof())
 	}
 }
 

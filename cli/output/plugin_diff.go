@@ -34,7 +34,7 @@ type PluginDetail struct {
 
 func (d PluginDiff) table(w io.Writer, _ time.Time) {
 	if d.Same {
-		_, _ = fmt.Fprintf(w, "Plugin %s %s is what runs: nothing differs.\n", Clean(d.Name), Clean(d.After.Version))
+		_, _ = fmt.Fprintf(w, "Plugin %s %s is what runs: nothing differs.\n", Clean(d.Name), Clean(d.After.GetVersion()))
 		return
 	}
 	row(w, "ROLE", "WHAT", "RUNS", "NEW")

@@ -30,9 +30,9 @@ func NewReportAdded(plugin *clusterv1.PluginRecord, digest string, dryRun bool) 
 
 // proof is what the reports say of the version that runs, or of the one that waits if none does: "passed" only if there is one on each of its executables, and all have.
 func (p Plugin) proof() string {
-	digests := p.Digests
+	digests := p.GetDigests()
 	if len(digests) == 0 && p.Waiting != nil {
-		digests = p.Waiting.Digests
+		digests = p.Waiting.GetDigests()
 	}
 	results := make(map[string]string)
 	for _, report := range p.Reports {

@@ -29,19 +29,19 @@ type PluginNode struct {
 }
 
 func (p PluginShown) table(w io.Writer, now time.Time) {
-	row(w, "Plugin", p.Name)
-	version := p.Version
+	row(w, "Plugin", p.GetName())
+	version := p.GetVersion()
 	if version == "" {
 		version = "none that was approved"
 	}
 	row(w, "Version", version)
-	row(w, "Added", ago(p.Added, now))
-	row(w, "Built in", yesNo(p.Genesis))
-	row(w, "Generation", number(p.Generation))
+	row(w, "Added", ago(moment(p.GetAdded()), now))
+	row(w, "Built in", yesNo(p.GetGenesis()))
+	row(w, "Generation", number(p.GetGeneration()))
 	if p.Previous != nil {
-		row(w, "Before", p.Previous.Version)
+		row(w, "Before", p.Previous.GetVersion())
 	}
-	digests(w, p.Digests)
+	digests(w, p.GetDigests())
 	for _, role := range p.Roles {
 		_, _ = fmt.Fprintf(w, "\nRole %s:\n", Clean(role.Role))
 		row(w, "  Summary", role.Summary)
@@ -58,8 +58,8 @@ func (p PluginShown) table(w io.Writer, now time.Time) {
 		granted(w, p.Roles, "is")
 	}
 	if p.Waiting != nil {
-		_, _ = fmt.Fprintf(w, "\nVersion %s waits for the owner since %s:\n", Clean(p.Waiting.Version), age(p.Waiting.Added, now))
-		digests(w, p.Waiting.Digests)
+		_, _ = fmt.Fprintf(w, "\nVersion %s waits for the owner since %s:\n", Clean(p.Waiting.GetVersion()), age(moment(p.Waiting.GetAdded()), now))
+		digests(w, p.Waiting.GetDigests())
 		asked(w, p.Waiting.New)
 	}
 	p.reports(w, now)
@@ -104,19 +104,19 @@ func (p PluginChange) table(w io.Writer, _ time.Time) {
 		p.removed(w, is)
 	case p.Waits && waits != nil:
 		runs := "nothing of it runs before"
-		if p.Version != "" {
-			runs = "version " + Clean(p.Version) + " runs on"
+		if p.GetVersion() != "" {
+			runs = "version " + Clean(p.GetVersion()) + " runs on"
 		}
 		verb := "waits"
 		if p.DryRun {
 			verb = "would wait"
 		}
-		_, _ = fmt.Fprintf(w, "Plugin %s %s %s for approval: %s.\n", Clean(p.Name), Clean(waits.Version), verb, runs)
-		digests(w, waits.Digests)
+		_, _ = fmt.Fprintf(w, "Plugin %s %s %s for approval: %s.\n", Clean(p.GetName()), Clean(waits.GetVersion()), verb, runs)
+		digests(w, waits.GetDigests())
 		asked(w, waits.New)
 	default:
-		_, _ = fmt.Fprintf(w, "Plugin %s %s %s in the catalog.\n", Clean(p.Name), Clean(p.Version), is)
-		digests(w, p.Digests)
+		_, _ = fmt.Fprintf(w, "Plugin %s %s %s in the catalog.\n", Clean(p.GetName()), Clean(p.GetVersion()), is)
+		digests(w, p.GetDigests())
 		granted(w, p.Roles, is)
 	}
 	if p.DryRun {
@@ -125,7 +125,7 @@ func (p PluginChange) table(w io.Writer, _ time.Time) {
 }
 
 func (p PluginChange) removed(w io.Writer, is string) {
-	_, _ = fmt.Fprintf(w, "Plugin %s %s %s removed from the catalog, with its grants and ConsensusUsers.\n", Clean(p.Name), Clean(p.Version), is)
+	_, _ = fmt.Fprintf(w, "Plugin %s %s %s removed from the catalog, with its grants and ConsensusUsers.\n", Clean(p.GetName()), Clean(p.GetVersion()), is)
 	if len(p.Nodes) > 0 {
 		are := "were"
 		if p.DryRun {

@@ -104,7 +104,7 @@ func samples() map[string]output.Document {
 		"plugin-added-dry": output.PluginChange{Plugin: samplePlugin(), Action: "add", DryRun: true, Nodes: []string{}},
 		"plugin-waits":     output.PluginChange{Plugin: sampleWaiting(), Action: "add", Waits: true, Nodes: []string{}},
 		"plugin-waits-dry": output.PluginChange{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
+			Plugin: output.Plugin{PluginRecord: &clusterv1.PluginRecord{Name: "new"}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Action: "add", DryRun: true, Waits: true, Nodes: []string{},
 		},
 		"plugin-granted":     output.PluginChange{Plugin: sampleWaiting(), Action: "grant", Nodes: []string{}},
 		"plugin-removed":     output.PluginChange{Plugin: samplePlugin(), Action: "remove", Nodes: []string{sampleNode}, Wiped: true},
@@ -113,33 +113,32 @@ func samples() map[string]output.Document {
 			{NodeID: sampleNode, Role: "hostsfile", State: "Ready", Version: "0.0.9", RolledBack: sampleRolledBack()}, {NodeID: otherNode, Role: "hostsfile"},
 		}},
 		"plugin-shown-new": output.PluginShown{
-			Plugin: output.Plugin{Name: "new", Digests: map[string]string{}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Nodes: []output.PluginNode{},
+			Plugin: output.Plugin{PluginRecord: &clusterv1.PluginRecord{Name: "new"}, Roles: []output.PluginRole{}, Waiting: sampleVersion(), Reports: []*clusterv1.ConformanceReport{}}, Nodes: []output.PluginNode{},
 		},
 		"plugin-diff": output.PluginDiff{Name: "hostsfile", Before: sampleVersion(), After: *sampleVersion(), Changes: []output.PluginDetail{
 			{What: "version", Before: "0.1.0", After: "0.2.0"}, {Role: "hostsfile", What: "grant", After: "listen port=7443"},
 		}},
 		"plugin-diff-less": output.PluginDiff{
-			Name: "hostsfile", File: "f", After: output.PluginVersion{Version: "0.3.0", Digests: map[string]string{}, Roles: []string{}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{}},
+			Name: "hostsfile", File: "f", After: output.PluginVersion{PluginVersion: &clusterv1.PluginVersion{Version: "0.3.0"}, Roles: []string{}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{}},
 			Changes: []output.PluginDetail{{Role: "hostsfile", What: "grant", Before: "listen port=7443"}},
 		},
 		"plugin-diff-same": output.PluginDiff{Name: "hostsfile", After: *sampleVersion(), Same: true, Changes: []output.PluginDetail{}},
-		"role-shown": output.RoleShown{
-			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), Granted: sampleVersion().Asks[0], Sandbox: sampleSandbox(),
-			Usage:   &consensusv1.UserUsage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
-			InSplit: "told", StopGraceSeconds: 10,
-		},
-		"role-shown-blocked": output.RoleShown{
-			NodeID: sampleNode, Role: "hostsfile", Instance: failedRole(), Granted: &clusterv1.RoleGrants{Role: "hostsfile", Grants: []*rolev1.Grant{}},
-			Usage: &consensusv1.UserUsage{ConsensusUser: "hosts", Bytes: 5}, InSplit: "stop", StartsFromCache: true, EndsWithCore: true, StopGraceSeconds: 150,
-		},
-		"role-shown-privileged": output.RoleShown{
-			NodeID: sampleNode, Role: "lighthouse", Instance: readyRole(), InSplit: "continue",
-			Granted: &clusterv1.RoleGrants{Role: "lighthouse", Grants: []*rolev1.Grant{{Name: "privileged"}}},
+		"role-shown": output.RoleShown{NodeID: sampleNode, Role: "lighthouse", GetRoleResponse: &nodev1.GetRoleResponse{
+			Status: readyRole(), Grants: sampleVersion().Asks[0], Sandbox: sampleSandbox(), StopGrace: durationpb.New(10 * time.Second),
+			Usage: &consensusv1.UserUsage{ConsensusUser: "lighthouse", Bytes: 64 << 20, BytesQuota: 256 << 20, Leases: 3, LeasesQuota: 1000, Refused: 2},
+		}},
+		"role-shown-blocked": output.NewRoleShown(sampleNode, "hostsfile", &nodev1.GetRoleResponse{
+			Status: failedRole(), Usage: &consensusv1.UserUsage{ConsensusUser: "hosts", Bytes: 5}, InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP,
+			StartsFromCache: true, EndsWithCore: true, StopGrace: durationpb.New(150 * time.Second),
+		}),
+		"role-shown-privileged": output.RoleShown{NodeID: sampleNode, Role: "lighthouse", GetRoleResponse: &nodev1.GetRoleResponse{
+			Status: readyRole(), InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_CONTINUE, StopGrace: durationpb.New(0),
+			Grants: &clusterv1.RoleGrants{Role: "lighthouse", Grants: []*rolev1.Grant{{Name: "privileged"}}},
 			Sandbox: &nodev1.Sandbox{
 				Tier: clusterv1.Tier_TIER_PRIVILEGED, Capabilities: []string{}, DeniedSystemCalls: []string{}, Reads: []string{}, Writes: []string{}, Executes: []string{}, Listens: []string{"any"},
 				Connects: []string{"any"}, ControlGroups: []string{}, Missing: []*clusterv1.Missing{},
 			},
-		},
+		}},
 		"nodes-many":              sampleNodes(),
 		"tickets":                 output.Tickets{Tickets: []*clusterv1.Ticket{sampleTicket(), {Id: "00", Expires: stamp(time.Second), Uses: 1, Roles: []string{}, Labels: map[string]string{}, AutoApprove: true}, {Id: "0123456789abcdef", Roles: []string{}, Labels: map[string]string{}, Problem: "record \"tickets/0123456789abcdef\": it has no end"}}},
 		"tickets-empty":           output.Tickets{Tickets: []*clusterv1.Ticket{}},
@@ -370,8 +369,9 @@ func sampleVersion() *output.PluginVersion {
 		{Name: "privileged"}, {Name: "from-the-future", Parameters: map[string]string{"a": "b\x1b[2J"}},
 	}
 	return &output.PluginVersion{
-		Version: "0.2.0", Digests: map[string]string{"linux/amd64": "sha256:1f1f"}, Added: at(2 * time.Minute), Roles: []string{"hostsfile", "idle"},
-		Asks: []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}}, New: []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}},
+		PluginVersion: &clusterv1.PluginVersion{Version: "0.2.0", Digests: map[string]string{"linux/amd64": "sha256:1f1f"}, Added: stamp(2 * time.Minute)},
+		Roles:         []string{"hostsfile", "idle"},
+		Asks:          []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}}, New: []*clusterv1.RoleGrants{{Role: "hostsfile", ConsensusUser: "hosts", Grants: asks}},
 	}
 }
 
@@ -381,7 +381,7 @@ func sampleWaiting() output.Plugin {
 	plugin.Genesis, plugin.Waiting = true, sampleVersion()
 	plugin.Reports = append(plugin.Reports, samplePluginReport("sha256:f0f0", "failed"))
 	plugin.Previous = &output.PluginVersion{
-		Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}, Roles: []string{"hostsfile"}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{},
+		PluginVersion: &clusterv1.PluginVersion{Version: "0.0.9", Digests: map[string]string{"linux/amd64": "sha256:2f2f"}}, Roles: []string{"hostsfile"}, Asks: []*clusterv1.RoleGrants{}, New: []*clusterv1.RoleGrants{},
 	}
 	plugin.Roles[0].Withheld = &clusterv1.RoleGrants{Role: "hostsfile", ConsensusUser: "hosts", Grants: sampleVersion().Asks[0].Grants[6:7]}
 	return plugin
@@ -389,7 +389,9 @@ func sampleWaiting() output.Plugin {
 
 func samplePlugin() output.Plugin {
 	return output.Plugin{
-		Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: at(time.Hour),
+		PluginRecord: &clusterv1.PluginRecord{
+			Name: "hostsfile", Version: "0.1.0", Digests: map[string]string{"linux/amd64": "sha256:0f0f", "linux/arm64": "sha256:f0f0"}, Generation: 2, Added: stamp(time.Hour),
+		},
 		Reports: []*clusterv1.ConformanceReport{samplePluginReport("sha256:0f0f", "passed")},
 		Roles: []output.PluginRole{
 			{

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -17,64 +20,45 @@ import (
 type RoleShown struct {
 	NodeID string `json:"node_id"`
 	Role   string `json:"role"`
-	// Instance is what the node says of it.
-	Instance *clusterv1.InstanceStatus `json:"instance"`
-	// Granted is what the owner granted.
-	Granted *clusterv1.RoleGrants `json:"granted"`
-	// Sandbox is that of its process; null while none runs.
-	Sandbox *nodev1.Sandbox `json:"sandbox"`
-	// Usage is what its ConsensusUser has in the store; null if it has none, or no member runs on the node.
-	Usage *consensusv1.UserUsage `json:"usage"`
-	// InSplit is "continue", "stop" or "told".
-	InSplit         string `json:"in_split"`
-	StartsFromCache bool   `json:"starts_from_cache"`
-	EndsWithCore    bool   `json:"ends_with_core"`
-	// StopGraceSeconds is how long it may take to stop.
-	StopGraceSeconds float64 `json:"stop_grace_seconds"`
+	*nodev1.GetRoleResponse
 }
 
 // NewRoleShown makes the document of what a node says of a role's remit.
-func NewRoleShown(nodeID, role string, r *nodev1.GetRoleResponse) RoleShown {
-	return RoleShown{
-		NodeID:          nodeID,
-		Role:            role,
-		Instance:        r.GetStatus(),
-		Granted:         &clusterv1.RoleGrants{Role: role, ConsensusUser: r.GetGrants().GetConsensusUser(), Grants: r.GetGrants().GetGrants()},
-		Sandbox:         r.GetSandbox(),
-		Usage:           r.GetUsage(),
-		InSplit:         InSplit(r.GetInSplit()),
-		StartsFromCache: r.GetStartsFromCache(),
-		EndsWithCore:    r.GetEndsWithCore(),
-
-		StopGraceSeconds: limits.StopGraceOf(r.GetStopGrace()).Seconds(),
+func NewRoleShown(nodeID, role string, response *nodev1.GetRoleResponse) RoleShown {
+	said := new(nodev1.GetRoleResponse)
+	proto.Merge(said, response)
+	if said.Grants == nil {
+		said.Grants = new(clusterv1.RoleGrants)
 	}
+	said.Grants.Role, said.StopGrace = role, durationpb.New(limits.StopGraceOf(said.GetStopGrace()))
+	return RoleShown{NodeID: nodeID, Role: role, GetRoleResponse: said}
 }
 
 func (r RoleShown) table(w io.Writer, now time.Time) {
 	row(w, "Role", r.Role)
 	row(w, "Node", r.NodeID)
-	row(w, "State", WithReason(State(r.Instance.GetState()), r.Instance.GetReason()))
-	row(w, "Plugin", strings.TrimSpace(r.Instance.GetPlugin()+" "+r.Instance.GetPluginVersion()))
-	if r.Instance.GetRolledBack() != nil {
-		row(w, "Rolled back", rolledBackText(r.Instance.GetRolledBack()))
+	row(w, "State", WithReason(State(r.GetStatus().GetState()), r.GetStatus().GetReason()))
+	row(w, "Plugin", strings.TrimSpace(r.GetStatus().GetPlugin()+" "+r.GetStatus().GetPluginVersion()))
+	if r.GetStatus().GetRolledBack() != nil {
+		row(w, "Rolled back", rolledBackText(r.GetStatus().GetRolledBack()))
 	}
-	row(w, "In Split", explainSplit(r.InSplit))
-	row(w, "Starts from cache", yesNo(r.StartsFromCache))
-	row(w, "Ends with core", yesNo(r.EndsWithCore))
-	row(w, "Stop grace", StopGrace(r.StopGraceSeconds))
+	row(w, "In Split", explainSplit(InSplit(r.GetInSplit())))
+	row(w, "Starts from cache", yesNo(r.GetStartsFromCache()))
+	row(w, "Ends with core", yesNo(r.GetEndsWithCore()))
+	row(w, "Stop grace", StopGrace(r.GetStopGrace().AsDuration().Seconds()))
 	_, _ = fmt.Fprintln(w, "\nGranted, to:")
-	if none(r.Granted) {
+	if none(r.GetGrants()) {
 		_, _ = fmt.Fprintln(w, "  nothing beyond its own process and directories")
 	}
-	for _, line := range ExplainGrants(r.Granted) {
+	for _, line := range ExplainGrants(r.GetGrants()) {
 		_, _ = fmt.Fprintln(w, "  "+line)
 	}
-	usageSection(w, r.Usage)
-	if r.Sandbox == nil {
+	usageSection(w, r.GetUsage())
+	if r.GetSandbox() == nil {
 		_, _ = fmt.Fprintln(w, "\nNo process of it runs: there is no sandbox.")
 		return
 	}
-	sandboxSection(w, r.Sandbox)
+	sandboxSection(w, r.GetSandbox())
 }
 
 func usageSection(w io.Writer, u *consensusv1.UserUsage) {
