@@ -84,10 +84,10 @@ func (f *fleet) sayOf(number int) func(string) {
 	return func(line string) { f.say(fmt.Sprintf("[node %d] %s", number, line)) }
 }
 
-// several says whether there are several nodes, or are to be.
+// several says whether there are several nodes, or will be.
 func (f *fleet) several() bool { return len(f.others) > 0 || f.options.nodes > 1 }
 
-// up runs the nodes that there are, until they are up, and then those that are to be there besides.
+// up runs the existing nodes until they are up, and then the new ones.
 func (f *fleet) up(ctx context.Context) error {
 	fresh := f.fresh()
 	if err := f.first.CheckAddresses(fresh); err != nil {

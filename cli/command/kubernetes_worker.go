@@ -26,7 +26,7 @@ func giveWorker(nodeID string) string {
 // worker is a node as far as its role kubernetes-worker goes.
 type worker struct {
 	nodeID string
-	// assigned says that the node is to have the role.
+	// assigned says that the role is assigned to the node.
 	assigned, healthy bool
 	// instance is what the node last said of it; nil: nothing.
 	instance *clusterv1.InstanceStatus

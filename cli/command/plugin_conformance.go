@@ -43,7 +43,7 @@ func (f *reportFormat) Type() string { return "table|json|yaml|junit" }
 // testOptions are the flags of `reeve plugin test`.
 type testOptions struct {
 	configurations []string
-	// checks are those that are to be run; empty: all.
+	// checks are those to run; empty: all.
 	checks []string
 	quiet  bool
 	// report is where the signed report goes, key the file with the key that signs it.

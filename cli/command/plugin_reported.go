@@ -16,7 +16,7 @@ import (
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
-// reportOn reads the report on an executable that is to be added, before anything is sent: the cluster would refuse one on another executable. None: no file is named.
+// reportOn reads the report on an executable to add, before anything is sent: the cluster would refuse one on another executable. None: no file is named.
 func (c *commands) reportOn(executable, file string) ([][]byte, error) {
 	if file == "" {
 		return nil, nil

@@ -29,7 +29,7 @@ const longestReason = 240
 // longestName is how much of the name of a file is in it.
 const longestName = 255
 
-// signing is what a run of the suite is to be signed with, and where that goes.
+// signing is what signs the report of a run, and where the report goes.
 type signing struct {
 	file string
 	key  ed25519.PrivateKey
@@ -43,7 +43,7 @@ func (c *commands) newSigning(options testOptions) (*signing, error) {
 	file, keyFile := options.report, options.key
 	if file == "" {
 		if keyFile != "" {
-			return nil, fault.New(fault.Usage, "--key signs a report, and none is to be written", "Give --report FILE, or leave --key out.")
+			return nil, fault.New(fault.Usage, "--key signs a report, and --report is missing", "Give --report FILE, or leave --key out.")
 		}
 		return nil, nil
 	}

@@ -131,7 +131,7 @@ func (c *commands) changeRole(ctx context.Context, document *output.RoleChange, 
 	})
 }
 
-// awaitRole waits until a change of a node's role is so, and returns what the node then says of the role; nil: nothing.
+// awaitRole waits until a node has made a change of its roles, and returns the instance that it then reports; nil: none.
 func (c *commands) awaitRole(ctx context.Context, cluster *target.Target, node target.Node, role string, generation uint64, w waiting) (*clusterv1.InstanceStatus, error) {
 	condition := &await.Role{Name: role, NodeID: node.ID, State: w.state(), Generation: generation, BlockedIsFinal: true}
 	conditions := []await.Condition{condition}

@@ -52,7 +52,7 @@ func (d *Directory) Start(reeved string, detached bool) (*Daemon, error) {
 		start = func() error { return netns.In(d.Namespace(), command.Start) }
 	}
 	if err := start(); err != nil {
-		return nil, fault.Wrap(fault.NotFound, err, "cannot start reeved", "Run `make build`; reeved is to lie beside reeve.")
+		return nil, fault.Wrap(fault.NotFound, err, "cannot start reeved", "Run `make build`; reeved must be in the directory of reeve.")
 	}
 	process, err := openProcess(command.Process.Pid)
 	if err != nil {

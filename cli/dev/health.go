@@ -14,7 +14,7 @@ import (
 type Health struct {
 	// Up says that the node is Home and that its default roles are Ready.
 	Up bool
-	// Missing says, where Up is false, what is not so yet.
+	// Missing says what is missing where Up is false.
 	Missing string
 	// Broken says, if not empty, that it will not be up by itself, and why.
 	Broken string

@@ -21,7 +21,7 @@ type RoleChange struct {
 	Generation uint64 `json:"generation"`
 	// FormerInstance is the instance that a restart stopped, or that gave way to a process that is debugged; empty: none ran, or it was neither.
 	FormerInstance string `json:"former_instance"`
-	// Waited says whether the command waited until it was so.
+	// Waited says whether the command waited for the change.
 	Waited bool `json:"waited"`
 	// Wiped says that the node removes what the role kept there.
 	Wiped bool `json:"wiped"`
@@ -134,7 +134,7 @@ type Waited struct {
 	Conditions []string `json:"conditions"`
 	// Seconds is how long it took.
 	Seconds float64 `json:"seconds"`
-	// State says what is so, one sentence for each condition.
+	// State is the state that was reached, one sentence for each condition.
 	State []string `json:"state"`
 }
 

@@ -28,7 +28,7 @@ type Node struct {
 	Problem string `json:"problem"`
 	// Membership is that of its cluster as the node last reported it; null: it did not say.
 	Membership *hostv1.Membership `json:"membership"`
-	// Store is its place in the consensus store; null: it has none and is to have none.
+	// Store is its place in the consensus store; null: it has no member, and gets none.
 	Store *clusterv1.StoreMembership `json:"store"`
 	// Registration is with what it registered; null for the node that made the cluster.
 	Registration *clusterv1.Registration `json:"registration"`

@@ -113,7 +113,7 @@ func (s Status) table(w io.Writer, now time.Time) {
 	}
 }
 
-// wishes says what becomes of the roles while the node is Split, as each has declared it.
+// wishes says what each role does while the node is Split, as its manifest declares.
 func (s Status) wishes(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "\nWhile the node is Split:")
 	for _, role := range s.Roles {

@@ -19,13 +19,13 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// Plugin is what is to be written.
+// Plugin is what to write.
 type Plugin struct {
 	// Name is that of the plugin, of its executable and of its role.
 	Name string
 	// Module is the path of the Go module; "": example.com/ and the name, which nobody else can have published.
 	Module string
-	// Directory is where the module is to be. It must not be there yet, or be empty.
+	// Directory is where to write the module. It must not exist, or be empty.
 	Directory string
 	// Checkout is a checkout of Reeve, against which the module is built until the SDK is published.
 	Checkout string
@@ -66,7 +66,7 @@ func (p Plugin) files() []file {
 	}
 }
 
-// Write writes the module, and returns the names of its files below the directory, sorted. The error is a *Problem if something else is to be asked for.
+// Write writes the module, and returns the names of its files below the directory, sorted. The error is a *Problem if the plugin cannot be written as it is described.
 func Write(plugin Plugin) ([]string, error) {
 	if plugin.Module == "" {
 		plugin.Module = "example.com/" + plugin.Name
@@ -105,7 +105,7 @@ func (p Plugin) check() error {
 	return nil
 }
 
-// content is a file as it is to be written.
+// content is the text of a file.
 type content struct {
 	mode os.FileMode
 	data []byte
@@ -168,7 +168,7 @@ func writeAll(directory string, contents map[string]content) (names []string, er
 		}
 		names = append(names, name)
 	}
-	// An empty directory gives way; one that has got something in it meanwhile does not.
+	// An empty directory gives way; one that is not empty any more does not.
 	if err := os.Remove(directory); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ const maxRun = 48
 
 // Plan is what an operator wants of a new node.
 type Plan struct {
-	// File is where the parameters are to be.
+	// File is where to write the parameters.
 	File string
 	// State is the directory of system/ and data/, Run that of sockets.
 	State, Run string
@@ -72,7 +72,7 @@ const TicketName = "ticket"
 // Result is what was made, or with DryRun would be.
 type Result struct {
 	Parameters *nodev1.Parameters
-	// Document is the file of the parameters. In a dry run it has no owner key if that would have to be made.
+	// Document is the file of the parameters. In a dry run it has no owner key if there is none yet.
 	Document []byte
 	// OwnerKeyMade says that the owner's key is new.
 	OwnerKeyMade bool

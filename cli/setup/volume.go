@@ -112,7 +112,7 @@ func checkRecovery(volume *nodev1.Volume, recipient string) error {
 			return nil
 		}
 		return fault.New(fault.Usage, "an encrypted volume needs a recovery key, which opens it when nothing else can",
-			"Run `reeve recovery-key new FILE` where the key is to be kept, which is not here, and give the recipient (age1…) that it prints with --recovery-recipient.")
+			"Run `reeve recovery-key new FILE` where you keep the key, which is not this machine, and give the recipient (age1…) that it prints with --recovery-recipient.")
 	}
 	return recovery.CheckRecipient(recipient, "--recovery-recipient")
 }

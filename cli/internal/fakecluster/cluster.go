@@ -70,7 +70,7 @@ type Cluster struct {
 	member *hostv1.Membership
 	// watchers is how many watch a node.
 	watchers int
-	// outcomes is what becomes of a role on a node, state after state; absent: Starting, Ready.
+	// outcomes are the states that a role goes through on a node; absent: Starting, Ready.
 	outcomes map[string][]*clusterv1.InstanceStatus
 	side     nodeSide
 	volume   volume
@@ -366,7 +366,7 @@ func (c *Cluster) begin(node *clusterv1.Node, role string, number uint64) {
 	}
 }
 
-// Outcome sets what becomes of a role when it is assigned.
+// Outcome sets the states that a role goes through when it is assigned.
 func (c *Cluster) Outcome(role string, states ...*clusterv1.InstanceStatus) {
 	c.Update(func() { c.outcomes[role] = states })
 }

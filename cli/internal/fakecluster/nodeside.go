@@ -230,7 +230,7 @@ func (n *node) RestartRole(_ context.Context, request *nodev1.RestartRoleRequest
 	return response, nil
 }
 
-// usualOutcome is what becomes of a role where nothing else was said.
+// usualOutcome are the states of a role for which no others were set.
 func usualOutcome() []*clusterv1.InstanceStatus {
 	return []*clusterv1.InstanceStatus{
 		{State: hostv1.InstanceState_INSTANCE_STATE_STARTING},
