@@ -47,7 +47,7 @@ var parsers = map[string]string{
 	"core/storage/luks.FuzzHeader":                           "header of a LUKS device",
 	"core/storage/luks.FuzzSignature":                        "what is on a device that is to be formatted",
 	"core/storage.FuzzVolume":                                "mark of a volume",
-	"core/node.FuzzNextStart":                                "order of the core's starts",
+	"core/access.FuzzNextStart":                              "order of the core's starts",
 	"core/catalog.FuzzParseAssignment":                       "the last assignment",
 	"core/identity.FuzzCertificates":                         "certificates of the cluster and the node",
 	"core/plugin.FuzzFiles":                                  "numbers and records of instances, user IDs of roles, ranges of user IDs",

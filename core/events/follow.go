@@ -18,6 +18,10 @@ import (
 type Sources struct {
 	// Version is the core's.
 	Version string
+	// Reopened says that the core had started before, and opened its volume again: that is no start. Sealed reports whether the sources end because
+	// somebody seals the node: that is no stop. nil: they do not.
+	Reopened bool
+	Sealed   func() bool
 	// Membership is the node's membership of its cluster.
 	Membership *event.Value[membership.Status]
 	// Store is the state of the local member of the store; nil in it: none runs, of which nothing follows.
@@ -32,10 +36,12 @@ const settle = 3 * time.Second
 // Follow records that the core has started, what changes in the sources, and, when the context ends, that the core stops: the context should end when it
 // is asked to. It returns nil then. Changes that were undone before they were looked at are not recorded.
 func Follow(ctx context.Context, to Recorder, sources Sources) error {
-	to.Record(&nodev1.Event{
-		Type: CoreStarted, Severity: nodev1.Severity_SEVERITY_INFO,
-		Message: "the core of the node has started, version " + sources.Version, Details: map[string]string{"version": sources.Version},
-	})
+	if !sources.Reopened {
+		to.Record(&nodev1.Event{
+			Type: CoreStarted, Severity: nodev1.Severity_SEVERITY_INFO,
+			Message: "the core of the node has started, version " + sources.Version, Details: map[string]string{"version": sources.Version},
+		})
+	}
 	w := watch{
 		to: to, membership: watcher(sources.Membership), store: watcher(sources.Store), addresses: watcher(sources.Addresses),
 		state: membership.Unknown,
@@ -49,7 +55,9 @@ func Follow(ctx context.Context, to Recorder, sources Sources) error {
 		select {
 		case <-ctx.Done():
 			w.look()
-			to.Record(&nodev1.Event{Type: CoreStopping, Severity: nodev1.Severity_SEVERITY_INFO, Message: "the core of the node was asked to stop"})
+			if sources.Sealed == nil || !sources.Sealed() {
+				to.Record(&nodev1.Event{Type: CoreStopping, Severity: nodev1.Severity_SEVERITY_INFO, Message: "the core of the node was asked to stop"})
+			}
 			return nil
 		case <-w.membership.Changed():
 		case <-w.store.Changed():

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
@@ -121,7 +122,7 @@ func (a *alive) start() {
 		}
 		room, err := unseal.New(unseal.Config{Log: log, Storage: held, Parameters: a.parameters})
 		if err == nil {
-			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), beside: a.beside, events: &relay{now: time.Now}}
+			n := &node{config: Config{Log: log, Parameters: a.parameters}, log: log, start: time.Now(), storage: held, room: a.wrap(room), beside: a.beside, events: new(events.Relay)}
 			err = n.run(ctx)
 		}
 		ended <- errors.Join(err, held.Close())

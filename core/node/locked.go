@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/metrics"
 	"github.com/reeveproject/reeve/core/nodeapi"
+	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -38,7 +39,7 @@ var (
 func (n *node) serveLocked() error {
 	l := &lockedAPI{ended: make(chan struct{})}
 	l.status.Set(n.lockedStatus())
-	measured, err := metrics.New(metrics.Config{Log: n.log.Named("metrics"), Status: &l.status, Budget: budgets(n.config.Parameters.GetSupervision())})
+	measured, err := metrics.New(metrics.Config{Log: n.log.Named("metrics"), Status: &l.status, Budget: roles.Budgets(n.config.Parameters.GetSupervision())})
 	if err != nil {
 		return err
 	}

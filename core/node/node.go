@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -51,7 +52,7 @@ func Run(ctx context.Context, config Config) (err error) {
 	if err != nil {
 		return err
 	}
-	n := &node{config: config, log: config.Log, start: start, storage: held, room: room, events: &relay{now: time.Now}}
+	n := &node{config: config, log: config.Log, start: start, storage: held, room: room, events: new(events.Relay)}
 	return n.run(ctx)
 }
 
@@ -65,7 +66,7 @@ type node struct {
 	// socket is served by the whole node, and by locked before it.
 	socket *nodeapi.Socket
 	// events takes what happens, whether the volume with the journal is open or not.
-	events *relay
+	events *events.Relay
 	// incarnation is this start of the core, once its number is kept.
 	incarnation event.Value[*clusterv1.Incarnation]
 	// locked is the API while the volume is not open; nil: none is served.

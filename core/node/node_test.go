@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/nodeapi"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
@@ -77,7 +78,7 @@ func TestAVolumeThatIsOpenedTooLate(t *testing.T) {
 			}
 			room := &late{err: c.opened}
 			room.status.Set(&clusterv1.StorageStatus{State: clusterv1.StorageState_STORAGE_STATE_LOCKED})
-			n := &node{log: hclog.NewNullLogger(), storage: &storage.Storage{Layout: storage.Layout{Run: dir}}, room: room, socket: socket, events: &relay{}}
+			n := &node{log: hclog.NewNullLogger(), storage: &storage.Storage{Layout: storage.Layout{Run: dir}}, room: room, socket: socket, events: new(events.Relay)}
 			opened, err := n.open(t.Context())
 			if opened != nil || err == nil || errors.Is(err, c.opened) != c.told || room.closed != c.closed {
 				t.Errorf("%v, %v; closed %d times", opened, err, room.closed)

@@ -14,7 +14,6 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/footprint"
 	"github.com/reeveproject/reeve/core/membership"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -126,11 +125,9 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		asked, cancel := context.WithCancel(groupCtx)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		recorder := unless{w.recorder, func(e *nodev1.Event) bool {
-			return e.GetType() == events.CoreStarted && !w.first || e.GetType() == events.CoreStopping && ctx.Err() == nil && w.sealing.by() != ""
-		}}
-		return events.Follow(asked, recorder, events.Sources{
+		return events.Follow(asked, w.recorder, events.Sources{
 			Version: w.node.config.Version, Membership: w.member.Status(), Store: w.doors.Store(), Addresses: w.net.Addresses(),
+			Reopened: !w.first, Sealed: func() bool { return ctx.Err() == nil && w.sealing.by() != "" },
 		})
 	})
 	group.Go(func() error {
@@ -161,7 +158,8 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		}.Run(groupCtx)
 	})
 	group.Go(func() error {
-		return ahead{instances: w.reconciler.Instances(), verify: w.plugins.store.Ahead}.run(groupCtx)
+		catalog.VerifyAhead(groupCtx, w.reconciler.Instances(), w.plugins.store.Ahead)
+		return nil
 	})
 	group.Go(func() error { return w.guard.Run(groupCtx) })
 	group.Go(func() error {
@@ -170,10 +168,11 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		}.run(groupCtx)
 	})
 	group.Go(func() error {
-		return wiper{
-			log: w.log.Named("wiper"), layout: storage.Layout, view: w.client.View(), instances: w.reconciler.Instances(),
-			bar: w.reconciler.Bar, unbar: w.reconciler.Unbar, events: w.recorder,
-		}.run(groupCtx)
+		catalog.Wiper{
+			Log: w.log.Named("wiper"), Layout: storage.Layout, View: w.client.View(), Instances: w.reconciler.Instances(),
+			Bar: w.reconciler.Bar, Unbar: w.reconciler.Unbar, Events: w.recorder,
+		}.Run(groupCtx)
+		return nil
 	})
 	group.Go(func() error {
 		return catalog.Collector{

@@ -13,31 +13,6 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// The bounds of a role that is not granted others, where the parameters set none.
-const (
-	defaultMemory    = 1 << 30
-	defaultProcesses = 512
-	defaultOpenFiles = 4096
-	defaultCPUWeight = 100
-)
-
-// bounds of a role that is not granted others.
-func bounds(set *nodev1.SandboxDefaults) sandbox.Defaults {
-	or := func(value *int64, standard int64) int64 {
-		if value == nil {
-			return standard
-		}
-		return *value
-	}
-	return sandbox.Defaults{
-		MemoryBytes: or(set.MemoryBytes, defaultMemory), Processes: or(set.Processes, defaultProcesses),
-		OpenFiles: or(set.OpenFiles, defaultOpenFiles), CPUWeight: or(set.CpuWeight, defaultCPUWeight),
-	}
-}
-
-// Bounds are those of a role that is not granted others, on a node whose parameters set none.
-func Bounds() sandbox.Defaults { return bounds(&nodev1.SandboxDefaults{}) }
-
 // confinement is what this machine and this user can enforce of the sandboxes of roles.
 type confinement struct {
 	host     *sandbox.Host
@@ -53,9 +28,6 @@ func groupOf(nodeID, volume string) string {
 
 // openConfinement finds it out. Where no control groups can be had the node goes on without, and says so in what is missing.
 func openConfinement(nodeID, volume string, set *nodev1.SandboxDefaults, log hclog.Logger) (confinement, error) {
-	if set == nil {
-		set = &nodev1.SandboxDefaults{}
-	}
 	groups, err := cgroup.Open(groupOf(nodeID, volume))
 	if err != nil {
 		log.Error("control groups cannot be used", "error", err)
@@ -65,7 +37,7 @@ func openConfinement(nodeID, volume string, set *nodev1.SandboxDefaults, log hcl
 	if err != nil {
 		return confinement{}, err
 	}
-	return confinement{host: host, groups: groups, defaults: bounds(set)}, nil
+	return confinement{host: host, groups: groups, defaults: sandbox.DefaultsOf(set)}, nil
 }
 
 // missing is what cannot be enforced of the sandbox of a role that was granted nothing.

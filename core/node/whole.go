@@ -96,7 +96,7 @@ func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (
 	w.base = &base{storage: n.storage, sealed: configuration, sandbox: n.config.Parameters.GetSandbox()}
 	n.log.Info("node", "node", configuration.NodeID(), "cluster", configuration.ClusterID, "phase", configuration.Phase, "version", n.config.Version)
 
-	order, err := nextStart(n.storage.Start(), w.start)
+	order, err := access.NextStart(n.storage.Start(), w.start)
 	if err != nil {
 		n.log.Warn("the order of the core's starts cannot be kept: after a clock that was set back, the store may not listen to the next core", "error", err)
 	}
@@ -106,9 +106,9 @@ func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (
 	}
 	// The journal ends last, so that what the others record at their end is kept.
 	endJournal := run(journal.Run)
-	n.events.open(journal)
+	n.events.Open(journal)
 	release := func() error {
-		n.events.close()
+		n.events.Close()
 		endJournal()
 		return w.plugins.close()
 	}
@@ -153,7 +153,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	supervision := parameters.GetSupervision()
 	if w.measured, err = metrics.New(metrics.Config{
 		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.fullStatus, Identity: w.ids.Identity(),
-		Budget: budgets(supervision),
+		Budget: roles.Budgets(supervision),
 	}); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),
 		Log:     w.log.Named("roles"), Launcher: roles.FromPlugin(w.plugins.launcher), Hosts: hosts, Desired: &w.desired,
-		Budget: budgets(supervision), Liveness: liveness(supervision.GetLiveness()), FailuresDir: w.base.storage.Failures(), Shortage: w.base.storage.Shortage,
+		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: w.base.storage.Failures(), Shortage: w.base.storage.Shortage,
 		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
 	w.client = cluster.New(cluster.Config{

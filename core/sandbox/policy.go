@@ -6,6 +6,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/cgroup"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
 
@@ -29,6 +30,22 @@ type Policy struct {
 
 // Defaults are limits for a role without granted ones; 0 means none.
 type Defaults struct{ MemoryBytes, Processes, OpenFiles, CPUWeight int64 }
+
+// DefaultsOf returns the limits by the parameters, with Reeve's own for what is not set; nil: nothing is.
+func DefaultsOf(set *nodev1.SandboxDefaults) Defaults {
+	if set == nil {
+		set = &nodev1.SandboxDefaults{}
+	}
+	or := func(value *int64, standard int64) int64 {
+		if value == nil {
+			return standard
+		}
+		return *value
+	}
+	return Defaults{
+		MemoryBytes: or(set.MemoryBytes, 1<<30), Processes: or(set.Processes, 512), OpenFiles: or(set.OpenFiles, 4096), CPUWeight: or(set.CpuWeight, 100),
+	}
+}
 
 // Limits returns the limits of the process's control group.
 func (p Policy) Limits() cgroup.Limits {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/confine"
 	"github.com/reeveproject/reeve/core/node"
+	"github.com/reeveproject/reeve/core/sandbox"
 	protocol "github.com/reeveproject/reeve/proto/confine"
 )
 
@@ -24,7 +25,7 @@ func confineCommand() *cobra.Command {
 			unix.CloseOnExec(protocol.AnswersFD) // the processes that confine starts must not be able to answer
 			return confine.Run(cmd.Context(), confine.Config{
 				Log: hclog.NewNullLogger(), Requests: os.Stdin, Answers: os.NewFile(protocol.AnswersFD, "answers"), Stdout: os.Stdout, Stderr: os.Stderr,
-				Ranges: node.UIDRanges, Defaults: node.Bounds(),
+				Ranges: node.UIDRanges, Defaults: sandbox.DefaultsOf(nil),
 			})
 		},
 	}

@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"encoding/json"
@@ -11,33 +11,33 @@ import (
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// startVersion is the version of the format of the file with the order of the core's starts.
+// startVersion is the version of the format of the start file.
 const startVersion = 1
 
 // latestStart is the latest start that is believed, in nanoseconds of the Unix epoch: the year 2116. What is later is damage, and nothing could be after it.
 const latestStart = 1 << 62
 
-// startFile holds the mark of the newest start of the core on this volume.
+// startFile holds the newest start of the core on this volume.
 type startFile struct {
 	Version int `json:"version"`
 	// Start is in nanoseconds of the Unix epoch.
 	Start int64 `json:"start"`
 }
 
-// nextStart returns the time by which this start of the core is known as later than all before it: now, unless the clock was ahead of it at an earlier
-// start. The store takes orders only from the newest core, so a clock that was set back must not make this one look old. A file that is
-// damaged orders nothing, and is replaced. With an error, which says that the time could not be kept, it is good all the same for this start.
-func nextStart(path string, now time.Time) (time.Time, error) {
+// NextStart returns a time for this start of the core that is later than that of every earlier start: now, unless the clock was ahead at an earlier
+// start. The store obeys only the newest core, so a clock that was set back must not make this core look old. A damaged file counts for nothing and
+// is replaced. If NextStart returns an error, it could not write the file; the time is good for this start all the same.
+func NextStart(path string, now time.Time) (time.Time, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return now, fmt.Errorf("node: %w", err)
+		return now, fmt.Errorf("access: %w", err)
 	}
 	var last startFile
 	if err := json.Unmarshal(content, &last); err == nil && last.Version == startVersion && now.UnixNano() <= last.Start && last.Start < latestStart {
 		now = time.Unix(0, last.Start+1)
 	}
 	if err := storage.WriteJSON(path, startFile{Version: startVersion, Start: now.UnixNano()}, 0o600); err != nil {
-		return now, fmt.Errorf("node: %w", err)
+		return now, fmt.Errorf("access: %w", err)
 	}
 	return now, nil
 }

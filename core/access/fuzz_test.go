@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"os"
@@ -20,14 +20,14 @@ func FuzzNextStart(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		first, err := nextStart(path, now)
+		first, err := NextStart(path, now)
 		if err != nil || first.Before(now) {
 			t.Fatalf("%s, %v", first, err)
 		}
 		if first.UnixNano() >= latestStart {
 			t.Skip()
 		}
-		second, err := nextStart(path, now)
+		second, err := NextStart(path, now)
 		if err != nil || second.UnixNano() <= first.UnixNano() {
 			t.Errorf("%s after %s: %v", second, first, err)
 		}

@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // What waits is verified once something runs and nothing is being launched, one after the other, each once.
-func TestAhead(t *testing.T) {
+func TestVerifyAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		instance := func(state hostv1.InstanceState, digest string, process *plugin.Process) roles.Instance {
 			return roles.Instance{Status: &clusterv1.InstanceStatus{State: state, Digest: digest}, Process: process}
@@ -27,7 +27,7 @@ func TestAhead(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_ = ahead{instances: &instances, verify: func(digest string) { verified = append(verified, digest) }}.run(ctx)
+			VerifyAhead(ctx, &instances, func(digest string) { verified = append(verified, digest) })
 		}()
 		for _, step := range []struct {
 			what string

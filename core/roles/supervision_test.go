@@ -1,4 +1,4 @@
-package node
+package roles_test
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 
 func TestBudgets(t *testing.T) {
 	number := func(n uint32) *uint32 { return &n }
-	of := budgets(&nodev1.Supervision{
+	of := roles.Budgets(&nodev1.Supervision{
 		CrashBudget: &nodev1.CrashBudget{Failures: number(3)},
 		Roles: []*nodev1.RoleSupervision{
 			{Role: "never", CrashBudget: &nodev1.CrashBudget{Failures: number(0)}},
@@ -28,7 +28,7 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", role, got, want)
 		}
 	}
-	if got := budgets(nil)("any"); got.Failures != roles.DefaultBudgetFailures || got.Window != roles.DefaultBudgetWindow {
+	if got := roles.Budgets(nil)("any"); got.Failures != roles.DefaultBudgetFailures || got.Window != roles.DefaultBudgetWindow {
 		t.Errorf("without parameters: %+v", got)
 	}
 }

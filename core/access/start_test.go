@@ -1,4 +1,4 @@
-package node
+package access
 
 import (
 	"os"
@@ -13,7 +13,7 @@ func TestNextStart(t *testing.T) {
 	clock := time.Unix(1_800_000_000, 5)
 	last := time.Time{}
 	for _, now := range []time.Time{clock, clock, clock.Add(-240 * time.Hour), clock.Add(time.Second), {}} {
-		start, err := nextStart(path, now)
+		start, err := NextStart(path, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,11 +26,11 @@ func TestNextStart(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if start, err := nextStart(path, clock); err != nil || !start.Equal(clock) {
+		if start, err := NextStart(path, clock); err != nil || !start.Equal(clock) {
 			t.Errorf("%q: %s, %v", content, start, err)
 		}
 	}
-	if start, err := nextStart(filepath.Join(path, "nowhere"), clock); err == nil || !start.Equal(clock) {
+	if start, err := NextStart(filepath.Join(path, "nowhere"), clock); err == nil || !start.Equal(clock) {
 		t.Errorf("where nothing can be kept: %s, %v", start, err)
 	}
 }
