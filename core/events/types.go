@@ -24,3 +24,15 @@ const (
 	// EventsDropped: events were lost since they could not be written to disk in time. Details: count.
 	EventsDropped = "EventsDropped"
 )
+
+// The types of the events of an encrypted volume.
+const (
+	// VolumeOpened: the volume was opened. Details: kind, source.
+	VolumeOpened = "VolumeOpened"
+	// VolumeSealed: the roles were stopped, and the volume is being closed. Details: caller.
+	VolumeSealed = "VolumeSealed"
+	// KeysRotated: other keys protect the volume. Details: caller, keys.
+	KeysRotated = "KeysRotated"
+	// Resealed: the node's secrets were sealed anew. Details: caller, registers.
+	Resealed = "Resealed"
+)

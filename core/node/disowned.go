@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
@@ -14,9 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
 	"github.com/reeveproject/reeve/core/unseal"
-	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -68,15 +65,6 @@ func (n *node) wipe(ctx context.Context, removed *unseal.Disowned) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	return n.room.Wipe(ctx)
-}
-
-// disownedMembership is the membership of a node that was removed.
-func disownedMembership(removed *unseal.Disowned) *hostv1.Membership {
-	gone := &membership.DisowningError{NodeID: removed.NodeID, ClusterID: removed.ClusterID, Reason: removed.Reason}
-	return &hostv1.Membership{
-		State: membership.Disowning, Reason: gone.Message(), Since: timestamppb.New(removed.Since), NodeId: removed.NodeID, ClusterId: removed.ClusterID,
-		TrustDomain: names.TrustDomain(removed.ClusterID),
-	}
 }
 
 // storeLeaver keeps that the node has no member of the consensus store any more, once the cluster has taken the role from it and no instance of it runs.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/nodeapi"
+	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
@@ -167,7 +168,7 @@ func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
 			answer = true
 		case <-status.Changed():
 			now, _ := status.Latest()
-			answer = waits(now)
+			answer = report.Waits(now)
 		}
 		if !answer || n.locked != nil {
 			continue
@@ -193,15 +194,6 @@ func (n *node) notOpened(ctx context.Context, err error) error {
 		return err
 	}
 	return n.close(ctx, false)
-}
-
-// waits reports whether nothing goes on before somebody does something.
-func waits(status *clusterv1.StorageStatus) bool {
-	switch status.GetState() {
-	case clusterv1.StorageState_STORAGE_STATE_LOCKED, clusterv1.StorageState_STORAGE_STATE_SEALED:
-		return true
-	}
-	return false
 }
 
 // close closes the volume, on which no role runs any more.

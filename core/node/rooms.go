@@ -14,6 +14,8 @@ import (
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/footprint"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/operate"
+	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -57,7 +59,7 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	}
 
 	why := errStopping
-	if w.sealing.by() != "" {
+	if w.sealing.By() != "" {
 		why = errSealed
 	}
 	endAPI(why)
@@ -67,14 +69,14 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 		w.log.Warn("calls of the node's API do not end, and may keep the volume in use")
 	}
 	// Who asks from now on comes too late.
-	by := w.sealing.by()
-	ended, result := rolesStopped, errNotSealed
+	by := w.sealing.By()
+	ended, result := rolesStopped, operate.ErrNotSealed
 	switch {
 	case left:
 		ended = rolesRunOn
 	case by != "":
 		ended = wasSealed
-		w.recorder.Record(sealedBy(by))
+		w.recorder.Record(operate.SealedBy(by))
 	case w.node.room.Disowned() != nil:
 		ended = wasDisowned
 	}
@@ -87,7 +89,7 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 		err = w.node.close(ctx, true)
 		result = err
 	}
-	w.sealing.answer(result)
+	w.sealing.Answer(result)
 	<-apiEnded
 	if err == nil {
 		w.log.Info("stopped", "sealed", ended == wasSealed)
@@ -102,7 +104,7 @@ func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 	defer cancel(nil)
 	defer context.AfterFunc(groupCtx, func() { cancel(fmt.Errorf("%w: %w", ErrLeave, context.Cause(groupCtx))) })()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	defer context.AfterFunc(w.sealing.asked, func() { cancel(errSeal) })()
+	defer context.AfterFunc(w.sealing.Asked, func() { cancel(errSeal) })()
 	go func() {
 		if _, err := w.member.Status().Wait(rolesCtx, func(s membership.Status) bool { return s.State == membership.Disowning }); err == nil {
 			cancel(errDisowned)
@@ -127,7 +129,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		defer context.AfterFunc(ctx, cancel)()
 		return events.Follow(asked, w.recorder, events.Sources{
 			Version: w.node.config.Version, Membership: w.member.Status(), Store: w.doors.Store(), Addresses: w.net.Addresses(),
-			Reopened: !w.first, Sealed: func() bool { return ctx.Err() == nil && w.sealing.by() != "" },
+			Reopened: !w.first, Sealed: func() bool { return ctx.Err() == nil && w.sealing.By() != "" },
 		})
 	})
 	group.Go(func() error {
@@ -135,10 +137,11 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	})
 	group.Go(func() error { return raise(groupCtx, w.log, w.node.room.Raise, &w.node.incarnation) })
 	group.Go(func() error { return w.followRemoval(groupCtx) })
-	group.Go(func() error { return operatorsOf(groupCtx, w.client.View(), &w.operators) })
-	group.Go(func() error { return tellOperators(groupCtx, &w.operators, w.ids.Identity(), &w.letIn) })
 	group.Go(func() error { return followPolicy(groupCtx, w.log, w.client.View(), w.node.room.Allow) })
-	group.Go(func() error { return w.debug.follow(groupCtx) })
+	group.Go(func() error {
+		w.operate.Run(groupCtx)
+		return nil
+	})
 	group.Go(func() error { return w.net.Run(groupCtx) })
 	group.Go(func() error { return w.ids.Run(groupCtx, w.member.Credentials(), w.client.Credentials()) })
 	group.Go(func() error { return w.member.Run(groupCtx) })
@@ -181,12 +184,13 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 		}.Run(groupCtx)
 	})
 	group.Go(func() error {
-		return reporter{
-			start: w.start, version: w.node.config.Version, volume: string(configuration.VolumeKind), isolation: w.plugins.isolation(), missing: w.plugins.missing(),
-			apiAddress: w.api.Address(), storage: w.node.room.Status(), problem: w.measured.Problem(),
-			addresses: w.net.Addresses(), instances: w.reconciler.Instances(), membership: w.member.Status(), identity: w.ids.Identity(), curators: w.client.Curators(),
-			view: w.client.View(), store: w.doors.Store(), node: &w.nodeStatus, full: &w.fullStatus, directory: &w.directory,
-		}.run(groupCtx)
+		w.report.Run(groupCtx, report.Sources{
+			Start: w.start, Version: w.node.config.Version, Volume: string(configuration.VolumeKind), APIAddress: w.api.Address(),
+			Isolation: w.plugins.isolation(), Missing: w.plugins.missing(), Addresses: w.net.Addresses(), Instances: w.reconciler.Instances(),
+			Membership: w.member.Status(), Identity: w.ids.Identity(), Curators: w.client.Curators(), View: w.client.View(), Store: w.doors.Store(),
+			Storage: w.node.room.Status(), Problem: w.measured.Problem(),
+		})
+		return nil
 	})
 	group.Go(func() error {
 		rest(groupCtx, w.member.Status(), w.log)

@@ -13,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/hostapi"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
+	"github.com/reeveproject/reeve/core/operate"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -68,7 +69,7 @@ func TestRolesAreLeftBesideOneThatIsStuck(t *testing.T) {
 	}})
 	log := hclog.NewNullLogger()
 	w := &whole{
-		log: log, host: &hostapi.Server{}, sealing: newSealing(),
+		log: log, host: &hostapi.Server{}, sealing: operate.NewSealing(),
 		reconciler: roles.New(roles.Config{Log: log, Hosts: openNothing{}, Desired: desired, Adopted: []roles.Running{store, shell}}),
 		member:     membership.New(membership.Config{Log: log, Identity: event.New(&identity.Identity{})}),
 	}

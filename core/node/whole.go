@@ -19,13 +19,13 @@ import (
 	"github.com/reeveproject/reeve/core/metrics"
 	"github.com/reeveproject/reeve/core/network"
 	"github.com/reeveproject/reeve/core/nodeapi"
+	"github.com/reeveproject/reeve/core/operate"
+	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/unseal"
 	"github.com/reeveproject/reeve/core/wallclock"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
-	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
@@ -58,7 +58,7 @@ type whole struct {
 	known     *catalog.Assignment
 	builtin   []*clusterv1.PluginRecord
 	bootstrap *clusterv1.BootstrapRequest
-	sealing   *sealing
+	sealing   *operate.Sealing
 	// recorder takes events, and counts them.
 	recorder events.Recorder
 
@@ -73,22 +73,18 @@ type whole struct {
 	measured   *metrics.Metrics
 	host       *hostapi.Server
 	api        *nodeapi.Server
-	debug      debugging
+	report     report.Room
+	operate    *operate.Room
 
-	// The values that this package writes itself.
-	committed  event.Value[*catalog.Assignment]
-	removed    event.Value[*membership.RemovedError]
-	desired    event.Value[roles.Desired]
-	nodeStatus event.Value[*clusterv1.NodeStatus]
-	fullStatus event.Value[*nodev1.Status]
-	directory  event.Value[*hostv1.Directory]
-	operators  event.Value[[]*clusterv1.Operator]
-	letIn      event.Value[*hostv1.Operators]
+	// The values whose writers are made after their readers.
+	committed event.Value[*catalog.Assignment]
+	removed   event.Value[*membership.RemovedError]
+	desired   event.Value[roles.Desired]
 }
 
 // operate runs the whole node on its open volume, until the context ends, somebody has it sealed, or it cannot go on.
 func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (end, error) {
-	w := &whole{node: n, log: n.log, start: n.start, opened: opened, first: first, sealing: newSealing()}
+	w := &whole{node: n, log: n.log, start: n.start, opened: opened, first: first, sealing: operate.NewSealing()}
 	if !first {
 		w.start = time.Now()
 	}
@@ -112,7 +108,7 @@ func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (
 		endJournal()
 		return w.plugins.close()
 	}
-	if event := opening(storageOf(n.room)); event != nil {
+	if event := operate.Opened(storageOf(n.room)); event != nil {
 		n.events.Record(event)
 	}
 	if err := w.assemble(ctx, order, journal); err != nil {
@@ -152,7 +148,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	}
 	supervision := parameters.GetSupervision()
 	if w.measured, err = metrics.New(metrics.Config{
-		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.fullStatus, Identity: w.ids.Identity(),
+		Log: w.log.Named("metrics"), Listen: parameters.GetMetrics().GetListen(), Status: &w.report.Status, Identity: w.ids.Identity(),
 		Budget: roles.Budgets(supervision),
 	}); err != nil {
 		return err
@@ -174,7 +170,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
 	w.client = cluster.New(cluster.Config{
-		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.nodeStatus, ClockSet: w.clock.Set(),
+		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
 		Incarnation: &w.node.incarnation, Kept: w.base.storage.Curators(), Known: w.knownCurators,
 	})
 	w.member = membership.New(membership.Config{
@@ -192,8 +188,8 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
-		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.directory,
-		Network: w.net.Addresses(), Operators: &w.letIn, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
+		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.report.Directory,
+		Network: w.net.Addresses(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err
@@ -207,24 +203,20 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 
 // newAPI makes the node's own API.
 func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
-	operate := operations{
-		capabilities: w.reconciler.Capabilities(), store: w.doors.Store(), restart: w.reconciler.Restart, release: w.guard.Release,
+	w.operate = &operate.Room{
+		Launcher: w.plugins.launcher, Roles: w.reconciler, Release: w.guard.Release, AllowDebug: w.node.config.Parameters.GetDebugRoles(), Policy: w.known.Policy,
+		Desired: &w.desired, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(), Store: w.doors.Store(), View: w.client.View(),
 	}
-	teller := roleTeller{desired: &w.desired, instances: w.reconciler.Instances(), store: w.doors.Store()}
-	w.debug = debugging{
-		allowed: w.node.config.Parameters.GetDebugRoles(), known: w.known, view: w.client.View(), launcher: w.plugins.launcher, reconciler: w.reconciler,
-		instances: w.reconciler.Instances(), end: w.reconciler.EndDebug,
-	}
-	if w.debug.allowed {
+	if w.operate.AllowDebug {
 		w.log.Warn("debug_roles is set: the core's user may run any process as a role, in no sandbox; use it for development only")
 	}
 	unary, stream := w.measured.Interceptors("node")
 	return nodeapi.New(nodeapi.Config{
-		Log: w.log.Named("nodeapi"), Socket: w.node.socket, Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.fullStatus,
+		Log: w.log.Named("nodeapi"), Socket: w.node.socket, Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.report.Status,
 		Identity: w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.base.logPath,
-		Operators: &w.operators, Restart: operate.restartRole, Debug: w.debug.role, Role: teller.role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
-		RecoverStore: operate.recoverStore, ReplaceOwner: operate.replaceOwner,
-		Storage: &volumeCalls{room: w.node.room, events: w.recorder, sealing: w.sealing},
+		Operators: &w.report.Operators, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
+		RecoverStore: w.operate.RecoverStore, ReplaceOwner: w.operate.ReplaceOwner,
+		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},
 		Unary:   []grpc.UnaryServerInterceptor{unary}, Stream: []grpc.StreamServerInterceptor{stream},
 	})
 }

@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/inorder"
+	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/event"
@@ -32,47 +32,57 @@ func TestDebugIsRefused(t *testing.T) {
 		"the view is newer":     {allowed: true, known: required, view: &clusterv1.ClusterPolicy{}},
 		"allowed and no policy": {allowed: true},
 	}) {
-		d := debugging{allowed: test.allowed, known: &catalog.Assignment{Policy: test.known}, view: new(event.Value[*cluster.View])}
+		r := &Room{AllowDebug: test.allowed, Policy: test.known, View: new(event.Value[*cluster.View])}
 		if test.view != nil {
-			d.view.Set(&cluster.View{Policy: test.view})
+			r.View.Set(&cluster.View{Policy: test.view})
 		}
-		err := d.permitted()
+		err := r.permitsDebug()
 		if (test.want == "") != (err == nil) || err != nil && (status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
 	}
 }
 
+// debugged takes the instances whose debugging was ended.
+type debugged chan call
+
+type call struct{ role, instance, why string }
+
+func (debugged) Restart(context.Context, string, bool) (string, error) { return "", nil }
+
+func (debugged) Debug(context.Context, *plugin.Debugged, bool) (string, error) { return "", nil }
+
+func (d debugged) EndDebug(role, instanceID, why string) error {
+	d <- call{role, instanceID, why}
+	return nil
+}
+
 // TestDebugEndsWithThePolicy has the owner forbid debugging while roles are debugged: each of them ends, once, and so does one that is taken later.
 func TestDebugEndsWithThePolicy(t *testing.T) {
-	type call struct{ role, instance, why string }
 	ended := make(chan call, 10)
-	d := debugging{
-		allowed: true, view: event.New(&cluster.View{Policy: &clusterv1.ClusterPolicy{}}), instances: new(event.Value[roles.Instances]),
-		end: func(role, instanceID, why string) error {
-			ended <- call{role, instanceID, why}
-			return nil
-		},
+	r := &Room{
+		AllowDebug: true, View: event.New(&cluster.View{Policy: &clusterv1.ClusterPolicy{}}), Instances: new(event.Value[roles.Instances]), Roles: debugged(ended),
 	}
-	show := func(debugged ...string) {
+	show := func(shown ...string) {
 		now := roles.Instances{{Status: &clusterv1.InstanceStatus{Role: "own", InstanceId: "node/own/1"}}}
-		for _, role := range debugged {
+		for _, role := range shown {
 			now = append(now, roles.Instance{Status: &clusterv1.InstanceStatus{Role: role, InstanceId: "node/" + role + "/1", Debug: true}})
 		}
-		d.instances.Set(now)
+		r.Instances.Set(now)
 	}
 	show("a", "b")
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- d.follow(ctx) }()
-	d.view.Set(&cluster.View{Policy: &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED}})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	r.View.Set(&cluster.View{Policy: &clusterv1.ClusterPolicy{Isolation: clusterv1.IsolationPolicy_ISOLATION_POLICY_REQUIRED}})
 	got := []call{<-ended, <-ended}
 	show("a", "b", "c")
 	got = append(got, <-ended)
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	<-done
 	const why = "the cluster's policy isolation=required forbids debugging: a debugged role runs in no sandbox"
 	if want := []call{{"a", "node/a/1", why}, {"b", "node/b/1", why}, {"c", "node/c/1", why}}; !slices.Equal(got, want) || len(ended) > 0 {
 		t.Errorf("got %v and %d more, want %v", got, len(ended), want)

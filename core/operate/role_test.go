@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -18,16 +18,16 @@ func TestRole(t *testing.T) {
 	var desired event.Value[roles.Desired]
 	var instances event.Value[roles.Instances]
 	var store event.Value[*consensusv1.StoreStatus]
-	teller := roleTeller{desired: &desired, instances: &instances, store: &store}
+	room := &Room{Desired: &desired, Instances: &instances, Store: &store}
 	var unknown *roles.NotDesiredError
-	if _, err := teller.role(context.Background(), "x"); !errors.As(err, &unknown) {
+	if _, err := room.Role(context.Background(), "x"); !errors.As(err, &unknown) {
 		t.Errorf("%v", err)
 	}
 	manifest := &rolev1.RoleManifest{Name: "x", ConsensusUser: "u", StartsFromCache: true, InSplit: rolev1.SplitBehaviour_SPLIT_BEHAVIOUR_STOP}
 	record := &clusterv1.PluginRecord{Manifest: &rolev1.Manifest{Roles: []*rolev1.RoleManifest{manifest}}, Grants: []*clusterv1.RoleGrants{{Role: "x", ConsensusUser: "u"}}}
 	desired.Set(roles.Desired{Roles: []roles.DesiredRole{{Assignment: &clusterv1.RoleAssignment{Role: "x"}, Plugin: record}}})
 	store.Set(&consensusv1.StoreStatus{Usage: []*consensusv1.UserUsage{{ConsensusUser: "t"}, {ConsensusUser: "u", Bytes: 7}}})
-	answer, err := teller.role(context.Background(), "x")
+	answer, err := room.Role(context.Background(), "x")
 	if err != nil || answer.GetUsage().GetBytes() != 7 || answer.GetSandbox() != nil || !answer.GetStartsFromCache() || answer.GetInSplit() != manifest.GetInSplit() {
 		t.Errorf("%v, %v", answer, err)
 	}
@@ -35,7 +35,7 @@ func TestRole(t *testing.T) {
 		Status: &clusterv1.InstanceStatus{Role: "x", Pid: 5}, Remit: &plugin.Remit{Manifest: &rolev1.RoleManifest{Name: "x"}, Grants: &clusterv1.RoleGrants{Role: "x"}},
 		Sandbox: &nodev1.Sandbox{Uid: 9},
 	}})
-	answer, err = teller.role(context.Background(), "x")
+	answer, err = room.Role(context.Background(), "x")
 	if err != nil || answer.GetSandbox().GetUid() != 9 || answer.GetUsage() != nil || answer.GetStatus().GetPid() != 5 || answer.GetStartsFromCache() {
 		t.Errorf("%v, %v", answer, err)
 	}

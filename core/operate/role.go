@@ -1,4 +1,4 @@
-package node
+package operate
 
 import (
 	"context"
@@ -13,19 +13,11 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
-	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// roleTeller tells what a role of the node runs as.
-type roleTeller struct {
-	desired   *event.Value[roles.Desired]
-	instances *event.Value[roles.Instances]
-	store     *event.Value[*consensusv1.StoreStatus]
-}
-
-// role describes a role that the node should run; *roles.NotDesiredError if it should not.
-func (t roleTeller) role(_ context.Context, name string) (*nodev1.GetRoleResponse, error) {
-	desired, _ := t.desired.Get()
+// Role describes a role that the node should run; *roles.NotDesiredError if it should not.
+func (r *Room) Role(_ context.Context, name string) (*nodev1.GetRoleResponse, error) {
+	desired, _ := r.Desired.Get()
 	at := slices.IndexFunc(desired.Roles, func(d roles.DesiredRole) bool { return d.Assignment.GetRole() == name })
 	if at < 0 {
 		missing := &roles.NotDesiredError{Role: name}
@@ -37,7 +29,7 @@ func (t roleTeller) role(_ context.Context, name string) (*nodev1.GetRoleRespons
 	}
 	wanted := desired.Roles[at]
 	answer := &nodev1.GetRoleResponse{Status: &clusterv1.InstanceStatus{Role: name}}
-	now, _ := t.instances.Get()
+	now, _ := r.Instances.Get()
 	var of roles.Instance
 	for _, instance := range now {
 		if instance.Status.GetRole() == name {
@@ -55,13 +47,13 @@ func (t roleTeller) role(_ context.Context, name string) (*nodev1.GetRoleRespons
 	answer.Grants, answer.Sandbox = proto.CloneOf(grants), of.Sandbox
 	answer.InSplit, answer.StartsFromCache, answer.EndsWithCore = manifest.GetInSplit(), manifest.GetStartsFromCache(), manifest.GetEndsWithCore()
 	answer.StopGrace = manifest.GetStopGrace()
-	answer.Usage = t.usage(grants, manifest)
+	answer.Usage = r.usage(grants, manifest)
 	return answer, nil
 }
 
-// usage is what the ConsensusUser of a role has in the store; nil if it has none, or that is not known.
-func (t roleTeller) usage(grants *clusterv1.RoleGrants, manifest *rolev1.RoleManifest) *consensusv1.UserUsage {
-	store, _ := t.store.Get()
+// usage returns what a role's ConsensusUser uses of the store; nil if the role has none, or nothing is known.
+func (r *Room) usage(grants *clusterv1.RoleGrants, manifest *rolev1.RoleManifest) *consensusv1.UserUsage {
+	store, _ := r.Store.Get()
 	user := manifest.GetConsensusUser()
 	if user == "" || grants.GetConsensusUser() != user {
 		return nil

@@ -1,0 +1,75 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/reeveproject/reeve/core/cluster"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
+)
+
+// A report that says nothing new is not published again.
+func TestPublish(t *testing.T) {
+	var r Room
+	reports := r.Node.Watch()
+	first := r.publish(&clusterv1.NodeStatus{NodeId: "n"})
+	if now, _ := reports.Latest(); now != first || first.GetReported() == nil {
+		t.Errorf("published %v, returned %v", now, first)
+	}
+	if again := r.publish(&clusterv1.NodeStatus{NodeId: "n"}); again != first {
+		t.Errorf("returned %v for the same report", again)
+	}
+	select {
+	case <-reports.Changed():
+		t.Error("the same report was published again")
+	default:
+	}
+	if second := r.publish(&clusterv1.NodeStatus{NodeId: "n", Problem: "p"}); second == first || second.GetReported() == nil {
+		t.Errorf("returned %v for another report", second)
+	}
+}
+
+// Roles hear of operators once the cluster has named them, if only that there are none, and again when something of them changes.
+func TestPublishView(t *testing.T) {
+	var r Room
+	r.publishView(nil, nil)
+	if _, told := r.HostOperators.Get(); told {
+		t.Error("roles were told before the cluster said anything")
+	}
+	r.publishView(&cluster.View{}, nil)
+	if _, told := r.Operators.Get(); !told {
+		t.Error("the API was not told that there are no operators")
+	}
+	operators := r.HostOperators.Watch()
+	if now, told := operators.Latest(); !told || now.GetOwnerKeyId() != "" {
+		t.Errorf("roles were told %v", now)
+	}
+	view := &cluster.View{
+		Directory: &hostv1.Directory{}, Operators: []*clusterv1.Operator{{Name: "alice", Id: "1", Role: clusterv1.OperatorRole_OPERATOR_ROLE_VIEWER}},
+	}
+	r.publishView(view, make([]byte, 32))
+	now, _ := operators.Latest()
+	if now.GetOwnerKeyId() == "" || len(now.GetOperators()) != 1 || now.GetOperators()[0].GetRole() != hostv1.OperatorRole_OPERATOR_ROLE_VIEWER {
+		t.Errorf("roles were told %v", now)
+	}
+	if directory, _ := r.Directory.Get(); directory != view.Directory {
+		t.Errorf("the directory is %v", directory)
+	}
+	r.publishView(view, make([]byte, 32))
+	select {
+	case <-operators.Changed():
+		t.Error("roles were told the same again")
+	default:
+	}
+}
+
+func TestReached(t *testing.T) {
+	addresses := []string{"fd00::1", "10.0.0.1"}
+	for listening, want := range map[string]string{
+		"": "", "127.0.0.1:1": "127.0.0.1:1", "0.0.0.0:1": "10.0.0.1:1", "[::]:1": "[fd00::1]:1", "name:1": "name:1",
+	} {
+		if got := reached(listening, addresses); got != want {
+			t.Errorf("%q: got %q, want %q", listening, got, want)
+		}
+	}
+}
