@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/storage"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
 // assignmentVersion is the version of the format of the assignment's file.
@@ -40,6 +42,47 @@ type assignmentFile struct {
 
 	Drained     bool   `json:"drained,omitempty"`
 	ClusterUser string `json:"cluster_user,omitempty"`
+}
+
+// Kept is the assignment that the node knows before it hears from the cluster as a member.
+type Kept struct {
+	// Path is the file in which an assignment is kept.
+	Path string
+	// First is the assignment with which the core started.
+	First *Assignment
+	// Built are the catalog entries of the plugins whose executables the node brought; nil for a member.
+	Built []*clusterv1.PluginRecord
+	// Bootstrap is the request that bootstraps the cluster; nil if the node does not make its cluster.
+	Bootstrap *clusterv1.BootstrapRequest
+	// Committed is what the cluster assigned when it took the node in.
+	Committed event.Value[*Assignment]
+}
+
+// Plugins are the catalog entries that the node knows at its start.
+func (k *Kept) Plugins() []*clusterv1.PluginRecord {
+	if k.Built != nil {
+		return k.Built
+	}
+	return k.First.Plugins
+}
+
+// Keep saves what the cluster assigns when it takes the node in, and then publishes it: a member always finds an assignment.
+func (k *Kept) Keep(answer *clusterv1.CommitResponse) error {
+	assigned := &Assignment{
+		Roles: answer.GetNode().GetRoles(), Plugins: answer.GetPlugins(), Policy: answer.GetPolicy(), Drained: answer.GetNode().GetDrained(),
+		ClusterUser: cmp.Or(answer.GetClusterUser(), k.ClusterUser()),
+	}
+	if err := WriteAssignment(k.Path, assigned); err != nil {
+		return err
+	}
+	k.Committed.Set(assigned)
+	return nil
+}
+
+// ClusterUser returns the ConsensusUser of the role that provides the cluster API; empty: not known.
+func (k *Kept) ClusterUser() string {
+	committed, _ := k.Committed.Get()
+	return cmp.Or(committed.ClusterAPIUser(), k.First.ClusterAPIUser())
 }
 
 // WriteAssignment keeps an assignment in a file.

@@ -31,27 +31,29 @@ type Importer struct {
 	ImportPlugin func(ctx context.Context, executable io.Reader) (digest string, manifest *rolev1.Manifest, err error)
 }
 
-// Prepare returns what the node knows, before it has met its cluster, of the roles that it should run: for a member, what the cluster last
-// assigned, which path keeps; for a node that makes its cluster, the genesis, with the request that bootstraps the cluster; for one that registers, nothing. Built are the catalog
-// entries of the plugins of which the executables were imported.
-func Prepare(ctx context.Context, parameters *nodev1.Parameters, sealed *seal.Configuration, path string, p Importer) (known *Assignment, built []*clusterv1.PluginRecord, request *clusterv1.BootstrapRequest, err error) {
+// Prepare returns what the node knows at its start of the roles that it should run. A member has what the cluster last assigned, kept at path. A node that makes its
+// cluster has the genesis. One that registers has nothing yet but the executables that it brought.
+func Prepare(ctx context.Context, parameters *nodev1.Parameters, sealed *seal.Configuration, path string, p Importer) (*Kept, error) {
+	kept := &Kept{Path: path, First: &Assignment{}}
+	var err error
 	switch {
 	case sealed.Phase == seal.Member:
-		known, err = ReadAssignment(path)
-		return known, nil, nil, err
+		kept.First, err = ReadAssignment(path)
 	case sealed.Registration != nil:
-		// What the cluster assigns comes when it takes the node in; what it may run is here by then.
+		// Keep writes there when the cluster takes the node in.
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, nil, nil, fmt.Errorf("catalog: %w", err)
+			return nil, fmt.Errorf("catalog: %w", err)
 		}
-		built, _, err = importBuiltin(ctx, parameters, p)
-		return &Assignment{}, built, nil, err
+		kept.Built, _, err = importBuiltin(ctx, parameters, p)
+	default:
+		if kept.First, kept.Bootstrap, err = prepareGenesis(ctx, parameters, sealed, path, p); err == nil {
+			kept.Built = kept.First.Plugins
+		}
 	}
-	known, request, err = prepareGenesis(ctx, parameters, sealed, path, p)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	return known, known.Plugins, request, nil
+	return kept, nil
 }
 
 func prepareGenesis(ctx context.Context, parameters *nodev1.Parameters, sealed *seal.Configuration, path string, p Importer) (*Assignment, *clusterv1.BootstrapRequest, error) {

@@ -10,14 +10,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
-
-// Removed says that the cluster has removed this node: a curator that has proved to be one has shown the tombstone that names it. There is no way back.
-type Removed struct {
-	// Reason is what was done, by whom and when, as the cluster says.
-	Reason string
-}
 
 // Refused says that the cluster takes this node for another one than the one that it knows, and does not hear it.
 type Refused struct {
@@ -45,7 +40,7 @@ func (c *Client) learn(err error, nodeID string) {
 			}
 			if removed, _ := c.removed.Get(); removed == nil {
 				c.config.Log.Warn("the cluster has removed this node", "reason", detail.GetReason())
-				c.removed.Set(&Removed{Reason: detail.GetReason()})
+				c.removed.Set(&enrol.RemovedError{NodeID: nodeID, Reason: detail.GetReason()})
 			}
 		case *clusterv1.IncarnationRefused:
 			if answer.Code() != codes.FailedPrecondition {

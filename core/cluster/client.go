@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/roles"
@@ -70,7 +71,7 @@ type Client struct {
 	contact     event.Value[membership.Contact]
 	credentials event.Value[identity.Credentials]
 	curators    event.Value[[]string]
-	removed     event.Value[*Removed]
+	removed     event.Value[*enrol.RemovedError]
 	refused     event.Value[*Refused]
 
 	// kept are the curators of other nodes, as they are in the file. Written by the worker that lists them.
@@ -138,7 +139,7 @@ func (c *Client) Credentials() *event.Value[identity.Credentials] { return &c.cr
 func (c *Client) Curators() *event.Value[[]string] { return &c.curators }
 
 // Removed is set once the cluster has said that it has removed this node. It is not set otherwise, and never taken back.
-func (c *Client) Removed() *event.Value[*Removed] { return &c.removed }
+func (c *Client) Removed() *event.Value[*enrol.RemovedError] { return &c.removed }
 
 // Refused is set while the cluster takes this node for another one than the one that it knows. Not set or nil: it does not.
 func (c *Client) Refused() *event.Value[*Refused] { return &c.refused }

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/spread"
-	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -36,8 +35,10 @@ type Config struct {
 	Log hclog.Logger
 	// ClusterID is the cluster that the node joins or is a member of.
 	ClusterID string
-	// NodeID is the node whose volume is locked. Only Join uses it: a tombstone must name the node, and the join key does not tell it.
+	// NodeID is the node. A tombstone must name it.
 	NodeID string
+	// Key proves the node: the join key for Join, the node key for the other calls.
+	Key ed25519.PrivateKey
 	// Pins are the SHA-256 hashes of the public keys (SubjectPublicKeyInfo, DER) of the cluster CA's certificates.
 	Pins [][]byte
 	// Curators returns the host:port of every known curator. It is called for every call.
@@ -77,49 +78,34 @@ func New(config Config) *Client {
 }
 
 // Register makes the cluster record the node.
-func (c *Client) Register(ctx context.Context, nodeKey ed25519.PrivateKey, request *clusterv1.RegisterRequest) (*clusterv1.RegisterResponse, error) {
-	return unary(ctx, c, call{name: "Register", key: nodeKey, nodeID: nodeID(nodeKey)}, request, clusterv1.EnrolmentServiceClient.Register)
+func (c *Client) Register(ctx context.Context, request *clusterv1.RegisterRequest) (*clusterv1.RegisterResponse, error) {
+	return unary(ctx, c, "Register", request, clusterv1.EnrolmentServiceClient.Register)
 }
 
-// Await calls each with the present state of the node's record and after every change. It returns each's error, or why the stream ended. Call it
+// Await calls each with the present state of the node's record and after every change, until the context or the stream ends, and returns why. Call it
 // again while the state is not final.
-func (c *Client) Await(ctx context.Context, nodeKey ed25519.PrivateKey, each func(*clusterv1.AwaitResponse) error) error {
-	return c.try(ctx, call{name: "Await", key: nodeKey, nodeID: nodeID(nodeKey)}, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
+func (c *Client) Await(ctx context.Context, each func(*clusterv1.AwaitResponse)) error {
+	return c.try(ctx, "Await", func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
 		return await(ctx, api, c.callTimeout, each)
 	})
 }
 
 // Commit hands the node's CUK to the cluster, and returns what a member needs.
-func (c *Client) Commit(ctx context.Context, nodeKey ed25519.PrivateKey, request *clusterv1.CommitRequest) (*clusterv1.CommitResponse, error) {
-	return unary(ctx, c, call{name: "Commit", key: nodeKey, nodeID: nodeID(nodeKey)}, request, clusterv1.EnrolmentServiceClient.Commit)
+func (c *Client) Commit(ctx context.Context, request *clusterv1.CommitRequest) (*clusterv1.CommitResponse, error) {
+	return unary(ctx, c, "Commit", request, clusterv1.EnrolmentServiceClient.Commit)
 }
 
 // Join returns the CUK of the node that the join key belongs to.
-func (c *Client) Join(ctx context.Context, joinKey ed25519.PrivateKey, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
-	return unary(ctx, c, call{name: "Join", key: joinKey, nodeID: c.config.NodeID}, request, clusterv1.EnrolmentServiceClient.Join)
-}
-
-// call describes a call, whichever curator it goes to.
-type call struct {
-	name string
-	key  ed25519.PrivateKey
-	// nodeID is the node that a tombstone must name.
-	nodeID string
-}
-
-func nodeID(key ed25519.PrivateKey) string {
-	if len(key) != ed25519.PrivateKeySize {
-		return "" // SelfSigned reports the problem
-	}
-	return names.NodeID(key.Public().(ed25519.PublicKey))
+func (c *Client) Join(ctx context.Context, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
+	return unary(ctx, c, "Join", request, clusterv1.EnrolmentServiceClient.Join)
 }
 
 func unary[Q, A any](
-	ctx context.Context, c *Client, what call, request *Q,
+	ctx context.Context, c *Client, call string, request *Q,
 	do func(clusterv1.EnrolmentServiceClient, context.Context, *Q, ...grpc.CallOption) (*A, error),
 ) (*A, error) {
 	var answer *A
-	err := c.try(ctx, what, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
+	err := c.try(ctx, call, func(ctx context.Context, api clusterv1.EnrolmentServiceClient) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.callTimeout)
 		defer cancel()
 		var err error
@@ -135,12 +121,7 @@ func unary[Q, A any](
 // errSilent ends a stream that delivers nothing.
 var errSilent = fmt.Errorf("it accepted the call but sent nothing for %s", callTimeout)
 
-// eachError is an error of each, not of a curator.
-type eachError struct{ error }
-
-func (e *eachError) Unwrap() error { return e.error }
-
-func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, timeout time.Duration, each func(*clusterv1.AwaitResponse) error) (answered bool, err error) {
+func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, timeout time.Duration, each func(*clusterv1.AwaitResponse)) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(timeout, func() { cancel(errSilent) })
@@ -161,45 +142,40 @@ func await(ctx context.Context, api clusterv1.EnrolmentServiceClient, timeout ti
 		}
 		late.Stop()
 		answered = true
-		if err := each(response); err != nil {
-			return true, &eachError{err}
-		}
+		each(response)
 	}
 }
 
 // try calls the curators in turn until one answers, whatever the answer is.
-func (c *Client) try(ctx context.Context, what call, do func(context.Context, clusterv1.EnrolmentServiceClient) (answered bool, err error)) error {
+func (c *Client) try(ctx context.Context, call string, do func(context.Context, clusterv1.EnrolmentServiceClient) (answered bool, err error)) error {
 	if len(c.config.Pins) == 0 {
-		return fmt.Errorf("enrol: %s: no CA of cluster %s is pinned, so no curator can be trusted", what.name, c.config.ClusterID)
+		return fmt.Errorf("enrol: %s: no CA of cluster %s is pinned, so no curator can be trusted", call, c.config.ClusterID)
 	}
-	curators := c.order(what)
+	curators := c.order()
 	if len(curators) == 0 {
-		return fmt.Errorf("enrol: %s: no address of a curator of cluster %s is known", what.name, c.config.ClusterID)
+		return fmt.Errorf("enrol: %s: no address of a curator of cluster %s is known", call, c.config.ClusterID)
 	}
 	var problems []string
 	var unpinned []shown
 	for _, address := range curators {
-		answered, err := c.at(ctx, what, address, do)
+		answered, err := c.at(ctx, call, address, do)
 		if answered {
 			c.mu.Lock()
 			c.last = address
 			c.mu.Unlock()
 		}
-		var mine *eachError
 		var pin *pinFailure
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &mine):
-			return mine.error
 		case ctx.Err() != nil:
-			return fmt.Errorf("enrol: %s: %w", what.name, context.Cause(ctx))
+			return fmt.Errorf("enrol: %s: %w", call, context.Cause(ctx))
 		case errors.As(err, &pin):
 			unpinned = append(unpinned, shown{address, pin.pins})
 		case final(err):
 			return err
 		}
-		c.config.Log.Debug("a curator did not answer", "call", what.name, "curator", address, "error", err)
+		c.config.Log.Debug("a curator did not answer", "call", call, "curator", address, "error", err)
 		problems = append(problems, fmt.Sprintf("%s: %v", address, err))
 		if answered {
 			break // the stream did its work; the next call asks the others
@@ -208,16 +184,16 @@ func (c *Client) try(ctx context.Context, what call, do func(context.Context, cl
 	if len(unpinned) == len(curators) {
 		return &PinError{ClusterID: c.config.ClusterID, Pinned: slices.Clone(c.config.Pins), shown: unpinned}
 	}
-	return fmt.Errorf("enrol: %s: no curator of cluster %s answered: %s", what.name, c.config.ClusterID, strings.Join(problems, "; "))
+	return fmt.Errorf("enrol: %s: no curator of cluster %s answered: %s", call, c.config.ClusterID, strings.Join(problems, "; "))
 }
 
 // order returns the curators: first the one that answered last, then the others in an order that spreads the nodes.
-func (c *Client) order(what call) []string {
+func (c *Client) order() []string {
 	var known []string
 	if c.config.Curators != nil {
 		known = c.config.Curators()
 	}
-	list := spread.Order(what.nodeID, known)
+	list := spread.Order(c.config.NodeID, known)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := slices.Index(list, c.last); at > 0 {
@@ -227,8 +203,8 @@ func (c *Client) order(what call) []string {
 }
 
 // at makes a call to one curator.
-func (c *Client) at(ctx context.Context, what call, address string, do func(context.Context, clusterv1.EnrolmentServiceClient) (bool, error)) (answered bool, err error) {
-	conn, check, err := c.dial(address, what.key)
+func (c *Client) at(ctx context.Context, call, address string, do func(context.Context, clusterv1.EnrolmentServiceClient) (bool, error)) (answered bool, err error) {
+	conn, check, err := c.dial(address)
 	if err != nil {
 		return false, err
 	}
@@ -244,5 +220,5 @@ func (c *Client) at(ctx context.Context, what call, address string, do func(cont
 	if failed := check.failed(); failed != nil {
 		return false, failed
 	}
-	return answered, typedError(what, address, err)
+	return answered, c.typedError(call, address, err)
 }

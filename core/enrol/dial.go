@@ -2,7 +2,6 @@ package enrol
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,8 +21,8 @@ import (
 )
 
 // dial makes the connection of one call. It sends nothing yet.
-func (c *Client) dial(address string, key ed25519.PrivateKey) (*grpc.ClientConn, *check, error) {
-	certificate, err := names.SelfSigned(key, c.config.Now())
+func (c *Client) dial(address string) (*grpc.ClientConn, *check, error) {
+	certificate, err := names.SelfSigned(c.config.Key, c.config.Now())
 	if err != nil {
 		return nil, nil, err
 	}

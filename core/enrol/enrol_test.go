@@ -35,7 +35,7 @@ func client(t *testing.T, ca *authority, key ed25519.PrivateKey, curators ...*cu
 		addresses = append(addresses, c.address)
 	}
 	return enrol.Patient(enrol.New(enrol.Config{
-		ClusterID: clusterID, NodeID: nodeID(key), Pins: [][]byte{ca.pin()}, Curators: func() []string { return addresses },
+		ClusterID: clusterID, NodeID: nodeID(key), Key: key, Pins: [][]byte{ca.pin()}, Curators: func() []string { return addresses },
 	}))
 }
 
@@ -43,27 +43,27 @@ func TestTheCallsProveTheKeyAndBringTheAnswer(t *testing.T) {
 	ca, key, join := newAuthority(t), newKey(t), newKey(t)
 	c := serve(t, ca.curator())
 	e := client(t, ca, key, c)
-	registered, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{TicketId: "t1"})
+	registered, err := e.Register(t.Context(), &clusterv1.RegisterRequest{TicketId: "t1"})
 	if err != nil || registered.GetNode().GetId() != nodeID(key) {
 		t.Fatalf("Register: %v, %v", registered, err)
 	}
 	c.states <- clusterv1.NodeState_NODE_STATE_NEW
 	c.states <- clusterv1.NodeState_NODE_STATE_STANDBY
 	var states []clusterv1.NodeState
-	enough := errors.New("enough")
-	err = e.Await(t.Context(), key, func(r *clusterv1.AwaitResponse) error {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err = e.Await(ctx, func(r *clusterv1.AwaitResponse) {
 		if states = append(states, r.GetState()); len(states) == 2 {
-			return enough
+			cancel()
 		}
-		return nil
 	})
-	if !errors.Is(err, enough) || len(states) != 2 || states[1] != clusterv1.NodeState_NODE_STATE_STANDBY {
+	if !errors.Is(err, context.Canceled) || len(states) != 2 || states[1] != clusterv1.NodeState_NODE_STATE_STANDBY {
 		t.Errorf("Await: %v, %v", states, err)
 	}
-	if committed, err := e.Commit(t.Context(), key, &clusterv1.CommitRequest{Cuk: []byte("half")}); err != nil || committed.GetNode().GetId() != nodeID(key) {
+	if committed, err := e.Commit(t.Context(), &clusterv1.CommitRequest{Cuk: []byte("half")}); err != nil || committed.GetNode().GetId() != nodeID(key) {
 		t.Errorf("Commit: %v, %v", committed, err)
 	}
-	if joined, err := e.Join(t.Context(), join, &clusterv1.JoinRequest{}); err != nil || string(joined.GetCuk()) != "half" {
+	if joined, err := client(t, ca, join, c).Join(t.Context(), &clusterv1.JoinRequest{}); err != nil || string(joined.GetCuk()) != "half" {
 		t.Errorf("Join: %v, %v", joined, err)
 	}
 	c.mu.Lock()
@@ -97,7 +97,7 @@ func TestOnlyCuratorsOfTheClusterAreCalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := serve(t, test.certificate)
 			key := newKey(t)
-			_, err := client(t, ca, key, c).Register(t.Context(), key, &clusterv1.RegisterRequest{TicketSecret: []byte("hidden")})
+			_, err := client(t, ca, key, c).Register(t.Context(), &clusterv1.RegisterRequest{TicketSecret: []byte("hidden")})
 			var pin *enrol.PinError
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), c.address) || errors.As(err, &pin) != test.pin {
 				t.Errorf("the error is %v", err)
@@ -121,8 +121,8 @@ func TestACAThatIsBeingReplaced(t *testing.T) {
 	certificate.Certificate = append(certificate.Certificate, before.certificate.Raw)
 	c := serve(t, certificate)
 	key := newKey(t)
-	e := enrol.Patient(enrol.New(enrol.Config{ClusterID: clusterID, Pins: [][]byte{before.pin(), after.pin()}, Curators: func() []string { return []string{c.address} }}))
-	if _, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
+	e := enrol.Patient(enrol.New(enrol.Config{ClusterID: clusterID, Key: key, Pins: [][]byte{before.pin(), after.pin()}, Curators: func() []string { return []string{c.address} }}))
+	if _, err := e.Register(t.Context(), &clusterv1.RegisterRequest{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -139,14 +139,14 @@ func TestTheNextCuratorAnswers(t *testing.T) {
 		for spread.Order(nodeID(key), []string{other.address, good.address})[0] != other.address {
 			key = newKey(t)
 		}
-		if _, err := client(t, ca, key, other, good).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
+		if _, err := client(t, ca, key, other, good).Register(t.Context(), &clusterv1.RegisterRequest{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := client(t, ca, key, closed, foreign, busy, good).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
+	if _, err := client(t, ca, key, closed, foreign, busy, good).Register(t.Context(), &clusterv1.RegisterRequest{}); err != nil {
 		t.Error(err)
 	}
-	_, err := client(t, ca, key, closed, foreign, busy).Register(t.Context(), key, &clusterv1.RegisterRequest{})
+	_, err := client(t, ca, key, closed, foreign, busy).Register(t.Context(), &clusterv1.RegisterRequest{})
 	var pin *enrol.PinError
 	var refused *enrol.RefusedError
 	if err == nil || errors.As(err, &pin) || errors.As(err, &refused) {
@@ -170,7 +170,7 @@ func TestTheNextCuratorAnswersIfOneIsSilent(t *testing.T) {
 		}
 		asked := 0
 		e := enrol.New(enrol.Config{
-			ClusterID: clusterID, Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{silent, good.address} },
+			ClusterID: clusterID, Key: key, Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{silent, good.address} },
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				if address == good.address {
 					return listener.DialContext(ctx)
@@ -181,7 +181,7 @@ func TestTheNextCuratorAnswersIfOneIsSilent(t *testing.T) {
 				return ours, nil
 			},
 		})
-		if _, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil || asked == 0 {
+		if _, err := e.Register(t.Context(), &clusterv1.RegisterRequest{}); err != nil || asked == 0 {
 			t.Errorf("%v; the silent one was asked %d times", err, asked)
 		}
 	})
@@ -193,7 +193,7 @@ func TestTheCuratorThatAnsweredIsAskedFirst(t *testing.T) {
 	e := client(t, ca, key, a, b)
 	register := func() {
 		t.Helper()
-		if _, err := e.Register(t.Context(), key, &clusterv1.RegisterRequest{}); err != nil {
+		if _, err := e.Register(t.Context(), &clusterv1.RegisterRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestARefusalIsFinalAndAskedOfOneCuratorOnly(t *testing.T) {
 	a, b := serve(t, ca.curator()), serve(t, ca.curator())
 	a.refuse(answer.Err())
 	b.refuse(answer.Err())
-	_, err = client(t, ca, key, a, b).Join(t.Context(), newKey(t), &clusterv1.JoinRequest{})
+	_, err = client(t, ca, key, a, b).Join(t.Context(), &clusterv1.JoinRequest{})
 	var refused *enrol.RefusedError
 	if !errors.As(err, &refused) || refused.Code != codes.FailedPrecondition || refused.Call != "Join" || refused.Incarnation.GetKnown() != 7 {
 		t.Errorf("it is %v", err)
@@ -252,15 +252,15 @@ func TestOnlyTheTombstoneThatNamesTheNodeIsBelieved(t *testing.T) {
 			c.refuse(answer.Err())
 			calls := map[string]func(context.Context) error{
 				"Register": func(ctx context.Context) error {
-					_, err := e.Register(ctx, key, &clusterv1.RegisterRequest{})
+					_, err := e.Register(ctx, &clusterv1.RegisterRequest{})
 					return err
 				},
 				"Await": func(ctx context.Context) error {
-					return e.Await(ctx, key, func(*clusterv1.AwaitResponse) error { return nil })
+					return e.Await(ctx, func(*clusterv1.AwaitResponse) {})
 				},
-				"Commit": func(ctx context.Context) error { _, err := e.Commit(ctx, key, &clusterv1.CommitRequest{}); return err },
+				"Commit": func(ctx context.Context) error { _, err := e.Commit(ctx, &clusterv1.CommitRequest{}); return err },
 				"Join": func(ctx context.Context) error {
-					_, err := e.Join(ctx, newKey(t), &clusterv1.JoinRequest{})
+					_, err := e.Join(ctx, &clusterv1.JoinRequest{})
 					return err
 				},
 			}
@@ -284,7 +284,7 @@ func TestAwaitEndsWithItsCuratorAndTheContext(t *testing.T) {
 	c := serve(t, ca.curator())
 	e := client(t, ca, key, c)
 	c.states <- clusterv1.NodeState_NODE_STATE_NEW
-	err := e.Await(t.Context(), key, func(*clusterv1.AwaitResponse) error { go c.stop(); return nil })
+	err := e.Await(t.Context(), func(*clusterv1.AwaitResponse) { go c.stop() })
 	var refused *enrol.RefusedError
 	if err == nil || errors.As(err, &refused) || !strings.Contains(err.Error(), c.address) {
 		t.Errorf("it ended with %v", err)
@@ -293,7 +293,7 @@ func TestAwaitEndsWithItsCuratorAndTheContext(t *testing.T) {
 	again := serve(t, ca.curator())
 	again.states <- clusterv1.NodeState_NODE_STATE_NEW
 	ctx, cancel := context.WithCancel(t.Context())
-	err = client(t, ca, key, again).Await(ctx, key, func(*clusterv1.AwaitResponse) error { cancel(); return nil })
+	err = client(t, ca, key, again).Await(ctx, func(*clusterv1.AwaitResponse) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
@@ -302,14 +302,17 @@ func TestAwaitEndsWithItsCuratorAndTheContext(t *testing.T) {
 func TestWithoutPinsOrCuratorsOrAKeyNobodyIsCalled(t *testing.T) {
 	ca, key := newAuthority(t), newKey(t)
 	c := serve(t, ca.curator())
-	_, err := enrol.New(enrol.Config{ClusterID: clusterID, Curators: func() []string { return []string{c.address} }}).Register(t.Context(), key, &clusterv1.RegisterRequest{})
+	_, err := enrol.New(enrol.Config{ClusterID: clusterID, Curators: func() []string { return []string{c.address} }}).Register(t.Context(), &clusterv1.RegisterRequest{})
 	if err == nil || !strings.Contains(err.Error(), "is pinned") {
 		t.Errorf("without pins: %v", err)
 	}
-	if _, err := client(t, ca, key).Register(t.Context(), key, &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "no address of a curator") {
+	if _, err := client(t, ca, key).Register(t.Context(), &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "no address of a curator") {
 		t.Errorf("without curators: %v", err)
 	}
-	if _, err := client(t, ca, key, c).Register(t.Context(), key[:5], &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "not an Ed25519") {
+	short := enrol.New(enrol.Config{
+		ClusterID: clusterID, Key: key[:5], Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{c.address} },
+	})
+	if _, err := short.Register(t.Context(), &clusterv1.RegisterRequest{}); err == nil || !strings.Contains(err.Error(), "not an Ed25519") {
 		t.Errorf("without a key: %v", err)
 	}
 	if c.called() != 0 {

@@ -74,17 +74,17 @@ func final(err error) bool {
 }
 
 // typedError turns an error of a call into a typed error.
-func typedError(what call, address string, err error) error {
+func (c *Client) typedError(call, address string, err error) error {
 	answer, ok := status.FromError(err)
 	if !ok {
 		return err
 	}
-	refused := &RefusedError{Call: what.name, Curator: address, Code: answer.Code(), Message: answer.Message()}
+	refused := &RefusedError{Call: call, Curator: address, Code: answer.Code(), Message: answer.Message()}
 	for _, detail := range answer.Details() {
 		switch detail := detail.(type) {
 		case *clusterv1.NodeRemoved:
-			if answer.Code() == codes.PermissionDenied && what.nodeID != "" && detail.GetNodeId() == what.nodeID {
-				return &RemovedError{NodeID: what.nodeID, Reason: detail.GetReason()}
+			if answer.Code() == codes.PermissionDenied && c.config.NodeID != "" && detail.GetNodeId() == c.config.NodeID {
+				return &RemovedError{NodeID: c.config.NodeID, Reason: detail.GetReason()}
 			}
 		case *clusterv1.IncarnationRefused:
 			refused.Incarnation = detail

@@ -2,7 +2,7 @@
 //
 // It owns the node's phase in the sealed configuration, whether the node has a member of the consensus store, and the membership state. It watches the capabilities
 // of the node's roles (to form the store and to bootstrap the cluster through them), the node's identity (what the cluster gave must be on disk before the node is
-// a member), the contact to the cluster API, and whether the cluster has removed the node. It publishes the Status, the Credentials that the bootstrap or the
+// a member), the contact to the cluster API, whether the node has left the store, and whether the cluster has removed it. It publishes the Status, the Credentials that the bootstrap or the
 // enrolment returned, and Problems.
 //
 // The way of the first node, each step persisted before the next begins:

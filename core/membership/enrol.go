@@ -13,15 +13,18 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
+	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// Enrolment is the cluster's service of the name, at any of its curators. A *RemovedError says that the cluster has removed the node, a *RefusedError that
-// it refuses what is asked and that time does not mend it; any other error may pass.
+// Enrolment is the client of the cluster's EnrolmentService: *enrol.Client. *enrol.RemovedError, *enrol.RefusedError and *enrol.PinError do not go away by
+// themselves; any other error may.
 type Enrolment interface {
 	Register(ctx context.Context, request *clusterv1.RegisterRequest) (*clusterv1.RegisterResponse, error)
 	// Await tells the state of the node's record, and every change, until the context ends or it fails.
@@ -32,8 +35,10 @@ type Enrolment interface {
 // Enrol is what a node needs to be taken into a cluster that there is.
 type Enrol struct {
 	Enrolment
-	// Request is what the node says of itself and asks for, apart from what belongs to the ticket.
-	Request func(context.Context) (*clusterv1.RegisterRequest, error)
+	// Request is what the node says of itself and asks for, without the ticket and its addresses.
+	Request *clusterv1.RegisterRequest
+	// Addresses are the node's. The person who approves the node compares them, so the node registers only once they are known.
+	Addresses *event.Value[[]string]
 	// UseTicket and UseCUK call a function with the secret of the ticket, and with the cluster's half of the key of the volume; with nothing if it is not encrypted.
 	UseTicket, UseCUK func(func([]byte) error) error
 	// Incarnation is this start of the core.
@@ -41,25 +46,6 @@ type Enrol struct {
 	// Keep keeps on the volume what the cluster has assigned to the node, before the node is a member.
 	Keep func(*clusterv1.CommitResponse) error
 }
-
-// RemovedError says that the cluster has removed the node, as a curator that has proved to be one says.
-type RemovedError struct {
-	NodeID string
-	// Reason is what was done, by whom and when.
-	Reason string
-}
-
-func (e *RemovedError) Error() string {
-	return fmt.Sprintf("node %s was removed from its cluster: %s", e.NodeID, e.Reason)
-}
-
-// RefusedError says that the cluster refuses what the node asks for, which does not pass by itself.
-type RefusedError struct{ Err error }
-
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns what the cluster said.
-func (e *RefusedError) Unwrap() error { return e.Err }
 
 const (
 	// The bounds between calls that fail.
@@ -92,10 +78,12 @@ func (r *Room) enrol(ctx context.Context) error {
 // register has the cluster make a record of the node. The ticket is forgotten as soon as that is known: again with the same key it is not asked for.
 func (r *Room) register(ctx context.Context) error {
 	err := r.ask(ctx, Unknown, "asks cluster "+r.config.Configuration.ClusterID+" to take it in", func(ctx context.Context) error {
-		request, err := r.config.Enrol.Request(ctx)
+		addresses, err := r.config.Enrol.Addresses.Wait(ctx, func([]string) bool { return true })
 		if err != nil {
-			return err
+			return fmt.Errorf("the addresses of this machine are not known: %w", err)
 		}
+		request := proto.CloneOf(r.config.Enrol.Request)
+		request.Addresses = addresses
 		return r.config.Enrol.UseTicket(func(secret []byte) error {
 			// The message is not kept by anybody; what the transport makes of it is encrypted at once.
 			request.TicketId, request.TicketSecret = r.registration.Load().TicketID, bytes.Clone(secret)
@@ -214,7 +202,7 @@ func (r *Room) mine(record *clusterv1.NodeRecord) error {
 	return nil
 }
 
-// ask asks the cluster for something until it is done, with the state that the node is in meanwhile, and what for. *RemovedError if the cluster has removed the
+// ask asks the cluster for something until it is done, with the state that the node is in meanwhile, and what for. *enrol.RemovedError if the cluster has removed the
 // node.
 func (r *Room) ask(ctx context.Context, state State, waits string, call func(context.Context) error) error {
 	retry := backoff.NewExponentialBackOff()
@@ -227,7 +215,7 @@ func (r *Room) ask(ctx context.Context, state State, waits string, call func(con
 	for {
 		begun := time.Now()
 		err := r.call(ctx, state, call)
-		var removed *RemovedError
+		var removed *enrol.RemovedError
 		var permanent *backoff.PermanentError
 		switch {
 		case err == nil:
@@ -242,10 +230,17 @@ func (r *Room) ask(ctx context.Context, state State, waits string, call func(con
 		if time.Since(begun) > askMost {
 			retry.Reset() // it worked for a while
 		}
-		pause, reason := retry.NextBackOff(), waits+"; the cluster does not answer: "+err.Error()
-		var refused *RefusedError
-		if errors.As(err, &refused) {
+		var pause time.Duration
+		var reason string
+		var refused *enrol.RefusedError
+		var pins *enrol.PinError
+		switch {
+		case errors.As(err, &refused):
+			pause, reason = refusals.NextBackOff(), waits+"; the cluster refuses: "+refused.Message
+		case errors.As(err, &pins):
 			pause, reason = refusals.NextBackOff(), waits+"; the cluster refuses: "+err.Error()
+		default:
+			pause, reason = retry.NextBackOff(), waits+"; the cluster does not answer: "+err.Error()
 		}
 		if now, _ := r.machine.status.Get(); now.Reason != reason {
 			r.config.Log.Warn("the cluster does not do what the node asks for yet", "reason", reason)
@@ -319,8 +314,13 @@ func Pins(certificates []*x509.Certificate) [][]byte {
 	return pins
 }
 
-// Registration is by what the node finds its cluster; nil for one that made it.
-func (r *Room) Registration() *seal.Registration { return r.registration.Load() }
+// KnownCurators returns where curators were when the node last heard of any, or what its ticket says; nil for a node that made its cluster.
+func (r *Room) KnownCurators() []string {
+	if known := r.registration.Load(); known != nil {
+		return known.Curators
+	}
+	return nil
+}
 
 // fingerprint is how people compare the node's key.
 func (r *Room) fingerprint() string {
@@ -334,7 +334,7 @@ func (r *Room) fingerprint() string {
 }
 
 // disown has the node never be a member again, and returns when the context ends.
-func (r *Room) disown(ctx context.Context, removed *RemovedError) error {
+func (r *Room) disown(ctx context.Context, removed *enrol.RemovedError) error {
 	if err := r.keep(ctx, "that the node was removed from its cluster", func() error { return r.config.Disown(removed.Reason) }); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -115,7 +116,7 @@ func TestEnrolIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "configuration.json")
 	synctest.Test(t, func(t *testing.T) {
 		n := newNewcomer(t, path)
-		n.office.fail(&RefusedError{Err: errors.New("the ticket has expired")})
+		n.office.fail(&enrol.RefusedError{Message: "the ticket has expired"})
 		n.start(t, t.Context())
 		defer n.stop()
 		time.Sleep(time.Hour)
@@ -128,7 +129,7 @@ func TestEnrolIsRefused(t *testing.T) {
 
 // A node that the cluster removes is never anything else again, whatever it was.
 func TestRemoved(t *testing.T) {
-	gone := &RemovedError{NodeID: "n1", Reason: "removed by owner at noon"}
+	gone := &enrol.RemovedError{NodeID: "n1", Reason: "removed by owner at noon"}
 	for _, state := range []clusterv1.NodeState{clusterv1.NodeState_NODE_STATE_UNSPECIFIED, clusterv1.NodeState_NODE_STATE_NEW} {
 		t.Run(state.String(), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "configuration.json")
@@ -223,13 +224,15 @@ func TestJoinsTheStore(t *testing.T) {
 		}
 		b.capabilities.Set(nil)
 		synctest.Wait()
-		if err := errors.Join(b.room.LeaveStore(t.Context()), b.room.LeaveStore(t.Context())); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			b.room.config.StoreLeft.Set(true)
+			synctest.Wait()
 		}
 		if got, _ := b.room.Problem().Get(); got != nil || b.stored(t) {
 			t.Errorf("problem %+v, formed %t", got, b.stored(t))
 		}
 		set(nil)
+		b.room.config.StoreLeft.Set(false)
 		if how := b.provide(p, 4); how != "join" || !b.stored(t) {
 			t.Errorf("anew by %s", how)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/keys"
 	"github.com/reeveproject/reeve/core/roles"
@@ -41,7 +42,7 @@ func (o *office) Register(_ context.Context, request *clusterv1.RegisterRequest)
 		return nil, o.failing
 	}
 	if request.GetTicketId() != "t1" || !bytes.Equal(request.GetTicketSecret(), bytes.Repeat([]byte{7}, 32)) || request.GetVersion() != "1.2.3" {
-		return nil, &RefusedError{Err: errors.New("no such ticket")}
+		return nil, &enrol.RefusedError{Message: "no such ticket"}
 	}
 	if o.registers++; o.registers == 1 {
 		o.state.Set(clusterv1.NodeState_NODE_STATE_NEW)
@@ -75,7 +76,7 @@ func (o *office) Commit(_ context.Context, request *clusterv1.CommitRequest) (*c
 	case request.GetIncarnation().GetNumber() == 0:
 		return nil, errors.New("no incarnation")
 	case len(o.commits) > 0 && !bytes.Equal(o.commits[0], request.GetCuk()):
-		return nil, &RefusedError{Err: errors.New("another CUK is known")}
+		return nil, &enrol.RefusedError{Message: "another CUK is known"}
 	}
 	o.commits = append(o.commits, bytes.Clone(request.GetCuk()))
 	o.state.Set(clusterv1.NodeState_NODE_STATE_UP)
@@ -158,9 +159,7 @@ func (n *newcomer) start(t *testing.T, ctx context.Context) {
 			return nil
 		},
 		Enrol: &Enrol{
-			Enrolment: n.office, Request: func(context.Context) (*clusterv1.RegisterRequest, error) {
-				return &clusterv1.RegisterRequest{Version: "1.2.3"}, nil
-			},
+			Enrolment: n.office, Request: &clusterv1.RegisterRequest{Version: "1.2.3"}, Addresses: event.New([]string{"192.0.2.1"}),
 			UseTicket: use(c.Ticket), UseCUK: use(c.CUK),
 			Incarnation: func() (*clusterv1.Incarnation, error) { return &clusterv1.Incarnation{Number: 1}, nil },
 			Keep: func(answer *clusterv1.CommitResponse) error {

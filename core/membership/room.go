@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
+	"github.com/reeveproject/reeve/core/enrol"
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -46,8 +47,10 @@ type Config struct {
 	Enrol *Enrol
 	// Curators is watched for where the cluster's curators are; nil: that is not kept.
 	Curators *event.Value[[]string]
+	// StoreLeft is watched for whether the cluster has taken the role that provides the store from the node, and no instance of it runs; nil: nobody tells.
+	StoreLeft *event.Value[bool]
 	// Removed is watched for that the cluster has removed the node; nil: nobody tells.
-	Removed *event.Value[*RemovedError]
+	Removed *event.Value[*enrol.RemovedError]
 	// Disown keeps that the node was removed, before anything else is done about it.
 	Disown func(reason string) error
 }
@@ -87,8 +90,11 @@ func New(config Config) *Room {
 	if config.Curators == nil {
 		config.Curators = new(event.Value[[]string])
 	}
+	if config.StoreLeft == nil {
+		config.StoreLeft = new(event.Value[bool])
+	}
 	if config.Removed == nil {
-		config.Removed = new(event.Value[*RemovedError])
+		config.Removed = new(event.Value[*enrol.RemovedError])
 	}
 	r := &Room{config: config, machine: machine{now: time.Now}, storing: make(chan struct{}, 1)}
 	id, _ := config.Identity.Get()
@@ -118,18 +124,19 @@ func (r *Room) Phase() *event.Value[seal.Phase] { return &r.phase }
 // Run takes the node to its cluster and follows its membership until the context ends. It fails only if the program is at fault.
 func (r *Room) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	results := make(chan error, 2)
+	results := make(chan error, 3)
 	go func() { results <- r.openStores(ctx) }()
+	go func() { results <- r.leaveStores(ctx) }()
 	go func() { results <- r.follow(ctx) }()
 	first := <-results
 	cancel()
-	return errors.Join(first, <-results)
+	return errors.Join(first, <-results, <-results)
 }
 
 // follow is the only writer of the membership state.
 func (r *Room) follow(ctx context.Context) error {
 	if err := r.come(ctx); err != nil {
-		var removed *RemovedError
+		var removed *enrol.RemovedError
 		if errors.As(err, &removed) {
 			err = r.disown(ctx, removed)
 		}
@@ -256,7 +263,7 @@ func (r *Room) bootstrap(ctx context.Context) error {
 	return r.machine.to(Bootstrapping, "waiting for the first contact to the cluster API")
 }
 
-// come takes the node as far as being a member. *RemovedError if the cluster does not want it.
+// come takes the node as far as being a member. *enrol.RemovedError if the cluster does not want it.
 func (r *Room) come(ctx context.Context) error {
 	switch phase, _ := r.phase.Get(); {
 	case phase == seal.Member:

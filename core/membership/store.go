@@ -89,11 +89,30 @@ func (r *Room) wayOut(provider roles.Provider, kind consensusv1.FormProblemKind)
 		"it joins the store anew", r.nodeID(), provider.Role)
 }
 
-// LeaveStore keeps that this node has no member of the consensus store any more, so that the next one joins. It is called when the cluster has taken the role that
-// provides the store from the node, and no instance of it runs.
-func (r *Room) LeaveStore(ctx context.Context) error {
+// leaveStores calls leaveStore whenever StoreLeft says so, as long as the context lives.
+func (r *Room) leaveStores(ctx context.Context) error {
+	watcher := r.config.StoreLeft.Watch()
+	for {
+		var again <-chan time.Time
+		if left, _ := watcher.Latest(); left {
+			if err := r.leaveStore(ctx); err != nil {
+				r.config.Log.Error("cannot save that the node has left the consensus store; trying again", "error", err, "again", rewrite)
+				again = time.After(rewrite)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Changed():
+		case <-again:
+		}
+	}
+}
+
+// leaveStore saves that this node has no member of the consensus store any more, so that its next instance joins.
+func (r *Room) leaveStore(ctx context.Context) error {
 	if err := r.keepStored(ctx, checkpoint.LeaveStore, ""); err != nil {
-		return fmt.Errorf("membership: that the node has left the consensus store cannot be kept: %w", err)
+		return fmt.Errorf("membership: cannot save that the node has left the consensus store: %w", err)
 	}
 	r.hint.Set("")
 	if problem, _ := r.problem.Get(); problem != nil && problem.store {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,7 +83,7 @@ func TestJoinAndLeaveAgree(t *testing.T) {
 			t.Fatalf("formed by %s", how)
 		}
 		left := make(chan error, 1)
-		go func() { left <- b.room.LeaveStore(t.Context()) }()
+		go func() { left <- b.room.leaveStore(t.Context()) }()
 		synctest.Wait()
 		close(held)
 		if err := <-left; err != nil {
@@ -105,7 +106,7 @@ func TestAJoinThatIsLateIsNotKept(t *testing.T) {
 		defer func() { b.stop() }()
 		p.formed = func(*consensusv1.FormRequest) error {
 			b.capabilities.Set(nil)
-			return b.room.LeaveStore(t.Context())
+			return b.room.leaveStore(t.Context())
 		}
 		if how := b.provide(p, 1); how != "join" || b.stored(t) {
 			t.Errorf("formed by %s, stored %t", how, b.stored(t))
@@ -122,19 +123,22 @@ func TestLeavingThatIsNotKept(t *testing.T) {
 			t.Fatalf("formed by %s", how)
 		}
 		b.room.failed(&Problem{Role: "store", Message: "the store is missing", store: true})
-		full := errors.New("disk full")
-		update := b.room.config.Update
-		b.room.config.Update = func(context.Context, func(*seal.Configuration)) error { return full }
-		if err := b.room.LeaveStore(t.Context()); !errors.Is(err, full) {
-			t.Errorf("left: %v", err)
+		var full atomic.Bool
+		full.Store(true)
+		b.room.config.Update = func(ctx context.Context, change func(*seal.Configuration)) error {
+			if full.Load() {
+				return errors.New("disk full")
+			}
+			return b.update(ctx, change)
 		}
+		b.room.config.StoreLeft.Set(true)
+		synctest.Wait()
 		if problem, _ := b.room.Problem().Get(); problem == nil || !b.stored(t) {
 			t.Errorf("problem %v, stored %t", problem, b.stored(t))
 		}
-		b.room.config.Update = update
-		if err := b.room.LeaveStore(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		full.Store(false)
+		time.Sleep(rewrite)
+		synctest.Wait()
 		if problem, _ := b.room.Problem().Get(); problem != nil || b.stored(t) {
 			t.Errorf("problem %v, stored %t", problem, b.stored(t))
 		}

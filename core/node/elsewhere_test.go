@@ -232,7 +232,8 @@ func (e *elsewhere) Await(_ *clusterv1.AwaitRequest, stream grpc.ServerStreaming
 		if _, err := e.caller(stream.Context()); err != nil {
 			return err
 		}
-		if err := stream.Send(&clusterv1.AwaitResponse{State: latest(states), Curators: []string{e.address}}); err != nil {
+		state, _ := states.Latest()
+		if err := stream.Send(&clusterv1.AwaitResponse{State: state, Curators: []string{e.address}}); err != nil {
 			return err
 		}
 		select {

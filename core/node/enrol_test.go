@@ -11,16 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/catalog"
-	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
-	"github.com/reeveproject/reeve/core/plugin"
-	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/core/storage"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/ticket"
 )
 
@@ -259,35 +255,5 @@ func TestDisownedRolesAreEnded(t *testing.T) {
 	}
 	if err := a.end(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Whether a node has left the store is said only where that is certain.
-func TestHasLeftTheStore(t *testing.T) {
-	offer := func(provides ...string) []*clusterv1.PluginRecord {
-		return []*clusterv1.PluginRecord{{Name: "p", Manifest: &rolev1.Manifest{Name: "p", Roles: []*rolev1.RoleManifest{{Name: "r", Provides: provides}}}}}
-	}
-	up := &clusterv1.NodeRecord{State: clusterv1.NodeState_NODE_STATE_UP, Roles: []*clusterv1.RoleAssignment{{Role: "r"}}}
-	leaving := &clusterv1.NodeRecord{State: clusterv1.NodeState_NODE_STATE_UP, Roles: []*clusterv1.RoleAssignment{{Role: "r", Leaving: true}}}
-	home := membership.Contact{OK: true}
-	running := roles.Instances{{Process: &plugin.Process{PID: 1}, Status: &clusterv1.InstanceStatus{Role: "r"}}}
-	for name, test := range map[string]struct {
-		view      *cluster.View
-		contact   membership.Contact
-		instances roles.Instances
-		want      bool
-	}{
-		"nothing was said":       {nil, home, nil, false},
-		"no contact":             {&cluster.View{Node: up, Plugins: offer()}, membership.Contact{}, nil, false},
-		"no role of it":          {&cluster.View{Node: up, Plugins: offer()}, home, nil, true},
-		"a role of it":           {&cluster.View{Node: up, Plugins: offer(roles.CapabilityConsensus)}, home, nil, false},
-		"leaving":                {&cluster.View{Node: leaving, Plugins: offer(roles.CapabilityConsensus)}, home, nil, false},
-		"a role of no plugin":    {&cluster.View{Node: up}, home, nil, false},
-		"one still runs":         {&cluster.View{Node: up, Plugins: offer()}, home, running, false},
-		"a node of no state yet": {&cluster.View{Node: &clusterv1.NodeRecord{}}, home, nil, false},
-	} {
-		if got := (storeLeaver{}).left(test.view, test.contact, test.instances); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
 	}
 }

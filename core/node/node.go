@@ -10,8 +10,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/events"
 	"github.com/reeveproject/reeve/core/nodeapi"
+	"github.com/reeveproject/reeve/core/operate"
 	"github.com/reeveproject/reeve/core/report"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
@@ -68,8 +70,6 @@ type node struct {
 	socket *nodeapi.Socket
 	// events takes what happens, whether the volume with the journal is open or not.
 	events *events.Relay
-	// incarnation is this start of the core, once its number is kept.
-	incarnation event.Value[*clusterv1.Incarnation]
 	// locked is the API while the volume is not open; nil: none is served.
 	locked *lockedAPI
 	// beside is one more room, as tests have it; nil: there is none.
@@ -78,17 +78,15 @@ type node struct {
 
 // storageRoom is the volume and its keys, as *unseal.Room has them.
 type storageRoom interface {
-	Status() *event.Value[*clusterv1.StorageStatus]
+	operate.Keys
 	NodeID() string
 	Open(ctx context.Context) (*unseal.Opened, error)
 	Close(ctx context.Context, sealed bool) error
 	Update(ctx context.Context, change func(*seal.Configuration)) error
-	RecoveryFile() (*nodev1.GetRecoveryFileResponse, error)
-	Unlock(ctx context.Context, request *nodev1.UnlockRequest) (*nodev1.UnlockResponse, error)
-	RotateKeys(ctx context.Context, request *nodev1.RotateKeysRequest) (*nodev1.RotateKeysResponse, error)
-	Reseal(ctx context.Context, request *nodev1.ResealRequest) (*nodev1.ResealResponse, error)
-	Allow(ctx context.Context, sources []string) error
+	RenewTicket(ctx context.Context, opened *unseal.Opened) error
+	Follow(ctx context.Context, view *event.Value[*cluster.View])
 	Raise() (*clusterv1.Incarnation, error)
+	Incarnation() *event.Value[*clusterv1.Incarnation]
 	UseTicket(use func(secret []byte) error) error
 	UseCUK(use func(cuk []byte) error) error
 	Disown(reason string) error

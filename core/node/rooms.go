@@ -135,9 +135,10 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error {
 		return w.measured.Run(groupCtx, w.reconciler.Instances(), w.reconciler.Capabilities())
 	})
-	group.Go(func() error { return raise(groupCtx, w.log, w.node.room.Raise, &w.node.incarnation) })
-	group.Go(func() error { return w.followRemoval(groupCtx) })
-	group.Go(func() error { return followPolicy(groupCtx, w.log, w.client.View(), w.node.room.Allow) })
+	group.Go(func() error {
+		w.node.room.Follow(groupCtx, w.client.View())
+		return nil
+	})
 	group.Go(func() error {
 		w.operate.Run(groupCtx)
 		return nil
@@ -156,7 +157,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	})
 	group.Go(func() error {
 		return catalog.Chooser{
-			Log: w.log.Named("desired"), Path: storage.Assignment(), Known: w.known, Committed: &w.committed, Phase: w.member.Phase(), Membership: w.member.Status(),
+			Log: w.log.Named("desired"), Path: w.kept.Path, Known: w.kept.First, Committed: &w.kept.Committed, Phase: w.member.Phase(), Membership: w.member.Status(),
 			Problem: w.member.Problem(), View: w.client.View(), Full: w.guard.Full(), Imported: &w.plugins.imported, Missing: w.plugins.missingOf, Desired: &w.desired,
 		}.Run(groupCtx)
 	})
@@ -166,9 +167,8 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	})
 	group.Go(func() error { return w.guard.Run(groupCtx) })
 	group.Go(func() error {
-		return storeLeaver{
-			log: w.log, view: w.client.View(), contact: w.client.Contact(), instances: w.reconciler.Instances(), leave: w.member.LeaveStore,
-		}.run(groupCtx)
+		catalog.FollowStore(groupCtx, w.client.View(), w.client.Contact(), w.reconciler.Instances(), &w.storeLeft)
+		return nil
 	})
 	group.Go(func() error {
 		catalog.Wiper{
@@ -180,7 +180,7 @@ func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
 	group.Go(func() error {
 		return catalog.Collector{
 			Log: w.log.Named("executables"), Path: storage.Executables(), Desired: &w.desired, Instances: w.reconciler.Instances(), View: w.client.View(),
-			Known: w.catalog(), Genesis: w.builtin != nil, Collect: w.plugins.store.Collect, Now: time.Now,
+			Known: w.kept.Plugins(), Genesis: w.kept.Built != nil, Collect: w.plugins.store.Collect, Now: time.Now,
 		}.Run(groupCtx)
 	})
 	group.Go(func() error {

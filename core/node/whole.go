@@ -52,13 +52,11 @@ type whole struct {
 	// first says that the core has just started: this is the first time that it has the volume open.
 	first bool
 
-	base      *base
-	plugins   *plugins
-	adopted   adopted
-	known     *catalog.Assignment
-	builtin   []*clusterv1.PluginRecord
-	bootstrap *clusterv1.BootstrapRequest
-	sealing   *operate.Sealing
+	base    *base
+	plugins *plugins
+	adopted adopted
+	kept    *catalog.Kept
+	sealing *operate.Sealing
 	// recorder takes events, and counts them.
 	recorder events.Recorder
 
@@ -77,9 +75,8 @@ type whole struct {
 	operate    *operate.Room
 
 	// The values whose writers are made after their readers.
-	committed event.Value[*catalog.Assignment]
-	removed   event.Value[*membership.RemovedError]
 	desired   event.Value[roles.Desired]
+	storeLeft event.Value[bool]
 }
 
 // operate runs the whole node on its open volume, until the context ends, somebody has it sealed, or it cannot go on.
@@ -134,10 +131,10 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	if w.adopted, err = adopt(ctx, w.plugins.launcher); err != nil {
 		return err
 	}
-	if w.known, w.builtin, w.bootstrap, err = catalog.Prepare(ctx, parameters, configuration, w.base.storage.Assignment(), w.plugins.importer()); err != nil {
+	if w.kept, err = catalog.Prepare(ctx, parameters, configuration, w.base.storage.Assignment(), w.plugins.importer()); err != nil {
 		return err
 	}
-	if err := w.renewTicket(ctx); err != nil {
+	if err := w.node.room.RenewTicket(ctx, w.opened); err != nil {
 		return err
 	}
 	if w.ids, err = identity.New(identity.Config{
@@ -171,12 +168,12 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
-		Incarnation: &w.node.incarnation, Kept: w.base.storage.Curators(), Known: w.knownCurators,
+		Incarnation: w.node.room.Incarnation(), Kept: w.base.storage.Curators(), Known: w.knownCurators,
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),
-		Contact: w.client.Contact(), ClusterUser: w.clusterUser, Bootstrap: w.bootstrap, Enrol: w.enrol(), Curators: w.client.Curators(),
-		Removed: &w.removed, Disown: w.node.room.Disown,
+		Contact: w.client.Contact(), ClusterUser: w.kept.ClusterUser, Bootstrap: w.kept.Bootstrap, Enrol: w.enrol(), Curators: w.client.Curators(),
+		StoreLeft: &w.storeLeft, Removed: w.client.Removed(), Disown: w.node.room.Disown,
 	})
 	w.doors = access.New(access.Config{
 		Log: w.log, RunDir: w.base.storage.Run, CoreStart: order, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(),
@@ -204,7 +201,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 // newAPI makes the node's own API.
 func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 	w.operate = &operate.Room{
-		Launcher: w.plugins.launcher, Roles: w.reconciler, Release: w.guard.Release, AllowDebug: w.node.config.Parameters.GetDebugRoles(), Policy: w.known.Policy,
+		Launcher: w.plugins.launcher, Roles: w.reconciler, Release: w.guard.Release, AllowDebug: w.node.config.Parameters.GetDebugRoles(), Policy: w.kept.First.Policy,
 		Desired: &w.desired, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(), Store: w.doors.Store(), View: w.client.View(),
 	}
 	if w.operate.AllowDebug {

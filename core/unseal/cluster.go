@@ -21,9 +21,9 @@ var ErrDisowned = errors.New("unseal: the node was removed from its cluster, and
 func joinOf(log hclog.Logger) func(context.Context, *seal.Configuration, *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
 	return func(ctx context.Context, c *seal.Configuration, request *clusterv1.JoinRequest) (*clusterv1.JoinResponse, error) {
 		client := enrol.New(enrol.Config{
-			Log: log, ClusterID: c.ClusterID, NodeID: c.NodeID(), Pins: c.Registration.CAPins, Curators: func() []string { return c.Registration.Curators },
+			Log: log, ClusterID: c.ClusterID, NodeID: c.NodeID(), Key: c.JoinKey, Pins: c.Registration.CAPins, Curators: func() []string { return c.Registration.Curators },
 		})
-		return client.Join(ctx, c.JoinKey, request)
+		return client.Join(ctx, request)
 	}
 }
 

@@ -117,6 +117,10 @@ func (r *Room) ticket() (*clusterv1.TicketText, error) {
 	return params.Ticket(register)
 }
 
+func registrationOf(ticket *clusterv1.TicketText) *seal.Registration {
+	return &seal.Registration{TicketID: ticket.GetTicketId(), CAPins: ticket.GetCaPins(), Curators: ticket.GetCurators()}
+}
+
 func (r *Room) newConfiguration(ticket *clusterv1.TicketText) (*seal.Configuration, error) {
 	description := r.kind.Describe()
 	_, node, errNode := ed25519.GenerateKey(rand.Reader)
@@ -138,7 +142,7 @@ func (r *Room) newConfiguration(ticket *clusterv1.TicketText) (*seal.Configurati
 		}
 		clear(ticket.Secret)
 		c.ClusterID, c.Ticket = ticket.GetClusterId(), secret
-		c.Registration = &seal.Registration{TicketID: ticket.GetTicketId(), CAPins: ticket.GetCaPins(), Curators: ticket.GetCurators()}
+		c.Registration = registrationOf(ticket)
 	}
 	if description.KeySize == 0 {
 		return c, nil

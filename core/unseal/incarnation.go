@@ -62,5 +62,6 @@ func (r *Room) Raise() (*clusterv1.Incarnation, error) {
 		return nil, err
 	}
 	r.incarnation = next
+	r.started.Set(next)
 	return next, nil
 }

@@ -69,6 +69,7 @@ type Room struct {
 	unkept bool
 	// incarnation is this start of the core, once its number is kept.
 	incarnation *clusterv1.Incarnation
+	started     event.Value[*clusterv1.Incarnation]
 	// disowned says that the node was removed from its cluster; nil: it was not. It is told while a step is taken, too.
 	disowned atomic.Pointer[Disowned]
 	// stale says that cuk.json does not give the CUK back in the present state of the machine.

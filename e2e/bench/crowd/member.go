@@ -92,7 +92,7 @@ func (m *member) join(ctx context.Context, ticket Ticket) error {
 	m.id = identity.NodeID(m.key.Public().(ed25519.PublicKey))
 	settings := m.crowd.settings
 	client := enrol.New(enrol.Config{
-		ClusterID: settings.ClusterID, Pins: settings.Pins, Curators: func() []string { return settings.Curators }, Dial: m.dial,
+		ClusterID: settings.ClusterID, NodeID: m.id, Key: m.key, Pins: settings.Pins, Curators: func() []string { return settings.Curators }, Dial: m.dial,
 	})
 	request := &clusterv1.RegisterRequest{
 		TicketId: ticket.ID, TicketSecret: ticket.Secret, JoinPublicKey: joinKey, Version: "crowd", Addresses: []string{m.address.String()},
@@ -101,7 +101,7 @@ func (m *member) join(ctx context.Context, ticket Ticket) error {
 	for _, role := range settings.Roles {
 		request.Roles = append(request.Roles, &clusterv1.RoleAssignment{Role: role})
 	}
-	if err := retried(ctx, func() error { _, err := client.Register(ctx, m.key, request); return err }); err != nil {
+	if err := retried(ctx, func() error { _, err := client.Register(ctx, request); return err }); err != nil {
 		return err
 	}
 	nonce := make([]byte, 16)
@@ -111,7 +111,7 @@ func (m *member) join(ctx context.Context, ticket Ticket) error {
 	incarnation := &clusterv1.Incarnation{Number: 1, Nonce: nonce}
 	var committed *clusterv1.CommitResponse
 	if err := retried(ctx, func() (err error) {
-		committed, err = client.Commit(ctx, m.key, &clusterv1.CommitRequest{Incarnation: incarnation})
+		committed, err = client.Commit(ctx, &clusterv1.CommitRequest{Incarnation: incarnation})
 		return err
 	}); err != nil {
 		return err
