@@ -45,7 +45,7 @@ type Chooser struct {
 }
 
 // Run chooses until the context ends.
-func (c Chooser) Run(ctx context.Context) error {
+func (c Chooser) Run(ctx context.Context) {
 	phases, states, problems, views := c.Phase.Watch(), c.Membership.Watch(), c.Problem.Watch(), c.View.Watch()
 	if c.Full == nil {
 		c.Full = new(event.Value[map[string]string])
@@ -98,7 +98,7 @@ func (c Chooser) Run(ctx context.Context) error {
 		c.Desired.Set(c.complete(phase, status, contacted, problem, full))
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-phases.Changed():
 		case <-states.Changed():
 		case <-problems.Changed():

@@ -62,15 +62,15 @@ type ledger struct {
 }
 
 // Run collects now and then until the context ends.
-func (c Collector) Run(ctx context.Context) error {
+func (c Collector) Run(ctx context.Context) {
 	if _, err := c.Desired.Wait(ctx, func(roles.Desired) bool { return true }); err != nil {
-		return nil
+		return
 	}
 	for {
 		c.once()
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(collectEvery):
 		}
 	}

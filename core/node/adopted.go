@@ -9,13 +9,8 @@ import (
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
-// adopted are the instances that an earlier core launched and that go on.
+// adopted are the running instances of an earlier core.
 type adopted []*plugin.Instance
-
-func adopt(ctx context.Context, launcher *plugin.Launcher) (adopted, error) {
-	instances, err := launcher.Adopt(ctx)
-	return instances, err
-}
 
 func (a adopted) running() (running []roles.Running) {
 	for _, instance := range a {
@@ -31,8 +26,7 @@ func (a adopted) names() (names []string) {
 	return names
 }
 
-// letGo lets go of the instances, which no reconciler has taken over. A core that cannot start is no reason to stop them; one that was asked to stop
-// meanwhile stops them.
+// letGo leaves the instances to the next core, or stops them if the core was asked to stop meanwhile. No reconciler has taken them over.
 func (a adopted) letGo(ctx context.Context) end {
 	stop := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLeave)
 	done := make(chan struct{})
@@ -40,7 +34,7 @@ func (a adopted) letGo(ctx context.Context) end {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			if stop {
-				_ = instance.StopWith(context.WithoutCancel(ctx), 0, rolev1.StopReason_STOP_REASON_NODE) // what is left is told in the log, and is for the next core
+				_ = instance.StopWith(context.WithoutCancel(ctx), 0, rolev1.StopReason_STOP_REASON_NODE) // an error is logged, and the next core tries again
 			} else {
 				instance.Leave()
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/reeveproject/reeve/core/unseal"
 )
 
-// disowned is what becomes of a node that its cluster has removed: what still runs is stopped, its keys are erased, by a later core too if this one is stopped
-// meanwhile, and from then on it only says so.
+// disowned stops what still runs on a node that its cluster has removed, and erases the node's keys. If this core is stopped meanwhile, the next one goes on. From then on
+// the node only says that it was removed.
 func (n *node) disowned(ctx context.Context, removed *unseal.Disowned) error {
 	if n.locked == nil {
 		if err := n.serveLocked(); err != nil {
@@ -22,7 +22,7 @@ func (n *node) disowned(ctx context.Context, removed *unseal.Disowned) error {
 		if err == nil {
 			break
 		}
-		n.log.Error("what the node has of its former cluster is not all erased; it is tried again", "error", err, "again", closeGrace)
+		n.log.Error("cannot erase all that the node has of its former cluster; trying again", "error", err, "again", closeGrace)
 		select {
 		case <-ctx.Done():
 			return err

@@ -5,8 +5,8 @@
 //	                         │                                   └─► sealed: close the volume, prove it ─┐
 //	                         └───────────────────────────────────────────────────────────────────────────┘
 //
-// The API that answers while the volume is not open is in locked.go. Read assemble (whole.go) and run (rooms.go) and you have read the whole node, and in which
-// order it ends: roles, rooms, what the API reads on the volume, the journal, the volume, and then the call that asked for it.
+// The API that answers while the volume is not open is in locked.go. Read assemble (whole.go) and run (rooms.go) and you have read the whole node, and the
+// order in which it ends: roles, rooms, the API's calls that read the volume, the journal, the volume, and then the call that asked for it.
 //
 //	params ──► storage ──► unseal ◄──────── cluster (the policy: which sources of the CUK are allowed)
 //	                         │
@@ -21,6 +21,6 @@
 //	      ▼                                ▼
 //	   report ◄──────────────────────  instances ──► access (consensus) ──► sockets of the roles
 //
-// Every other arrow is an event.Value that the next room watches; values may flow back, calls never do. What this package owns itself is what
-// lies between the rooms: the status of the node as others see it (status.go), and what its own API does through the roles (operate.go).
+// Every other arrow is an event.Value that the next room watches. Values may flow back. A room calls another only to ask an earlier room for what only that one
+// may do: docs/architecture.md lists these requests. This package owns nothing but the order in which rooms are made, run and ended.
 package node

@@ -14,14 +14,14 @@ import (
 	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// lockedAPI is the node's own API while the volume is not open: on the socket only, since what the node proves itself with over TCP is on the volume.
+// lockedAPI is the node's own API while the volume is not open. It serves the socket only, since the certificate for TCP is on the volume.
 type lockedAPI struct {
 	status event.Value[*nodev1.Status]
 	cancel context.CancelCauseFunc
 	ended  chan struct{}
 }
 
-// What ends the API, as its calls are told.
+// Why the API ends, as its calls are told.
 var (
 	errOpened   = errors.New("the volume of this node was opened, and the whole node goes on from here: ask again")
 	errSealed   = errors.New("the volume of this node was sealed: `reeve node unlock` opens it")

@@ -33,13 +33,13 @@ type Config struct {
 	Version string
 }
 
-// ErrLeave, as the cause of the end of Run's context, has Run leave the roles running for the core that comes next, but for those that end with
+// ErrLeave, as the cause of the end of Run's context, makes Run leave the roles running for the next core, except those that end with
 // their core. The volume stays open, since they run on it.
 var ErrLeave = roles.ErrLeave
 
-// Run runs a node until the context ends, then stops its roles, closes its volume and returns nil; it leaves them running, and the volume open, if the cause is
-// ErrLeave. It returns an error if the node cannot go on or cannot start, whose roles run on in both cases, or
-// if the volume cannot be closed, which names who uses it.
+// Run runs a node until the context ends, then stops its roles, closes its volume and returns nil. If the cause is ErrLeave, it leaves the roles running and the
+// volume open. Run returns an error if the node cannot start or cannot go on, in which case its roles run on, or if it cannot close the volume: the error names
+// the processes that use it.
 func Run(ctx context.Context, config Config) (err error) {
 	start := time.Now()
 	layout, err := unseal.LayoutOf(config.Parameters)
@@ -66,13 +66,13 @@ type node struct {
 	start   time.Time
 	storage *storage.Storage
 	room    storageRoom
-	// socket is served by the whole node, and by locked before it.
+	// socket is served by locked while the volume is not open, then by the whole node.
 	socket *nodeapi.Socket
-	// events takes what happens, whether the volume with the journal is open or not.
+	// events takes events whether or not the volume with the journal is open.
 	events *events.Relay
 	// locked is the API while the volume is not open; nil: none is served.
 	locked *lockedAPI
-	// beside is one more room, as tests have it; nil: there is none.
+	// beside is one more room, for tests; nil: none.
 	beside func(context.Context) error
 }
 
@@ -94,8 +94,8 @@ type storageRoom interface {
 	Wipe(ctx context.Context) error
 }
 
-// run is the life of a node: its volume is opened, the whole node runs, the volume is closed. Where it was closed since somebody asked for it, that begins
-// again as soon as somebody opens it. One that its cluster has removed does nothing any more but say so.
+// run is the life of a node: its volume is opened, the whole node runs, the volume is closed. If it was closed because somebody sealed the node, this begins
+// again when somebody opens it. A node that its cluster has removed only says so.
 func (n *node) run(ctx context.Context) (err error) {
 	if n.socket, err = nodeapi.Listen(n.storage.NodeSocket()); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (n *node) run(ctx context.Context) (err error) {
 			continue
 		}
 		if err != nil {
-			// What Open could not do it has left as it was.
+			// Open leaves as it was what it could not do.
 			return unlessStopped(ctx, err)
 		}
 		ended, err := n.operate(ctx, opened, first)
@@ -123,7 +123,7 @@ func (n *node) run(ctx context.Context) (err error) {
 		case ended == wasSealed && err != nil:
 			err = n.closeAfterAll(ctx, err)
 		case ended == wasDisowned && err != nil:
-			n.log.Error("while the node was being removed from its cluster", "error", err)
+			n.log.Error("erasing what the node has of its former cluster goes on after an error", "error", err)
 			err = nil
 		}
 		if err != nil {
@@ -133,17 +133,17 @@ func (n *node) run(ctx context.Context) (err error) {
 }
 
 const (
-	// openPatience is how long the volume may take to be opened before the node answers without it: a plain one, and one whose keys are there, takes less.
+	// openPatience is the time after which the node answers without its volume. Opening takes less if the volume is plain or its keys are there.
 	openPatience = time.Second
-	// closeTimeout is how long closing the volume may take, writing back what is in memory included.
+	// closeTimeout bounds closing the volume, which writes back what is in memory.
 	closeTimeout = 2 * time.Minute
-	// closeGrace is how long what the roles have left may take to be gone: the kernel takes down the mounts of a process that has ended a moment later.
+	// closeGrace bounds the wait for what ended roles still use: the kernel removes the mounts of a process a moment after its end.
 	closeGrace = 5 * time.Second
-	// closeAgain is how often a volume is closed again that was in use.
+	// closeAgain is the time between two tries to close a volume in use.
 	closeAgain = 200 * time.Millisecond
 )
 
-// open opens the volume. While that takes long, or waits for a key, the node says so on its socket, and goes on saying so until the whole node answers there.
+// open opens the volume. If that takes long or waits for a key, the node says so on its socket until the whole node answers there.
 func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
 	openCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,13 +178,13 @@ func (n *node) open(ctx context.Context) (*unseal.Opened, error) {
 	}
 }
 
-// notOpened goes on where the volume is not to be opened any more, and Open has ended with err: nil if that was too late to keep it from opening the volume, which
-// is closed again then, unless there are roles of an earlier core on it.
+// notOpened ends a broken off Open that returned err. If Open has opened the volume all the same (err is nil), notOpened closes it, unless roles of an earlier core
+// run on it.
 func (n *node) notOpened(ctx context.Context, err error) error {
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled, errors.As(err, &exit) && exit.ExitCode() < 0:
-		return nil // broken off: a call, or a child that was killed
+		return nil // a call or a child process was broken off
 	case err != nil:
 		return err
 	}
@@ -194,7 +194,7 @@ func (n *node) notOpened(ctx context.Context, err error) error {
 	return n.close(ctx, false)
 }
 
-// close closes the volume, on which no role runs any more.
+// close closes the volume. No role runs on it any more.
 func (n *node) close(ctx context.Context, sealed bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -212,11 +212,11 @@ func (n *node) close(ctx context.Context, sealed bool) error {
 	}
 }
 
-// closeAfterAll closes a volume that is to be sealed and could not be when that was tried, since somebody has used it, say: as soon as it can be. Until then
-// nobody opens it.
+// closeAfterAll tries to close a volume to be sealed until it can. err is why it could not be closed so far: a process used it, for example. Nobody can open
+// the volume meanwhile.
 func (n *node) closeAfterAll(ctx context.Context, err error) error {
 	for err != nil {
-		n.log.Error("the volume is to be sealed and cannot be closed; it is tried again", "error", err, "again", closeGrace)
+		n.log.Error("cannot close the volume to seal the node; trying again", "error", err, "again", closeGrace)
 		if n.locked == nil {
 			if locked := n.serveLocked(); locked != nil {
 				return errors.Join(err, locked)
@@ -232,7 +232,7 @@ func (n *node) closeAfterAll(ctx context.Context, err error) error {
 	return nil
 }
 
-// unlessStopped returns err, unless the context has ended: then nothing is wrong, the node was stopped while it started.
+// unlessStopped returns err, or nil if the context has ended: then the node was stopped while it started, and nothing is wrong.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
-// Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only where the volume is open. Where it is not, and nothing
-// runs, it takes away what ended instances have left mounted. *storage.InUseError if a core runs.
+// Reap stops whatever a core that is gone for good left running on these directories. It needs no key: roles run only while the volume is open. If it is closed and
+// nothing runs, Reap unmounts what ended instances left mounted. *storage.InUseError if a core runs.
 func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
 	layout, err := unseal.LayoutOf(parameters)
 	if err != nil {
@@ -27,7 +27,7 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 	}
 	head, err := seal.NewStore(layout.Configuration(), seal.File{}).Head()
 	if err != nil || head == nil {
-		// Where there is no node, there is nothing of it.
+		// No node was ever made here, so none left anything.
 		return err
 	}
 	held, err := storage.Open(layout)
@@ -50,9 +50,9 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 	return stopRecorded(ctx, held, head.NodeID, parameters, log)
 }
 
-// stopRecorded stops whatever an earlier core left running on a volume that is open.
+// stopRecorded stops whatever an earlier core left running on an open volume.
 func stopRecorded(ctx context.Context, held *storage.Storage, nodeID string, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
-	p, err := openPlugins(ctx, &base{storage: held, sandbox: parameters.GetSandbox()}, nodeID, time.Now(), log)
+	p, err := openPlugins(ctx, held, parameters.GetSandbox(), nodeID, time.Now(), log)
 	if err != nil {
 		return err
 	}

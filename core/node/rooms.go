@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/reeveproject/reeve/core/catalog"
@@ -16,22 +15,21 @@ import (
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/operate"
 	"github.com/reeveproject/reeve/core/report"
-	"github.com/reeveproject/reeve/sdk/event"
 )
 
-// errEnded ends the group of rooms when all roles have been stopped, or left, as asked; errSeal is why they are if somebody has the node sealed.
 var (
+	// errEnded ends the group of rooms once all roles were stopped, or left, as asked.
 	errEnded = errors.New("node: the roles have ended")
-	errSeal  = errors.New("node: the node is sealed")
-	// errDisowned is why they are if the cluster has removed the node.
+	// errSeal and errDisowned stop the roles: somebody has the node sealed, or the cluster has removed it.
+	errSeal     = errors.New("node: the node is sealed")
 	errDisowned = errors.New("node: the node was removed from its cluster")
 )
 
-// idleTimeout is how long calls of the API may keep the volume in use after all rooms have ended: they are cut off before that.
+// idleTimeout bounds the wait for calls of the API that still use the volume after all rooms have ended. The API cuts them off before that.
 const idleTimeout = 10 * time.Second
 
-// run runs the rooms, and ends them in order: the roles, while everything that they may still need is there; the rooms; what the API reads on the volume; the
-// journal; and, if the node is sealed, the volume itself. Who asked for that has the answer only then, so the API is the last to end.
+// run runs the rooms, and ends them in order: the roles, while everything that they may still need is there; the rooms; the API's calls that read the volume; the
+// journal; and the volume, if the node is sealed. The call that asked for it is answered only then, so the API ends last.
 func (w *whole) run(ctx context.Context, release func() error) (ended end, err error) {
 	group, groupCtx := errgroup.WithContext(context.WithoutCancel(ctx))
 	apiCtx, endAPI := context.WithCancelCause(context.Background())
@@ -66,9 +64,9 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	select {
 	case <-w.api.Idle():
 	case <-time.After(idleTimeout):
-		w.log.Warn("calls of the node's API do not end, and may keep the volume in use")
+		w.log.Warn("calls of the node's API do not end and may keep the volume in use")
 	}
-	// Who asks from now on comes too late.
+	// A caller that asks from now on is too late.
 	by := w.sealing.By()
 	ended, result := rolesStopped, operate.ErrNotSealed
 	switch {
@@ -82,9 +80,9 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	}
 	err = errors.Join(err, release())
 	if ended == wasSealed {
-		// Whatever else went wrong, the volume is not to lie open.
+		// The volume must not stay open, whatever else went wrong.
 		if err != nil {
-			w.log.Error("while the node was being sealed", "error", err)
+			w.log.Error("sealing the node goes on after an error", "error", err)
 		}
 		err = w.node.close(ctx, true)
 		result = err
@@ -97,8 +95,8 @@ func (w *whole) run(ctx context.Context, release func() error) (ended end, err e
 	return ended, err
 }
 
-// runRoles runs the roles until they are to end, and reports whether they go on without the core. It always returns an error. If another room fails, which is no fault of theirs, they run on for the
-// core that comes next.
+// runRoles runs the roles until they must end, and reports whether they go on without the core. It always returns an error. If another room fails, the roles run on
+// for the next core (decision 0077).
 func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 	rolesCtx, cancel := context.WithCancelCause(context.WithoutCancel(groupCtx))
 	defer cancel(nil)
@@ -111,7 +109,7 @@ func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 		}
 	}()
 	err = w.reconciler.Run(rolesCtx)
-	// Also if one of those that end with the core could not be stopped: the others run on their open volume.
+	// Also after an error: one that ends with the core could not be stopped, and the others run on the open volume.
 	if left = errors.Is(context.Cause(rolesCtx), ErrLeave); left {
 		w.host.Leave()
 		w.log.Info("the roles run on without a core")
@@ -119,89 +117,77 @@ func (w *whole) runRoles(ctx, groupCtx context.Context) (left bool, err error) {
 	return left, cmp.Or(err, errEnded)
 }
 
-// begin begins all rooms but the roles and the API.
+// begin begins all rooms but the roles and the API. ctx ends when the core is asked to stop, groupCtx when the rooms end.
 func (w *whole) begin(ctx, groupCtx context.Context, group *errgroup.Group) {
-	storage, configuration := w.base.storage, w.opened.Configuration
-	group.Go(func() error {
-		// That the core stops is recorded when it is asked to. To be sealed is not to stop, and to be opened again not to start.
-		asked, cancel := context.WithCancel(groupCtx)
-		defer cancel()
-		defer context.AfterFunc(ctx, cancel)()
-		return events.Follow(asked, w.recorder, events.Sources{
-			Version: w.node.config.Version, Membership: w.member.Status(), Store: w.doors.Store(), Addresses: w.net.Addresses(),
-			Reopened: !w.first, Sealed: func() bool { return ctx.Err() == nil && w.sealing.By() != "" },
-		})
-	})
-	group.Go(func() error {
-		return w.measured.Run(groupCtx, w.reconciler.Instances(), w.reconciler.Capabilities())
-	})
-	group.Go(func() error {
-		w.node.room.Follow(groupCtx, w.client.View())
-		return nil
-	})
-	group.Go(func() error {
-		w.operate.Run(groupCtx)
-		return nil
-	})
-	group.Go(func() error { return w.net.Run(groupCtx) })
-	group.Go(func() error { return w.ids.Run(groupCtx, w.member.Credentials(), w.client.Credentials()) })
-	group.Go(func() error { return w.member.Run(groupCtx) })
-	group.Go(func() error { return w.doors.Run(groupCtx) })
-	group.Go(func() error { return w.client.Run(groupCtx) })
-	group.Go(func() error {
-		if err := w.clock.Run(groupCtx); err != nil {
-			// What depends on the time of day is looked at in time all the same.
-			w.log.Warn("that the clock was set is noticed a minute later at most", "error", err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		return catalog.Chooser{
+	held := w.node.storage
+	// These cannot fail.
+	for _, room := range []func(context.Context){
+		w.operate.Run,
+		func(ctx context.Context) { w.node.room.Follow(ctx, w.client.View()) },
+		func(ctx context.Context) { catalog.VerifyAhead(ctx, w.reconciler.Instances(), w.plugins.store.Ahead) },
+		func(ctx context.Context) {
+			catalog.FollowStore(ctx, w.client.View(), w.client.Contact(), w.reconciler.Instances(), &w.storeLeft)
+		},
+		catalog.Chooser{
 			Log: w.log.Named("desired"), Path: w.kept.Path, Known: w.kept.First, Committed: &w.kept.Committed, Phase: w.member.Phase(), Membership: w.member.Status(),
-			Problem: w.member.Problem(), View: w.client.View(), Full: w.guard.Full(), Imported: &w.plugins.imported, Missing: w.plugins.missingOf, Desired: &w.desired,
-		}.Run(groupCtx)
-	})
-	group.Go(func() error {
-		catalog.VerifyAhead(groupCtx, w.reconciler.Instances(), w.plugins.store.Ahead)
-		return nil
-	})
-	group.Go(func() error { return w.guard.Run(groupCtx) })
-	group.Go(func() error {
-		catalog.FollowStore(groupCtx, w.client.View(), w.client.Contact(), w.reconciler.Instances(), &w.storeLeft)
-		return nil
-	})
-	group.Go(func() error {
+			Problem: w.member.Problem(), View: w.client.View(), Full: w.guard.Full(), Imported: &w.plugins.imported, Missing: w.plugins.launcher.Missing,
+			Desired: &w.desired,
+		}.Run,
 		catalog.Wiper{
-			Log: w.log.Named("wiper"), Layout: storage.Layout, View: w.client.View(), Instances: w.reconciler.Instances(),
+			Log: w.log.Named("wiper"), Layout: held.Layout, View: w.client.View(), Instances: w.reconciler.Instances(),
 			Bar: w.reconciler.Bar, Unbar: w.reconciler.Unbar, Events: w.recorder,
-		}.Run(groupCtx)
-		return nil
-	})
-	group.Go(func() error {
-		return catalog.Collector{
-			Log: w.log.Named("executables"), Path: storage.Executables(), Desired: &w.desired, Instances: w.reconciler.Instances(), View: w.client.View(),
+		}.Run,
+		catalog.Collector{
+			Log: w.log.Named("executables"), Path: held.Executables(), Desired: &w.desired, Instances: w.reconciler.Instances(), View: w.client.View(),
 			Known: w.kept.Plugins(), Genesis: w.kept.Built != nil, Collect: w.plugins.store.Collect, Now: time.Now,
-		}.Run(groupCtx)
-	})
-	group.Go(func() error {
-		w.report.Run(groupCtx, report.Sources{
-			Start: w.start, Version: w.node.config.Version, Volume: string(configuration.VolumeKind), APIAddress: w.api.Address(),
-			Isolation: w.plugins.isolation(), Missing: w.plugins.missing(), Addresses: w.net.Addresses(), Instances: w.reconciler.Instances(),
-			Membership: w.member.Status(), Identity: w.ids.Identity(), Curators: w.client.Curators(), View: w.client.View(), Store: w.doors.Store(),
-			Storage: w.node.room.Status(), Problem: w.measured.Problem(),
+		}.Run,
+		func(ctx context.Context) {
+			w.report.Run(ctx, report.Sources{
+				Start: w.start, Version: w.node.config.Version, Volume: string(w.opened.Configuration.VolumeKind), APIAddress: w.api.Address(),
+				Isolation: w.plugins.isolation(), Missing: w.plugins.missing(), Addresses: w.net.Addresses(), Instances: w.reconciler.Instances(),
+				Membership: w.member.Status(), Identity: w.ids.Identity(), Curators: w.client.Curators(), View: w.client.View(), Store: w.doors.Store(),
+				Storage: w.node.room.Status(), Problem: w.measured.Problem(),
+			})
+		},
+		w.rest,
+	} {
+		group.Go(func() error {
+			room(groupCtx)
+			return nil
 		})
-		return nil
-	})
-	group.Go(func() error {
-		rest(groupCtx, w.member.Status(), w.log)
-		return nil
-	})
-	if w.node.beside != nil {
-		group.Go(func() error { return w.node.beside(groupCtx) })
+	}
+	for _, room := range []func(context.Context) error{
+		func(groupCtx context.Context) error {
+			// CoreStopping is recorded when the core is asked to stop, not when its rooms end.
+			asked, cancel := context.WithCancel(groupCtx)
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			return events.Follow(asked, w.recorder, events.Sources{
+				Version: w.node.config.Version, Membership: w.member.Status(), Store: w.doors.Store(), Addresses: w.net.Addresses(),
+				Reopened: !w.first, Sealed: func() bool { return ctx.Err() == nil && w.sealing.By() != "" },
+			})
+		},
+		func(ctx context.Context) error {
+			return w.measured.Run(ctx, w.reconciler.Instances(), w.reconciler.Capabilities())
+		},
+		func(ctx context.Context) error { return w.ids.Run(ctx, w.member.Credentials(), w.client.Credentials()) },
+		w.net.Run, w.member.Run, w.doors.Run, w.client.Run, w.guard.Run, w.watchClock, w.node.beside,
+	} {
+		if room != nil {
+			group.Go(func() error { return room(groupCtx) })
+		}
 	}
 }
 
-// run runs a room that never fails until the function that it returns is called.
+// watchClock tells other rooms when the clock is set. Without it they look at the time of day every minute.
+func (w *whole) watchClock(ctx context.Context) error {
+	if err := w.clock.Run(ctx); err != nil {
+		w.log.Warn("cannot watch whether the clock is set; the node notices it within a minute", "error", err)
+	}
+	return nil
+}
+
+// run runs a room that cannot fail, until end is called.
 func run(room func(context.Context) error) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -215,19 +201,19 @@ func run(room func(context.Context) error) (end func()) {
 	}
 }
 
-// restAfter is how long after its first contact to the cluster a node has come to rest: its roles are started and all is reported.
+// restAfter is the time from the first contact to the cluster until the roles are started and everything is reported.
 const restAfter = 10 * time.Second
 
-// rest gives back, once, the memory that only the start needed.
-func rest(ctx context.Context, status *event.Value[membership.Status], log hclog.Logger) {
-	if _, err := membership.GetHome(ctx, status); err != nil {
+// rest returns, once, the memory that only the start needed.
+func (w *whole) rest(ctx context.Context) {
+	if _, err := membership.GetHome(ctx, w.member.Status()); err != nil {
 		return
 	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(restAfter):
 		if err := footprint.GiveBack(); err != nil {
-			log.Warn("memory that only the start needed cannot be given back", "error", err)
+			w.log.Warn("cannot give back the memory that only the start needed", "error", err)
 		}
 	}
 }

@@ -33,13 +33,13 @@ import (
 type end int
 
 const (
-	// rolesStopped: nothing runs on the volume any more, which is open.
+	// rolesStopped: the volume is open, and nothing runs on it any more.
 	rolesStopped end = iota
-	// rolesRunOn: there are roles that run on it without the core.
+	// rolesRunOn: roles run on it without the core.
 	rolesRunOn
 	// wasSealed: the roles are stopped, and the volume is closed, unless there is an error.
 	wasSealed
-	// wasDisowned: the roles are stopped, since the node was removed from its cluster, and the volume is open.
+	// wasDisowned: the cluster has removed the node. The roles are stopped, and the volume is open.
 	wasDisowned
 )
 
@@ -49,15 +49,14 @@ type whole struct {
 	log    hclog.Logger
 	start  time.Time
 	opened *unseal.Opened
-	// first says that the core has just started: this is the first time that it has the volume open.
+	// first says that this core has the volume open for the first time.
 	first bool
 
-	base    *base
 	plugins *plugins
 	adopted adopted
 	kept    *catalog.Kept
 	sealing *operate.Sealing
-	// recorder takes events, and counts them.
+	// recorder counts events and records them.
 	recorder events.Recorder
 
 	net        *network.Room
@@ -74,30 +73,29 @@ type whole struct {
 	report     report.Room
 	operate    *operate.Room
 
-	// The values whose writers are made after their readers.
+	// Values whose readers are made before their writers.
 	desired   event.Value[roles.Desired]
 	storeLeft event.Value[bool]
 }
 
-// operate runs the whole node on its open volume, until the context ends, somebody has it sealed, or it cannot go on.
+// operate runs the whole node on its open volume until the context ends, somebody seals the node, or it cannot go on.
 func (n *node) operate(ctx context.Context, opened *unseal.Opened, first bool) (end, error) {
 	w := &whole{node: n, log: n.log, start: n.start, opened: opened, first: first, sealing: operate.NewSealing()}
 	if !first {
 		w.start = time.Now()
 	}
 	configuration := opened.Configuration
-	w.base = &base{storage: n.storage, sealed: configuration, sandbox: n.config.Parameters.GetSandbox()}
 	n.log.Info("node", "node", configuration.NodeID(), "cluster", configuration.ClusterID, "phase", configuration.Phase, "version", n.config.Version)
 
 	order, err := access.NextStart(n.storage.Start(), w.start)
 	if err != nil {
-		n.log.Warn("the order of the core's starts cannot be kept: after a clock that was set back, the store may not listen to the next core", "error", err)
+		n.log.Warn("cannot save the order of the core's starts: if the clock is set back, the store may not obey the next core", "error", err)
 	}
 	journal, err := events.Open(events.Config{Log: n.log.Named("events"), Path: n.storage.Events()})
 	if err != nil {
 		return rolesRunOn, err
 	}
-	// The journal ends last, so that what the others record at their end is kept.
+	// The journal ends last, because other rooms record events when they end.
 	endJournal := run(journal.Run)
 	n.events.Open(journal)
 	release := func() error {
@@ -121,24 +119,24 @@ func storageOf(room storageRoom) *clusterv1.StorageStatus {
 	return now
 }
 
-// assemble makes the rooms, none of which runs yet. It takes over what an earlier core left running.
+// assemble makes the rooms, none of which runs yet. It adopts what an earlier core left running.
 func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.Journal) (err error) {
-	parameters, configuration := w.node.config.Parameters, w.opened.Configuration
-	if w.plugins, err = openPlugins(ctx, w.base, configuration.NodeID(), w.start, w.log); err != nil {
+	parameters, configuration, held := w.node.config.Parameters, w.opened.Configuration, w.node.storage
+	if w.plugins, err = openPlugins(ctx, held, parameters.GetSandbox(), configuration.NodeID(), w.start, w.log); err != nil {
 		return err
 	}
-	// What an earlier core left running is adopted or ended before anything else runs: there is one instance of a role at a time.
-	if w.adopted, err = adopt(ctx, w.plugins.launcher); err != nil {
+	// Before anything else runs: there is one instance of a role at a time.
+	if w.adopted, err = w.plugins.launcher.Adopt(ctx); err != nil {
 		return err
 	}
-	if w.kept, err = catalog.Prepare(ctx, parameters, configuration, w.base.storage.Assignment(), w.plugins.importer()); err != nil {
+	if w.kept, err = catalog.Prepare(ctx, parameters, configuration, held.Assignment(), w.plugins.importer()); err != nil {
 		return err
 	}
 	if err := w.node.room.RenewTicket(ctx, w.opened); err != nil {
 		return err
 	}
 	if w.ids, err = identity.New(identity.Config{
-		Log: w.log.Named("identity"), Directory: w.base.storage.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
+		Log: w.log.Named("identity"), Directory: held.Identity(), Key: configuration.NodeKey, ClusterID: configuration.ClusterID, Owner: configuration.Owner,
 		Member: configuration.Phase == seal.Member,
 	}); err != nil {
 		return err
@@ -155,7 +153,7 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 			err = errors.Join(err, w.measured.Close())
 		}
 	}()
-	// Whatever records an event is counted on its way.
+	// Every event is counted before it is recorded.
 	w.recorder = w.measured.Recorder(w.node.events)
 	w.clock = wallclock.New()
 	w.net = network.New(network.Config{Log: w.log.Named("network"), Addresses: parameters.GetNetwork().GetAddresses()})
@@ -163,12 +161,12 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 	w.reconciler = roles.New(roles.Config{
 		Adopted: w.adopted.running(),
 		Log:     w.log.Named("roles"), Launcher: roles.FromPlugin(w.plugins.launcher), Hosts: hosts, Desired: &w.desired,
-		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: w.base.storage.Failures(), Shortage: w.base.storage.Shortage,
+		Budget: roles.Budgets(supervision), Liveness: roles.LivenessOf(supervision.GetLiveness()), FailuresDir: held.Failures(), Shortage: held.Shortage,
 		BootID: w.plugins.launcher.BootID(), Events: w.recorder, Launched: w.measured.Launched, Stored: w.plugins.store.Has,
 	})
 	w.client = cluster.New(cluster.Config{
 		Log: w.log.Named("cluster"), Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(), Status: &w.report.Node, ClockSet: w.clock.Set(),
-		Incarnation: w.node.room.Incarnation(), Kept: w.base.storage.Curators(), Known: w.knownCurators,
+		Incarnation: w.node.room.Incarnation(), Kept: held.Curators(), Known: w.knownCurators,
 	})
 	w.member = membership.New(membership.Config{
 		Log: w.log.Named("membership"), Update: w.node.room.Update, Configuration: *configuration, Identity: w.ids.Identity(), Capabilities: w.reconciler.Capabilities(),
@@ -176,23 +174,23 @@ func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.J
 		StoreLeft: &w.storeLeft, Removed: w.client.Removed(), Disown: w.node.room.Disown,
 	})
 	w.doors = access.New(access.Config{
-		Log: w.log, RunDir: w.base.storage.Run, CoreStart: order, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(),
+		Log: w.log, RunDir: held.Run, CoreStart: order, Instances: w.reconciler.Instances(), Capabilities: w.reconciler.Capabilities(),
 		Membership: w.member.Status(),
 	})
 	w.guard = diskguard.New(diskguard.Config{
-		Log: w.log.Named("diskguard"), Data: w.base.storage.Data, Roles: w.base.storage.Roles(), Reserve: w.base.storage.Reserve(), Kept: w.base.storage.Full(),
+		Log: w.log.Named("diskguard"), Data: held.Data, Roles: held.Roles(), Reserve: held.Reserve(), Kept: held.Full(),
 		Instances: w.reconciler.Instances(), Exempt: catalog.Trusted(&w.desired), Events: w.recorder,
 	})
 	hostUnary, hostStream := w.measured.Interceptors("host")
 	if w.host, err = hostapi.New(hostapi.Config{
-		Log: w.log, RunDir: w.base.storage.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.report.Directory,
+		Log: w.log, RunDir: held.Run, Adopted: w.adopted.names(), Membership: w.member.Status(), Directory: &w.report.Directory,
 		Network: w.net.Addresses(), Operators: &w.report.HostOperators, Access: w.doors.States(), Identity: w.ids.Identity(), Issuer: w.client,
 		Unary: []grpc.UnaryServerInterceptor{hostUnary}, Stream: []grpc.StreamServerInterceptor{hostStream},
 	}); err != nil {
 		return err
 	}
 	hosts.HostSockets = w.host
-	// From here on the socket is the whole node's: it answers the next who connects.
+	// From here on the whole node serves the socket.
 	w.node.unlocked(errOpened)
 	w.api, err = w.newAPI(journal)
 	return err
@@ -210,7 +208,7 @@ func (w *whole) newAPI(journal *events.Journal) (*nodeapi.Server, error) {
 	unary, stream := w.measured.Interceptors("node")
 	return nodeapi.New(nodeapi.Config{
 		Log: w.log.Named("nodeapi"), Socket: w.node.socket, Listen: w.node.config.Parameters.GetNetwork().GetApiListen(), Status: &w.report.Status,
-		Identity: w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.base.logPath,
+		Identity: w.ids.Identity(), Import: w.plugins.importPlugin, LogPath: w.node.logPath,
 		Operators: &w.report.Operators, Restart: w.operate.Restart, Debug: w.operate.Debug, Role: w.operate.Role, Events: journal, Recorder: w.recorder, Metrics: w.measured.Text,
 		RecoverStore: w.operate.RecoverStore, ReplaceOwner: w.operate.ReplaceOwner,
 		Storage: operate.Volume{Keys: w.node.room, Events: w.recorder, Sealing: w.sealing},
