@@ -13,5 +13,7 @@
 //
 // What cannot be read in the files is skipped and counted. It never keeps a node from starting.
 //
+// Relay keeps the newest events while the volume, and so the journal, is not open.
+//
 // Follow watches what no other room records: the membership, the store, the addresses, and the core itself.
 package events
