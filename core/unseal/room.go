@@ -224,9 +224,7 @@ func (r *Room) NodeID() string {
 
 // Opened is an open volume.
 type Opened struct {
-	// Sealed keeps the configuration. It is changed by Room.Update only, since keys may have been rotated meanwhile.
-	Sealed *seal.Store
-	// Configuration is what the node must know to start.
+	// Configuration is what the node must know to start. Only Room.Update changes the one on disk, since keys may have been rotated meanwhile.
 	Configuration *seal.Configuration
 }
 
@@ -234,7 +232,7 @@ type Opened struct {
 func (r *Room) opened() *Opened {
 	c := *r.configuration
 	c.NextNUK, c.CUK, c.Data, c.Ticket = nil, nil, nil, nil
-	return &Opened{Sealed: r.store, Configuration: &c}
+	return &Opened{Configuration: &c}
 }
 
 // Update changes the sealed configuration (the phase, the owner), as one step with whatever else the room does to it. Secrets that are not in it any more
