@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // maxAccountLine is the longest line that is read of a file of accounts, in bytes.
@@ -87,7 +89,7 @@ func accountIn(content io.Reader, field int, counted bool, r uidRange) (who, the
 		if count > 1 {
 			theirs += " to " + strconv.FormatUint(first+count-1, 10)
 		}
-		return clean(cut(fields[0], maxProblem)), theirs, nil
+		return limits.Clean(limits.Cut(fields[0], maxProblem)), theirs, nil
 	}
 	return "", "", lines.Err()
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -161,7 +162,7 @@ func (l *Launcher) adoptable(r record) (*Remit, Spec, error) {
 	case r.Protocol != role.Handshake.ProtocolVersion:
 		return nil, Spec{}, fmt.Errorf("it speaks version %d of the plugin handshake, and this core %d", r.Protocol, role.Handshake.ProtocolVersion)
 	case filepath.Dir(r.Socket) != l.runtimeDir(r.name()):
-		return nil, Spec{}, fmt.Errorf("its socket %s is not in its runtime directory", clean(cut(r.Socket, maxProblem)))
+		return nil, Spec{}, fmt.Errorf("its socket %s is not in its runtime directory", limits.Clean(limits.Cut(r.Socket, maxProblem)))
 	}
 	spec, err := r.spec()
 	if err != nil {
@@ -217,5 +218,5 @@ func (s *session) greet(ctx context.Context) (*rolev1.WatchResponse, error) {
 	case status.Code(err) == codes.FailedPrecondition:
 		return nil, errNotStarted
 	}
-	return nil, fmt.Errorf("it does not say that it is the instance: %s", clean(cut(err.Error(), maxProblem)))
+	return nil, fmt.Errorf("it does not say that it is the instance: %s", limits.Clean(limits.Cut(err.Error(), maxProblem)))
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/peercred"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -28,7 +29,7 @@ const maxHeaders = 256 << 10
 func connect(ctx context.Context, socket string) (net.Conn, error) {
 	fd, err := unix.Open(socket, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%w: %s is a link", ErrPeer, clean(socket))
+		return nil, fmt.Errorf("%w: %s is a link", ErrPeer, limits.Clean(socket))
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: socket, Err: err}
@@ -40,7 +41,7 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, &os.PathError{Op: "stat", Path: socket, Err: err}
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("%w: %s is not a socket", ErrPeer, clean(socket))
+		return nil, fmt.Errorf("%w: %s is not a socket", ErrPeer, limits.Clean(socket))
 	}
 	return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 }
@@ -93,7 +94,7 @@ func (l *Launcher) dial(ctx context.Context, socket string, check func(peercred.
 		if !conn.WaitForStateChange(ctx, state) {
 			_ = conn.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("its socket %s does not answer", clean(socket))
+				return nil, fmt.Errorf("its socket %s does not answer", limits.Clean(socket))
 			}
 			return nil, context.Cause(ctx)
 		}

@@ -3,6 +3,8 @@ package plugin
 import (
 	"fmt"
 	"sync"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // counters numbers the instances of each role. A number is on disk before it is used and is never used again, so that what is left of
@@ -23,7 +25,7 @@ type countersFile struct {
 func openCounters(path, spare string) (*counters, error) {
 	c := &counters{path: path, spare: spare, last: make(map[string]uint64)}
 	for _, path := range []string{path, spare} {
-		removeInterrupted(path)
+		_ = storage.RemoveDrafts(path)
 		var file countersFile
 		if _, err := readJSON(path, &file); err != nil {
 			return nil, fmt.Errorf("counters of instances: %w", err)
@@ -40,8 +42,8 @@ func (c *counters) next(role string) (uint64, error) {
 	defer c.mu.Unlock()
 	c.last[role]++
 	file := countersFile{versioned: versioned{formatVersion}, Last: c.last}
-	if err := writeJSON(c.path, file, 0o600); err != nil {
-		if !ofNode(err) || writeJSON(c.spare, file, 0o600) != nil {
+	if err := storage.WriteJSON(c.path, file, 0o600); err != nil {
+		if !ofNode(err) || storage.WriteJSON(c.spare, file, 0o600) != nil {
 			return 0, fmt.Errorf("counters of instances: %w", err)
 		}
 	}

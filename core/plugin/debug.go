@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/peercred"
@@ -36,7 +37,7 @@ type DebugError struct {
 }
 
 func (e *DebugError) Error() string {
-	return fmt.Sprintf("plugin: the process at %s cannot be the role %s: %v", clean(cut(e.Socket, maxProblem)), e.Role, e.Err)
+	return fmt.Sprintf("plugin: the process at %s cannot be the role %s: %v", limits.Clean(limits.Cut(e.Socket, maxProblem)), e.Role, e.Err)
 }
 
 func (e *DebugError) Unwrap() error { return e.Err }
@@ -55,7 +56,7 @@ func (l *Launcher) Debugged(ctx context.Context, name, socket string) (*Debugged
 }
 
 func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged, error) {
-	if !filepath.IsAbs(socket) || len(socket) >= unix.PathMax || clean(socket) != socket {
+	if !filepath.IsAbs(socket) || len(socket) >= unix.PathMax || limits.Clean(socket) != socket {
 		return nil, errors.New("the path of its socket is not absolute, is too long or has control characters")
 	}
 	connection, err := connect(ctx, socket)
@@ -94,7 +95,7 @@ func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged
 		return nil, cause
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it does not answer Describe: %s: %s", clean(cut(err.Error(), maxProblem)), debugHint)
+		return nil, fmt.Errorf("it does not answer Describe: %s: %s", limits.Clean(limits.Cut(err.Error(), maxProblem)), debugHint)
 	}
 	if err := CheckManifest(answer.GetManifest()); err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func listening(connection net.Conn) (Process, error) {
 		return Process{}, fmt.Errorf("process %d listens on it, which is init or in another PID namespace", peer.PID)
 	}
 	if of := instanceOf(peer.PID); of != "" {
-		return Process{}, fmt.Errorf("it is a process of the instance %s", clean(cut(of, maxProblem)))
+		return Process{}, fmt.Errorf("it is a process of the instance %s", limits.Clean(limits.Cut(of, maxProblem)))
 	}
 	s, err := readStat(peer.PID)
 	if err != nil {

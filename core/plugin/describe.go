@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -95,7 +96,7 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 			return withoutRoleProtocol()
 		}
 		if err != nil {
-			return breaks(err, fmt.Errorf("does not answer Describe: %s", clean(cut(err.Error(), maxProblem))))
+			return breaks(err, fmt.Errorf("does not answer Describe: %s", limits.Clean(limits.Cut(err.Error(), maxProblem))))
 		}
 		manifest = answer.GetManifest()
 		return CheckManifest(manifest)

@@ -6,14 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/reeveproject/reeve/core/storage"
 )
 
 // formatVersion is the version of every file that this package keeps. A file of another version is refused, not guessed at.
@@ -44,42 +39,6 @@ func readJSON(path string, into any) (found bool, err error) {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}
 	return true, nil
-}
-
-// writeJSON replaces a file: after it returns the new content is on disk, and at no time is anything but the old or the new content there.
-func writeJSON(path string, content any, mode fs.FileMode) error {
-	encoded, err := json.Marshal(content)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return storage.WriteFile(path, append(encoded, '\n'), mode)
-}
-
-// removeInterrupted removes what writes of a file left whose core was killed meanwhile. Nobody may write the file at the time. What cannot be removed
-// stays: it costs its room and is in nobody's way.
-func removeInterrupted(path string) {
-	// renameio writes to a dot, the name of the file and a number.
-	directory, prefix := filepath.Dir(path), "."+filepath.Base(path)
-	entries, _ := os.ReadDir(directory)
-	for _, entry := range entries {
-		number, ok := strings.CutPrefix(entry.Name(), prefix)
-		if _, err := strconv.ParseUint(number, 10, 64); ok && err == nil && entry.Type().IsRegular() {
-			_ = os.Remove(filepath.Join(directory, entry.Name()))
-		}
-	}
-}
-
-// syncDirectory makes what was created, renamed or removed in a directory survive a power failure.
-func syncDirectory(path string) error {
-	directory, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = directory.Close() }()
-	if err := directory.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
 }
 
 // makeDirectory makes a directory of the core with the given mode, or gives it that mode.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"syscall"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // Exit is how the process of an instance ended.
@@ -56,7 +58,7 @@ func LastLines(lines []string, most, size int) []string {
 	var last []string
 	told := ""
 	for _, line := range lines {
-		if line = cut(line, size); line == "" {
+		if line = limits.Cut(line, size); line == "" {
 			continue
 		}
 		if told == "" && tellsPanic(line) {

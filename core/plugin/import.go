@@ -9,6 +9,8 @@ import (
 	"hash"
 	"io"
 	"os"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // The modes of a stored executable. As root it belongs to root and roles can execute but not read it: the kernel takes a process that cannot read its own
@@ -51,7 +53,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (digest string, err err
 	if err := os.Rename(temp.Name(), s.file(digest)); err != nil {
 		return "", fmt.Errorf("plugin: import: %w", err)
 	}
-	if err := syncDirectory(s.dir); err != nil {
+	if err := storage.SyncDirectory(s.dir); err != nil {
 		return "", fmt.Errorf("plugin: import: %w", err)
 	}
 	return digest, nil

@@ -149,7 +149,7 @@ func (i *Instance) CheckHealth(ctx context.Context) error {
 		return context.DeadlineExceeded
 	}
 	answer := status.Convert(err)
-	reason := limits.Cut(clean(cut(answer.Message(), limits.Reason)), limits.Reason)
+	reason := limits.Cut(limits.Clean(limits.Cut(answer.Message(), limits.Reason)), limits.Reason)
 	return errors.New(cmp.Or(reason, answer.Code().String()))
 }
 

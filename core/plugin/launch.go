@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -137,9 +138,9 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		}
 		return fmt.Errorf("does not answer Start within %s", s.launcher.patience.Start)
 	case codes.FailedPrecondition:
-		return fmt.Errorf("%w: %s", errNotTaken, clean(cut(err.Error(), maxProblem)))
+		return fmt.Errorf("%w: %s", errNotTaken, limits.Clean(limits.Cut(err.Error(), maxProblem)))
 	}
-	return breaks(err, fmt.Errorf("refuses Start: %s", clean(cut(err.Error(), maxProblem))))
+	return breaks(err, fmt.Errorf("refuses Start: %s", limits.Clean(limits.Cut(err.Error(), maxProblem))))
 }
 
 func configurationError(role string, refusal *status.Status) error {
@@ -150,11 +151,11 @@ func configurationError(role string, refusal *status.Status) error {
 			continue
 		}
 		refused.Problems = append(refused.Problems, ConfigurationProblem{
-			Path: clean(cut(problem.GetPath(), maxProblem)), Message: clean(cut(problem.GetMessage(), maxProblem)),
+			Path: limits.Clean(limits.Cut(problem.GetPath(), maxProblem)), Message: limits.Clean(limits.Cut(problem.GetMessage(), maxProblem)),
 		})
 	}
 	if len(refused.Problems) == 0 {
-		refused.Problems = []ConfigurationProblem{{Message: clean(cut(refusal.Message(), maxProblem))}}
+		refused.Problems = []ConfigurationProblem{{Message: limits.Clean(limits.Cut(refusal.Message(), maxProblem))}}
 	}
 	return refused
 }

@@ -3,10 +3,6 @@ package plugin
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/reeveproject/reeve/proto/limits"
 )
@@ -33,30 +29,7 @@ func lineText(line []byte) string {
 				break
 			}
 		}
-		return clean(text)
+		return limits.Clean(text)
 	}
-	return clean(string(line))
+	return limits.Clean(string(line))
 }
-
-// clean escapes what a terminal or a log could take for something else than text: control characters, line ends, marks that turn the
-// direction of writing, and bytes that are not UTF-8.
-func clean(text string) string {
-	if limits.Line(text) {
-		return text
-	}
-	ok := func(r rune) bool { return r == ' ' || unicode.IsPrint(r) }
-	var cleaned strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		if r != utf8.RuneError && ok(r) || r == utf8.RuneError && size > 1 {
-			cleaned.WriteString(text[:size])
-		} else {
-			quoted := strconv.Quote(text[:size])
-			cleaned.WriteString(quoted[1 : len(quoted)-1])
-		}
-		text = text[size:]
-	}
-	return cleaned.String()
-}
-
-func cut(text string, size int) string { return limits.Cut(text, size) }

@@ -45,7 +45,7 @@ func CheckManifest(m *rolev1.Manifest) error {
 		return err
 	}
 	if _, err := semver.StrictNewVersion(m.GetVersion()); err != nil || len(m.GetVersion()) > limits.Version {
-		c.add("version: %q is not a semantic version such as 1.2.3", cut(m.GetVersion(), maxShown))
+		c.add("version: %q is not a semantic version such as 1.2.3", limits.Cut(m.GetVersion(), maxShown))
 	}
 	if n := len(m.GetRoles()); n == 0 || n > limits.Roles {
 		c.add("roles: %d of them; a plugin offers 1 to %d", n, limits.Roles)
@@ -72,7 +72,7 @@ func CheckManifest(m *rolev1.Manifest) error {
 		c.add("the manifest has %d bytes; at most %d", size, limits.Manifest)
 	}
 	if len(c.problems) > 0 {
-		return &ManifestError{Plugin: clean(cut(m.GetName(), maxShown)), Problems: c.problems}
+		return &ManifestError{Plugin: limits.Clean(limits.Cut(m.GetName(), maxShown)), Problems: c.problems}
 	}
 	return nil
 }
@@ -87,13 +87,13 @@ func checkProtocols(m *rolev1.Manifest) error {
 	newer := false
 	for _, protocol := range m.GetProtocols() {
 		if number, ok := strings.CutPrefix(protocol, family); ok && len(theirs) < maxProblems {
-			theirs = append(theirs, clean(cut(protocol, maxShown)))
+			theirs = append(theirs, limits.Clean(limits.Cut(protocol, maxShown)))
 			version, err := strconv.Atoi(number)
 			newer = newer || err == nil && version > ours
 		}
 	}
 	return &VersionError{
-		Plugin:      "plugin " + clean(cut(m.GetName(), maxShown)),
+		Plugin:      "plugin " + limits.Clean(limits.Cut(m.GetName(), maxShown)),
 		Protocol:    "the role protocol",
 		Theirs:      strings.Join(theirs, ", "),
 		Ours:        RoleProtocol,
@@ -115,7 +115,7 @@ func (c *manifestCheck) full() bool { return len(c.problems) >= maxProblems }
 
 func (c *manifestCheck) add(format string, arguments ...any) {
 	if !c.full() {
-		c.problems = append(c.problems, cut(clean(fmt.Sprintf(format, arguments...)), maxManifestProblem))
+		c.problems = append(c.problems, limits.Cut(limits.Clean(fmt.Sprintf(format, arguments...)), maxManifestProblem))
 	}
 }
 
@@ -161,7 +161,7 @@ func (c *manifestCheck) list(at string, names []string, valid func(string) bool,
 	seen := make(map[string]bool)
 	for _, name := range names {
 		if !valid(name) {
-			c.add("%s: %q is %s", at, cut(name, maxShown), complaint)
+			c.add("%s: %q is %s", at, limits.Cut(name, maxShown), complaint)
 		} else if seen[name] {
 			c.add("%s: %q is there twice", at, name)
 		}
@@ -176,7 +176,7 @@ func (c *manifestCheck) grants(at string, grants []*rolev1.Grant) {
 	}
 	for n, grant := range grants {
 		if len(grant.GetName()) > limits.GrantName || !grantPattern.MatchString(grant.GetName()) {
-			c.add("%s.grants[%d].name: %q is not the name of a grant", at, n, cut(grant.GetName(), maxShown))
+			c.add("%s.grants[%d].name: %q is not the name of a grant", at, n, limits.Cut(grant.GetName(), maxShown))
 		}
 		if len(grant.GetParameters()) > limits.Parameters {
 			c.add("%s.grants[%d].parameters: %d of them; at most %d", at, n, len(grant.GetParameters()), limits.Parameters)
@@ -184,7 +184,7 @@ func (c *manifestCheck) grants(at string, grants []*rolev1.Grant) {
 		}
 		for key, value := range grant.GetParameters() {
 			if len(key) > limits.GrantName || !grantPattern.MatchString(key) || len(value) > limits.Parameter || !limits.Line(value) {
-				c.add("%s.grants[%d].parameters: %q is not valid, or its value is not one line of at most %d bytes", at, n, cut(key, maxShown), limits.Parameter)
+				c.add("%s.grants[%d].parameters: %q is not valid, or its value is not one line of at most %d bytes", at, n, limits.Cut(key, maxShown), limits.Parameter)
 			}
 		}
 	}
@@ -204,9 +204,9 @@ func (c *manifestCheck) ports(at string, ports []*rolev1.Port) {
 		k := key{port.GetProtocol(), port.GetNumber()}
 		switch {
 		case len(port.GetName()) > limits.PortName || !portPattern.MatchString(port.GetName()) || names[port.GetName()]:
-			c.add("%s.ports[%d].name: %q is not a name, or is there twice", at, n, cut(port.GetName(), maxShown))
+			c.add("%s.ports[%d].name: %q is not a name, or is there twice", at, n, limits.Cut(port.GetName(), maxShown))
 		case k.protocol != "tcp" && k.protocol != "udp":
-			c.add("%s.ports[%d].protocol: %q; want tcp or udp", at, n, cut(k.protocol, maxShown))
+			c.add("%s.ports[%d].protocol: %q; want tcp or udp", at, n, limits.Cut(k.protocol, maxShown))
 		case k.number < 1 || k.number > 65535 || numbers[k]:
 			c.add("%s.ports[%d].number: %d is not a port, or is there twice", at, n, k.number)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/reeveproject/reeve/core/sandbox"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -76,7 +77,7 @@ func grantError(spec Spec, granted []*rolev1.Grant, err error) *GrantError {
 	}
 	for _, problem := range problems {
 		if errors.As(problem, &one) && one.Index < len(granted) {
-			wrong.Grants = append(wrong.Grants, clean(cut(granted[one.Index].GetName(), maxProblem)))
+			wrong.Grants = append(wrong.Grants, limits.Clean(limits.Cut(granted[one.Index].GetName(), maxProblem)))
 		}
 	}
 	slices.Sort(wrong.Grants)

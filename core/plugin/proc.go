@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
 // stat is what /proc/PID/stat says of a process.
@@ -197,14 +199,8 @@ func (h *handle) wait(ctx context.Context) error {
 }
 
 func readable(fd int) (bool, error) {
-	for {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(poll, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		return n > 0, err
-	}
+	n, err := eintr.Retry(func() (int, error) { return unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
+	return n > 0, err
 }
 
 // find returns handles of the live processes that match. A process is matched again once it is held, so that a handle never is of

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -73,10 +75,10 @@ func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRan
 		return uidRange{}, nil, err
 	}
 	defer func() { _ = lock.Close() }() // which unlocks it
-	if err := flock(lock); err != nil {
+	if _, err := eintr.Retry(func() (struct{}, error) { return struct{}{}, unix.Flock(int(lock.Fd()), unix.LOCK_EX) }); err != nil {
 		return uidRange{}, nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	removeInterrupted(path)
+	_ = storage.RemoveDrafts(path)
 	file := rangesFile{versioned: versioned{formatVersion}}
 	if _, err := readJSON(path, &file); err != nil {
 		return uidRange{}, nil, fmt.Errorf("%w; it says which user IDs belong to which node: repair it, or remove it while no node runs", err)
@@ -102,19 +104,10 @@ func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRan
 	// What overlaps is of nodes that are gone, or was this one's.
 	file.Ranges = slices.DeleteFunc(file.Ranges, func(r uidRange) bool { return r.Owner == owner || r.overlaps(reserved) })
 	file.Ranges = append(file.Ranges, reserved)
-	if err := writeJSON(path, file, 0o600); err != nil {
+	if err := storage.WriteJSON(path, file, 0o600); err != nil {
 		return uidRange{}, nil, err
 	}
 	return reserved, former, nil
-}
-
-func flock(file *os.File) error {
-	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // freeRange is the lowest range that nobody has, or whose owner is gone together with every process of the range.

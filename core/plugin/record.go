@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -97,7 +99,7 @@ func (l *Launcher) offsetPath(name string) string {
 
 func (l *Launcher) writeRecord(name string, r record) error {
 	r.Version, r.BootID, r.CoreStart = recordVersion, l.bootID, l.coreStart.UnixNano()
-	return writeJSON(l.recordPath(name), r, 0o600)
+	return storage.WriteJSON(l.recordPath(name), r, 0o600)
 }
 
 // recordOf is the record of an instance that is connected.
@@ -160,7 +162,7 @@ func parseRecord(content []byte, nodeID, name string) (record, error) {
 		return record{}, err
 	}
 	if number, ok := strings.CutPrefix(name, r.Role+"."); !ok || r.InstanceID != nodeID+"/"+r.Role+"/"+number {
-		return record{}, fmt.Errorf("it is of instance %q", clean(cut(r.InstanceID, maxProblem)))
+		return record{}, fmt.Errorf("it is of instance %q", limits.Clean(limits.Cut(r.InstanceID, maxProblem)))
 	}
 	return r, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 
 	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
@@ -81,7 +82,7 @@ func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c c
 		if address.Network() == "unix" && filepath.Dir(address.String()) == socketDir {
 			return r.process, r.output, address.String(), nil
 		}
-		err = fmt.Errorf("%w: it names the socket %s, which is not in its runtime directory %s", ErrHandshake, clean(address.String()), socketDir)
+		err = fmt.Errorf("%w: it names the socket %s, which is not in its runtime directory %s", ErrHandshake, limits.Clean(address.String()), socketDir)
 		_ = r.Kill(context.Background())
 		<-r.process.life.Done()
 	} else {
@@ -120,10 +121,10 @@ func (r *roleRunner) explain(err error, took, timeout time.Duration) error {
 			}
 		}
 		if len(fields) >= 4 {
-			return fmt.Errorf("%w: %s", ErrHandshake, clean(cut(err.Error(), maxProblem)))
+			return fmt.Errorf("%w: %s", ErrHandshake, limits.Clean(limits.Cut(err.Error(), maxProblem)))
 		}
 	}
-	return fmt.Errorf("%w: its first line was %q", ErrHandshake, clean(cut(r.first, 200)))
+	return fmt.Errorf("%w: its first line was %q", ErrHandshake, limits.Clean(limits.Cut(r.first, 200)))
 }
 
 // prepare takes over go-plugin's variables and directory. The directory is go-plugin's own and of no use: the instance's is its runtime

@@ -62,7 +62,7 @@ func (i *Instance) follow(ctx, life context.Context, client rolev1.RoleServiceCl
 		}
 		if time.Since(broken) > i.session.launcher.patience.Silence {
 			stated.Set(i.statusWith(rolev1.RoleState_ROLE_STATE_FAILED,
-				fmt.Sprintf("it does not state its status any more (%s)", clean(cut(err.Error(), limits.Reason)))))
+				fmt.Sprintf("it does not state its status any more (%s)", limits.Clean(limits.Cut(err.Error(), limits.Reason)))))
 			return
 		}
 		select {
@@ -147,13 +147,13 @@ func (i *Instance) check(status *rolev1.WatchResponse) error {
 	if _, known := rolev1.RoleState_name[int32(status.GetState())]; !known || status.GetState() == rolev1.RoleState_ROLE_STATE_UNSPECIFIED {
 		return fmt.Errorf("state %d is unknown", status.GetState())
 	}
-	status.Reason = limits.Cut(clean(cut(status.GetReason(), limits.Reason)), limits.Reason)
+	status.Reason = limits.Cut(limits.Clean(limits.Cut(status.GetReason(), limits.Reason)), limits.Reason)
 	if len(status.GetEndpoints()) > limits.Endpoints {
 		return fmt.Errorf("%d endpoints; at most %d", len(status.GetEndpoints()), limits.Endpoints)
 	}
 	for _, endpoint := range status.GetEndpoints() {
 		if !limits.NameOK(endpoint.GetName()) || len(endpoint.GetAddress()) > limits.Address || !limits.Line(endpoint.GetAddress()) {
-			return fmt.Errorf("endpoint %q: want a name of one line of 1 to %d bytes and an address of one of at most %d", clean(cut(endpoint.GetName(), limits.Name)), limits.Name, limits.Address)
+			return fmt.Errorf("endpoint %q: want a name of one line of 1 to %d bytes and an address of one of at most %d", limits.Clean(limits.Cut(endpoint.GetName(), limits.Name)), limits.Name, limits.Address)
 		}
 	}
 	if len(status.GetValues()) > limits.Values {
@@ -161,7 +161,7 @@ func (i *Instance) check(status *rolev1.WatchResponse) error {
 	}
 	for name, value := range status.GetValues() {
 		if !limits.NameOK(name) || len(value) > limits.Value {
-			return fmt.Errorf("value %q: want a name of one line of 1 to %d bytes and a value of at most %d", clean(cut(name, limits.Name)), limits.Name, limits.Value)
+			return fmt.Errorf("value %q: want a name of one line of 1 to %d bytes and a value of at most %d", limits.Clean(limits.Cut(name, limits.Name)), limits.Name, limits.Value)
 		}
 	}
 	return nil

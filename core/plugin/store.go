@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/reeveproject/reeve/core/storage"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // MaxExecutable is the size of the largest executable that the store takes, in bytes. Kubernetes in one executable has 140 MB.
@@ -22,8 +24,6 @@ const (
 	// part of the catalog.
 	collectAge = time.Hour
 )
-
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // Store keeps the executables of plugins, each under its digest. What it hands out is not a path but the verified bytes: a changed file is as good
 // as none. It keeps a descriptor of each executable that was asked for, and as an ordinary user a copy in memory, until Collect or Close.
@@ -40,7 +40,7 @@ type Store struct {
 // removed. One core at a time may use it.
 func OpenStore(dir string) (*Store, error) {
 	// Roles are executed by descriptors: the directory is the core's alone.
-	if err := makeDirectory(dir, 0o700); err != nil {
+	if err := errors.Join(storage.MakeDirectory(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("plugin: store: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -73,7 +73,7 @@ func (s *Store) Close() error {
 // something else. Its bytes are read when it is opened for the first time, and again when the file was touched. The caller closes it: until then Collect
 // leaves it alone.
 func (s *Store) Open(digest string) (*Executable, error) {
-	if !digestPattern.MatchString(digest) {
+	if !limits.DigestOK(digest) {
 		return nil, &MissingError{Digest: digest, Reason: "not a digest (sha256: and 64 hex digits)"}
 	}
 	e := s.take(digest)
@@ -99,7 +99,7 @@ func (s *Store) Ahead(digest string) {
 
 // Has reports whether the executable with a digest is there. Whether its bytes are what the digest says is found out when it is opened.
 func (s *Store) Has(digest string) bool {
-	if !digestPattern.MatchString(digest) {
+	if !limits.DigestOK(digest) {
 		return false
 	}
 	info, err := os.Lstat(s.file(digest))
@@ -138,7 +138,7 @@ func (s *Store) Collect(keep func(digest string) bool) (removed []string, err er
 	var problems []error
 	for _, file := range files {
 		digest := digestPrefix + strings.TrimPrefix(file.Name(), filePrefix)
-		if !strings.HasPrefix(file.Name(), filePrefix) || !digestPattern.MatchString(digest) {
+		if !strings.HasPrefix(file.Name(), filePrefix) || !limits.DigestOK(digest) {
 			continue
 		}
 		gone, err := s.collect(digest, keep(digest))
@@ -150,7 +150,7 @@ func (s *Store) Collect(keep func(digest string) bool) (removed []string, err er
 		}
 	}
 	if len(removed) > 0 {
-		problems = append(problems, syncDirectory(s.dir))
+		problems = append(problems, storage.SyncDirectory(s.dir))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return removed, fmt.Errorf("plugin: collect executables that nobody uses: %w", err)

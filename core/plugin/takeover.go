@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // TakeOver moves the executables of a store that an earlier core kept in another directory into this one, one after the other, and removes the directory with
@@ -36,7 +38,7 @@ func (s *Store) TakeOver(ctx context.Context, dir string) error {
 	if err := os.Remove(dir); err != nil {
 		return fmt.Errorf("plugin: take over %s: %w", dir, err)
 	}
-	return syncDirectory(filepath.Dir(dir))
+	return storage.SyncDirectory(filepath.Dir(dir))
 }
 
 func (s *Store) importFile(ctx context.Context, path string) error {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -72,5 +73,5 @@ func differenceOf(path string, isMessage bool, one, other protoreflect.Value) (w
 }
 
 func shown(value protoreflect.Value) string {
-	return fmt.Sprintf("%q", clean(cut(value.String(), maxDifference)))
+	return fmt.Sprintf("%q", limits.Clean(limits.Cut(value.String(), maxDifference)))
 }

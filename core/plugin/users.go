@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -57,7 +58,7 @@ func ReserveUsers(rangesFile, assignmentsFile, owner string, wanted *nodev1.User
 	if err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
-	removeInterrupted(assignmentsFile)
+	_ = storage.RemoveDrafts(assignmentsFile) // a draft that stays only takes room
 	users := &Users{ids: ids, former: former, path: assignmentsFile}
 	users.assigned.Version = formatVersion
 	if _, err := readJSON(assignmentsFile, &users.assigned); err != nil {
@@ -93,7 +94,7 @@ func (u *Users) Of(role string) (uid, gid uint32, err error) {
 	}
 	if !ok {
 		u.assigned.Roles[role] = offset
-		if err := writeJSON(u.path, u.assigned, 0o600); err != nil {
+		if err := storage.WriteJSON(u.path, u.assigned, 0o600); err != nil {
 			delete(u.assigned.Roles, role)
 			return 0, 0, fmt.Errorf("plugin: user ID of role %s: %w", role, err)
 		}
