@@ -28,7 +28,7 @@ func usageOf(instances roles.Instances) map[string]usage {
 	used := make(map[string]usage)
 	started := make(map[string]plugin.Process)
 	for _, instance := range instances {
-		if process := instance.Process; process != nil && alive(*process) {
+		if process := instance.Process; process != nil && process.Running() {
 			leaders[process.PID] = instance.Status.GetRole()
 			started[instance.Status.GetRole()] = *process
 		}
@@ -56,21 +56,11 @@ func usageOf(instances roles.Instances) map[string]usage {
 	}
 	// While its leader lives, the number of a group is nobody else's: what was read is the instance's if the leader is still the same one.
 	for role, process := range started {
-		if !alive(process) {
+		if !process.Running() {
 			delete(used, role)
 		}
 	}
 	return used
-}
-
-// alive reports whether a process is still the one that it was.
-func alive(process plugin.Process) bool {
-	now, err := procfs.NewProc(process.PID)
-	if err != nil {
-		return false
-	}
-	s, err := now.Stat()
-	return err == nil && s.Starttime == process.Start && !dead(s)
 }
 
 func dead(s procfs.ProcStat) bool { return s.State == "Z" || s.State == "X" }

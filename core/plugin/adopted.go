@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/proc"
 )
 
 // errGone says that a recorded process has ended, whatever has its number now.
@@ -15,7 +17,7 @@ var errGone = errors.New("its process has ended")
 
 // adoptProcess takes hold of a process that another core launched. It is held by pidfd before it is looked at, so that what was seen is of what is held.
 func adoptProcess(r record) (*process, error) {
-	fd, err := openHandle(r.PID)
+	fd, err := proc.Open(r.PID)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil, errGone
 	}
@@ -25,7 +27,7 @@ func adoptProcess(r record) (*process, error) {
 	p, end := newProcess(r.PID, r.UID)
 	p.Start, p.fd = r.Start, fd
 	if err := p.check(); err != nil {
-		fd.close()
+		fd.Close()
 		p.letGo()
 		end()
 		return nil, err
@@ -36,40 +38,34 @@ func adoptProcess(r record) (*process, error) {
 
 // check compares what the kernel says of the process with what was recorded of it.
 func (p *process) check() error {
-	s, err := readStat(p.PID)
+	s, err := proc.ReadStat(p.PID)
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		return errGone
 	case err != nil:
 		return err
-	case s.start != p.Start:
+	case s.Start != p.Start:
 		return fmt.Errorf("%w, and its number %d is another one's", errGone, p.PID)
-	case s.dead():
+	case s.Dead():
 		return errGone
-	case s.pgrp != p.PID:
+	case s.PGRP != p.PID:
 		return fmt.Errorf("its process %d is not the leader of its group any more", p.PID)
-	case !hasUID(p.PID, func(uid uint32) bool { return uid == p.uid }):
+	case !proc.HasUID(p.PID, func(uid uint32) bool { return uid == p.uid }):
 		return fmt.Errorf("its process %d does not run as user %d", p.PID, p.uid)
 	}
 	return nil
 }
 
-// running reports whether the process itself runs, and not another one with its number.
-func (p *process) running() bool {
-	s, err := readStat(p.PID)
-	return err == nil && s.start == p.Start && !s.dead()
-}
-
 // member reports whether a process is of the group. The number of a group is not used again while the group has members, nor that of a process while it is a
 // group's: the group is this one unless its number now belongs to a later process.
 func (p *process) member(pid int) bool {
-	s, err := readStat(pid)
-	if err != nil || s.pgrp != p.PID || s.start < p.Start || !hasUID(pid, func(uid uint32) bool { return uid == p.uid }) {
+	s, err := proc.ReadStat(pid)
+	if err != nil || s.PGRP != p.PID || s.Start < p.Start || !proc.HasUID(pid, func(uid uint32) bool { return uid == p.uid }) {
 		return false
 	}
-	leader, err := readStat(p.PID)
+	leader, err := proc.ReadStat(p.PID)
 	if err == nil {
-		return leader.start == p.Start
+		return leader.Start == p.Start
 	}
 	// Without its leader the number may since have been another group's; a user that others have too does not tell whose it is, the mark does.
 	return p.uid != uint32(os.Geteuid()) || instanceOf(pid) != ""
@@ -78,14 +74,14 @@ func (p *process) member(pid int) bool {
 // signalMembers signals the process and its group, each by a handle of its own: the process may end at any moment, and nobody but its parent keeps its
 // number from being given to another.
 func (p *process) signalMembers(signal syscall.Signal) {
-	_ = p.fd.signal(signal)
-	members, _ := find(p.member) // whom this misses the sweep finds
+	_ = p.fd.Signal(signal)
+	members, _ := proc.Find(p.member) // whom this misses the sweep finds
 	for _, h := range members {
-		if h.pid != p.PID {
-			_ = h.signal(signal)
+		if h.PID != p.PID {
+			_ = h.Signal(signal)
 		}
 	}
-	closeAll(members)
+	proc.CloseAll(members)
 }
 
 // adopted are the instances that go on under this core.
@@ -106,16 +102,16 @@ func (a adopted) owns(pid int) bool {
 	if len(a) == 0 {
 		return false
 	}
-	stat, err := readStat(pid)
+	stat, err := proc.ReadStat(pid)
 	if err != nil {
 		return false
 	}
 	mark := instanceOf(pid)
 	return slices.ContainsFunc(a, func(s *session) bool {
-		if !hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) {
+		if !proc.HasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) {
 			return false
 		}
-		if stat.pgrp == s.process.PID || mark == s.remit.InstanceID {
+		if stat.PGRP == s.process.PID || mark == s.remit.InstanceID {
 			return true
 		}
 		return !s.remit.SharedUID && mark == ""

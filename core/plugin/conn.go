@@ -114,7 +114,7 @@ func listenerOf(p *process, uid uint32) func(peercred.Peer) error {
 		if err != nil {
 			return fmt.Errorf("%w: process %d: %w", ErrPeer, peer.PID, err)
 		}
-		if group != p.PID || p.life.Err() != nil || p.child == nil && !p.running() {
+		if group != p.PID || p.life.Err() != nil || p.child == nil && !p.Running() {
 			return fmt.Errorf("%w: process %d, which listens on it, is not of the instance", ErrPeer, peer.PID)
 		}
 		return nil

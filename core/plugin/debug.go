@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -125,7 +126,7 @@ func listening(connection net.Conn) (Process, error) {
 	if of := instanceOf(peer.PID); of != "" {
 		return Process{}, fmt.Errorf("it is a process of the instance %s", limits.Clean(limits.Cut(of, maxProblem)))
 	}
-	s, err := readStat(peer.PID)
+	s, err := proc.ReadStat(peer.PID)
 	if err != nil {
 		return Process{}, fmt.Errorf("process %d: %w", peer.PID, err)
 	}
@@ -133,7 +134,7 @@ func listening(connection net.Conn) (Process, error) {
 	if socket, ok := connection.(*net.UnixConn); ok {
 		err = peercred.CheckAlive(socket)
 	}
-	return Process{PID: peer.PID, Start: s.start}, err
+	return Process{PID: peer.PID, Start: s.Start}, err
 }
 
 // hold opens a handle of the process, if it is still the same process and leads its group.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/core/sandbox"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -153,7 +154,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 		return nil, err
 	}
 	var err error
-	if l.bootID, err = bootID(); err != nil {
+	if l.bootID, err = proc.BootID(); err != nil {
 		return nil, fmt.Errorf("plugin: boot ID: %w", err)
 	}
 	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json"), filepath.Join(l.runDir, "counters.json")); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/awake"
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/sandbox"
 )
 
@@ -29,7 +30,7 @@ type process struct {
 	Process
 	child *sandbox.Child // nil if it is adopted
 	uid   uint32
-	fd    *handle
+	fd    *proc.Handle
 	// life ends when the process has ended, its group was killed and it was reaped. Only then may state be read.
 	life  context.Context
 	state *os.ProcessState
@@ -86,13 +87,13 @@ func tryProcess(c command) (*process, error) {
 	p, end := newProcess(child.Process.Pid, c.policy.UID)
 	p.child = child
 	// Until it is reaped, below, the PID is the child's, even if it has ended.
-	s, err := readStat(p.PID)
+	s, err := proc.ReadStat(p.PID)
 	if err == nil {
-		p.Start = s.start
+		p.Start = s.Start
 		if child.PIDFD == nil {
-			p.fd, err = openHandle(p.PID)
+			p.fd, err = proc.Open(p.PID)
 		} else {
-			p.fd = &handle{pid: p.PID, file: child.PIDFD}
+			p.fd = proc.NewHandle(p.PID, child.PIDFD)
 		}
 	}
 	if err != nil {
@@ -135,8 +136,8 @@ func explainExec(err error) error {
 func (p *process) wait(end context.CancelFunc) {
 	defer close(p.released)
 	defer p.letGo()
-	defer p.fd.close()
-	err := p.fd.wait(p.held)
+	defer p.fd.Close()
+	err := p.fd.Wait(p.held)
 	if err != nil && p.held.Err() != nil {
 		return // and life goes on
 	}
@@ -169,7 +170,7 @@ func (p *process) waitOtherwise() {
 		_ = unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		return
 	}
-	for p.running() {
+	for p.Running() {
 		time.Sleep(pollLife)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/eintr"
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/storage"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
@@ -61,7 +62,9 @@ func (r uidRange) gone() bool {
 
 // inUse reports whether a process has an ID of the range.
 func (r uidRange) inUse() (bool, error) {
-	return anyProcess(func(pid int) bool { return hasUID(pid, r.holds) })
+	found, err := proc.Find(func(pid int) bool { return proc.HasUID(pid, r.holds) })
+	proc.CloseAll(found)
+	return len(found) > 0, err
 }
 
 // reserveRange returns the range of an owner, and reserves one if it has none, or another than the one that is wanted: former is then what it had before.

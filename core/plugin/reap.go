@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/proto/limits"
 )
@@ -53,11 +54,11 @@ func (l *Launcher) records() ([]record, error) {
 func (l *Launcher) endRecorded(ctx context.Context, records []record, kept adopted) error {
 	ofNode := l.belongsTo(records)
 	belongs := func(pid int) bool { return ofNode(pid) && !kept.owns(pid) }
-	if left, err := find(belongs); err != nil {
+	if left, err := proc.Find(belongs); err != nil {
 		return fmt.Errorf("plugin: %w", err)
 	} else if len(left) > 0 {
 		l.log.Info("stopping what an earlier core left running", "processes", len(left), "instances", len(records)-len(kept))
-		closeAll(left)
+		proc.CloseAll(left)
 		if err := sweep(ctx, "node "+l.nodeID, l.sweepGrace(records), belongs); err != nil {
 			return fmt.Errorf("plugin: %w", err)
 		}
@@ -93,7 +94,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 		if err != nil || r.PID <= 1 || r.BootID != l.bootID {
 			continue
 		}
-		if s, err := readStat(r.PID); err != nil || s.start != r.Start {
+		if s, err := proc.ReadStat(r.PID); err != nil || s.Start != r.Start {
 			continue
 		}
 		if declared := ManifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
@@ -107,7 +108,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 // node whose volume is closed. The records stay for the next core.
 func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err error) {
 	l := &Launcher{log: log, runDir: filepath.Clean(runDir), nodeID: nodeID, users: &Users{shared: true}}
-	if l.bootID, err = bootID(); err != nil {
+	if l.bootID, err = proc.BootID(); err != nil {
 		return false, fmt.Errorf("plugin: boot ID: %w", err)
 	}
 	records, err := l.records()
@@ -121,8 +122,8 @@ func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err 
 	ofUser := func(uid uint32) bool {
 		return slices.ContainsFunc(records, func(r record) bool { return !r.SharedUID && r.UID != 0 && r.UID == uid })
 	}
-	left, err := find(func(pid int) bool { return ofNode(pid) || hasUID(pid, ofUser) })
-	closeAll(left)
+	left, err := proc.Find(func(pid int) bool { return ofNode(pid) || proc.HasUID(pid, ofUser) })
+	proc.CloseAll(left)
 	if err != nil {
 		return false, fmt.Errorf("plugin: %w", err)
 	}
@@ -172,22 +173,22 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 	}
 	marked := func(pid int) bool { return strings.HasPrefix(instanceOf(pid), l.nodeID+"/") }
 	ofRecord := func(pid int) bool {
-		s, err := readStat(pid)
+		s, err := proc.ReadStat(pid)
 		if err != nil {
 			return false
 		}
-		if r, ok := leaders[pid]; ok && r.Start == s.start {
+		if r, ok := leaders[pid]; ok && r.Start == s.Start {
 			return true
 		}
-		r, ok := leaders[s.pgrp]
-		if !ok || s.start < r.Start || !hasUID(pid, func(uid uint32) bool { return uid == r.UID }) {
+		r, ok := leaders[s.PGRP]
+		if !ok || s.Start < r.Start || !proc.HasUID(pid, func(uid uint32) bool { return uid == r.UID }) {
 			return false
 		}
 		// The number of a group is not used again while the group has members, nor that of a process while it is a group's: the group is
 		// the record's unless its number now belongs to a later process.
-		leader, err := readStat(r.PID)
+		leader, err := proc.ReadStat(r.PID)
 		if err == nil {
-			return leader.start == r.Start
+			return leader.Start == r.Start
 		}
 		// The leader is gone, and the number may since have been that of another's group whose first process has ended as well. The user tells whose it is, unless
 		// others have it too.
@@ -197,7 +198,7 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		isRoot := func(uid uint32) bool { return uid == 0 }
 		// Privileged roles run as root. Anybody may give a process of his own the mark, root's are nobody else's.
 		return func(pid int) bool {
-			return hasUID(pid, l.users.held) || ofRecord(pid) || hasUID(pid, isRoot) && marked(pid)
+			return proc.HasUID(pid, l.users.held) || ofRecord(pid) || proc.HasUID(pid, isRoot) && marked(pid)
 		}
 	}
 	return func(pid int) bool {
@@ -205,7 +206,7 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 			return true
 		}
 		// A role's child may have another environment, but not easily another group.
-		s, err := readStat(pid)
-		return err == nil && s.pgrp > 1 && marked(s.pgrp)
+		s, err := proc.ReadStat(pid)
+		return err == nil && s.PGRP > 1 && marked(s.PGRP)
 	}
 }

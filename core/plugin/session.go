@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/sandbox"
 )
 
@@ -186,7 +187,7 @@ func (s *session) sweep(ctx context.Context) error {
 	}
 	match := func(pid int) bool { return instanceOf(pid) == s.remit.InstanceID }
 	if !s.remit.SharedUID {
-		match = func(pid int) bool { return hasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
+		match = func(pid int) bool { return proc.HasUID(pid, func(uid uint32) bool { return uid == s.remit.UID }) }
 	}
 	return errors.Join(killed, sweep(ctx, "instance "+s.remit.InstanceID, atOnce, match), s.removeGroup())
 }

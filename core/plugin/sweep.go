@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/reeveproject/reeve/core/proc"
 )
 
 const (
@@ -21,8 +23,8 @@ func atOnce(int) time.Duration { return 0 }
 // sweep ends every process that matches, and their new children. It sends SIGTERM, waits for each process as long as grace says, and then kills all that are left. If every
 // grace is 0, or the context ends, it kills at once. It returns when no matching process is left.
 func sweep(ctx context.Context, what string, grace func(pid int) time.Duration, match func(pid int) bool) error {
-	found, err := find(match)
-	if err == nil && slices.ContainsFunc(found, func(h *handle) bool { return grace(h.pid) > 0 }) {
+	found, err := proc.Find(match)
+	if err == nil && slices.ContainsFunc(found, func(h *proc.Handle) bool { return grace(h.PID) > 0 }) {
 		terminate(ctx, grace, found)
 	}
 	// From here on it goes on after the context's end: a process that is left costs more than a short wait.
@@ -32,18 +34,18 @@ func sweep(ctx context.Context, what string, grace func(pid int) time.Duration, 
 	for err == nil && len(found) > 0 {
 		var left []int
 		for _, h := range found {
-			if h.signal(syscall.SIGKILL) != nil || h.wait(deadline) != nil {
-				left = append(left, h.pid)
+			if h.Signal(syscall.SIGKILL) != nil || h.Wait(deadline) != nil {
+				left = append(left, h.PID)
 			}
 		}
-		closeAll(found)
+		proc.CloseAll(found)
 		if len(left) > 0 {
 			slices.Sort(left)
 			return &SurvivorsError{What: what, PIDs: left}
 		}
-		found, err = find(match)
+		found, err = proc.Find(match)
 	}
-	closeAll(found)
+	proc.CloseAll(found)
 	if err != nil {
 		return fmt.Errorf("end processes of %s: %w", what, err)
 	}
@@ -51,20 +53,14 @@ func sweep(ctx context.Context, what string, grace func(pid int) time.Duration, 
 }
 
 // terminate asks processes to end, and returns when they have or the time of those that have not is up.
-func terminate(ctx context.Context, grace func(pid int) time.Duration, found []*handle) {
+func terminate(ctx context.Context, grace func(pid int) time.Duration, found []*proc.Handle) {
 	for _, h := range found {
-		_ = h.signal(syscall.SIGTERM) // what this cannot end, SIGKILL reports
+		_ = h.Signal(syscall.SIGTERM) // what this cannot end, SIGKILL reports
 	}
 	asked := time.Now()
 	for _, h := range found {
-		waiting, cancel := context.WithDeadline(ctx, asked.Add(grace(h.pid)))
-		_ = h.wait(waiting)
+		waiting, cancel := context.WithDeadline(ctx, asked.Add(grace(h.PID)))
+		_ = h.Wait(waiting)
 		cancel()
-	}
-}
-
-func closeAll(handles []*handle) {
-	for _, h := range handles {
-		h.close()
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -67,6 +68,15 @@ type Process struct {
 	Start uint64
 }
 
+// Running reports whether the process itself runs, and not another one with its number.
+func (p Process) Running() bool {
+	s, err := proc.ReadStat(p.PID)
+	return err == nil && s.Start == p.Start && !s.Dead()
+}
+
+// instanceOf returns the ID of the instance to which a process belongs by its environment; "" if that says none, or is not the core's to read.
+func instanceOf(pid int) string { return proc.Variable(pid, InstanceVariable) }
+
 // CheckMember returns nil if a process belongs to the process group that this one leads, and otherwise why not. What it says is of the process that has the
 // PID now: that it is the one that was meant has to be looked at afterwards.
 func (p Process) CheckMember(pid int) error {
@@ -77,12 +87,12 @@ func (p Process) CheckMember(pid int) error {
 	if group != p.PID {
 		return fmt.Errorf("process %d is in process group %d, not in the instance's %d", pid, group, p.PID)
 	}
-	leader, err := readStat(group)
+	leader, err := proc.ReadStat(group)
 	if err != nil {
 		return fmt.Errorf("leader of process group %d: %w", group, err)
 	}
-	if leader.start != p.Start {
-		return fmt.Errorf("process group %d is not the instance's: its leader started at %d, not at %d", group, leader.start, p.Start)
+	if leader.Start != p.Start {
+		return fmt.Errorf("process group %d is not the instance's: its leader started at %d, not at %d", group, leader.Start, p.Start)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package plugin
+package proc
 
 import (
 	"bytes"
@@ -17,43 +17,47 @@ import (
 	"github.com/reeveproject/reeve/core/eintr"
 )
 
-// stat is what /proc/PID/stat says of a process.
-type stat struct {
+// Stat is what /proc/PID/stat says of a process.
+type Stat struct {
 	state byte
-	pgrp  int
-	start uint64
+	// PGRP is its process group.
+	PGRP int
+	// Start is when it started (field 22). PIDs are used again, a PID with its start is not.
+	Start uint64
 }
 
-func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+// Dead reports whether the process has ended and is not reaped yet.
+func (s Stat) Dead() bool { return s.state == 'Z' || s.state == 'X' }
 
-func readStat(pid int) (stat, error) {
+// ReadStat reads the Stat of a process.
+func ReadStat(pid int) (Stat, error) {
 	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return stat{}, err
+		return Stat{}, err
 	}
 	return parseStat(content)
 }
 
 // parseStat reads the fields after the name of the program, which stands in parentheses and may itself hold anything.
-func parseStat(content []byte) (stat, error) {
+func parseStat(content []byte) (Stat, error) {
 	_, rest, ok := bytes.Cut(content[bytes.LastIndexByte(content, ')')+1:], []byte(" "))
 	fields := bytes.Fields(rest)
 	if !ok || len(fields) < 20 || len(fields[0]) != 1 {
-		return stat{}, errors.New("unexpected format of /proc/PID/stat")
+		return Stat{}, errors.New("unexpected format of /proc/PID/stat")
 	}
 	pgrp, err := strconv.Atoi(string(fields[2]))
 	if err != nil {
-		return stat{}, fmt.Errorf("process group in /proc/PID/stat: %w", err)
+		return Stat{}, fmt.Errorf("process group in /proc/PID/stat: %w", err)
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil {
-		return stat{}, fmt.Errorf("start time in /proc/PID/stat: %w", err)
+		return Stat{}, fmt.Errorf("start time in /proc/PID/stat: %w", err)
 	}
-	return stat{state: fields[0][0], pgrp: pgrp, start: start}, nil
+	return Stat{state: fields[0][0], PGRP: pgrp, Start: start}, nil
 }
 
-// hasUID reports whether a process has a matching user ID, be it the real, effective, saved or file system one.
-func hasUID(pid int, match func(uint32) bool) bool {
+// HasUID reports whether a process has a matching user ID, be it the real, effective, saved or file system one.
+func HasUID(pid int, match func(uint32) bool) bool {
 	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return false
@@ -72,23 +76,23 @@ func hasUID(pid int, match func(uint32) bool) bool {
 	return false
 }
 
-// instanceOf returns the instance ID in a process's environment, as it was when the process was executed; "" if there is none, or if it is not
-// the core's to read.
-func instanceOf(pid int) string {
+// Variable returns an environment variable of a process, as it was when the process was executed. It is empty if the process has none, or if the core may
+// not read it.
+func Variable(pid int, name string) string {
 	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
 		return ""
 	}
 	for variable := range bytes.SplitSeq(content, []byte{0}) {
-		if value, ok := bytes.CutPrefix(variable, []byte(InstanceVariable+"=")); ok {
+		if value, ok := bytes.CutPrefix(variable, []byte(name+"=")); ok {
 			return string(value)
 		}
 	}
 	return ""
 }
 
-// bootID tells one boot of the machine from another: PIDs and start times mean nothing across boots.
-func bootID() (string, error) {
+// BootID tells one boot of the machine from another: PIDs and start times mean nothing across boots.
+func BootID() (string, error) {
 	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err
@@ -116,38 +120,36 @@ func pids() ([]int, error) {
 	return found, nil
 }
 
-// anyProcess reports whether a live process matches.
-func anyProcess(match func(pid int) bool) (bool, error) {
-	all, err := pids()
-	if err != nil {
-		return false, err
-	}
-	for _, pid := range all {
-		if s, err := readStat(pid); err == nil && !s.dead() && match(pid) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// handle is a pidfd: it goes on meaning the same process when the process is gone and its PID is used again.
-type handle struct {
-	pid  int
+// Handle is a pidfd. It means the same process when the process is gone and its PID is used again.
+type Handle struct {
+	PID  int
 	file *os.File
 }
 
-func openHandle(pid int) (*handle, error) {
+// NewHandle makes a Handle of a nonblocking pidfd, which it then owns.
+func NewHandle(pid int, pidfd *os.File) *Handle { return &Handle{PID: pid, file: pidfd} }
+
+// Open opens a Handle of a process. The error is ESRCH or EINVAL if there is no such process.
+func Open(pid int) (*Handle, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
 	}
-	return &handle{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")}, nil
+	return NewHandle(pid, os.NewFile(uintptr(fd), "pidfd")), nil
 }
 
-func (h *handle) close() { _ = h.file.Close() }
+// Close closes the handle.
+func (h *Handle) Close() { _ = h.file.Close() }
 
-// signal does nothing if the process has ended.
-func (h *handle) signal(signal syscall.Signal) error {
+// CloseAll closes handles.
+func CloseAll(handles []*Handle) {
+	for _, h := range handles {
+		h.Close()
+	}
+}
+
+// Signal signals the process. It does nothing if the process has ended.
+func (h *Handle) Signal(signal syscall.Signal) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
 		return err
@@ -164,14 +166,14 @@ func (h *handle) signal(signal syscall.Signal) error {
 	return sent
 }
 
-// wait returns nil when the process has ended, be it reaped or not. It costs no thread: the runtime's poller waits.
-func (h *handle) wait(ctx context.Context) error {
+// Wait returns nil when the process has ended, be it reaped or not. It costs no thread: the runtime's poller waits.
+func (h *Handle) Wait(ctx context.Context) error {
 	raw, err := h.file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	if err := h.file.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("pidfd of process %d: %w", h.pid, err)
+		return fmt.Errorf("pidfd of process %d: %w", h.PID, err)
 	}
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -191,7 +193,7 @@ func (h *handle) wait(ctx context.Context) error {
 	case ended:
 		return nil
 	case polled != nil:
-		return fmt.Errorf("pidfd of process %d: %w", h.pid, polled)
+		return fmt.Errorf("pidfd of process %d: %w", h.PID, polled)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
@@ -203,27 +205,27 @@ func readable(fd int) (bool, error) {
 	return n > 0, err
 }
 
-// find returns handles of the live processes that match. A process is matched again once it is held, so that a handle never is of
-// another one. The caller closes them.
-func find(match func(pid int) bool) ([]*handle, error) {
+// Find returns handles of the live processes of the machine that match, but for the core itself. It matches a process again once it holds it, so a handle is
+// never that of another process. The caller closes the handles, also those that come with an error.
+func Find(match func(pid int) bool) ([]*Handle, error) {
 	all, err := pids()
 	if err != nil {
 		return nil, err
 	}
-	var found []*handle
+	var found []*Handle
 	for _, pid := range all {
 		if !match(pid) {
 			continue
 		}
-		h, err := openHandle(pid)
+		h, err := Open(pid)
 		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // gone, or a thread and not a process
 			continue
 		}
 		if err != nil {
 			return found, err
 		}
-		if s, err := readStat(pid); err != nil || s.dead() || !match(pid) {
-			h.close()
+		if s, err := ReadStat(pid); err != nil || s.Dead() || !match(pid) {
+			h.Close()
 			if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 				continue
 			}
