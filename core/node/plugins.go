@@ -39,16 +39,11 @@ type plugins struct {
 	imported event.Value[string]
 }
 
-func openPlugins(ctx context.Context, held *storage.Storage, set *nodev1.SandboxDefaults, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
+func openPlugins(held *storage.Storage, set *nodev1.SandboxDefaults, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
 	p := &plugins{defaults: sandbox.DefaultsOf(set)}
 	var err error
 	if p.store, err = plugin.OpenStore(held.Plugins()); err != nil {
 		return nil, err
-	}
-	if earlier := held.EarlierPlugins(); earlier != held.Plugins() {
-		if err := p.store.TakeOver(ctx, earlier); err != nil {
-			log.Error("cannot take over all executables that an earlier core kept elsewhere; the next start of the core tries again", "from", earlier, "error", err)
-		}
 	}
 	if p.users, err = plugin.ReserveUsers(UIDRanges, held.Users(), held.Data, set.GetUsers()); err != nil {
 		return nil, err

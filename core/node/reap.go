@@ -52,7 +52,7 @@ func Reap(ctx context.Context, parameters *nodev1.Parameters, log hclog.Logger) 
 
 // stopRecorded stops whatever an earlier core left running on an open volume.
 func stopRecorded(ctx context.Context, held *storage.Storage, nodeID string, parameters *nodev1.Parameters, log hclog.Logger) (err error) {
-	p, err := openPlugins(ctx, held, parameters.GetSandbox(), nodeID, time.Now(), log)
+	p, err := openPlugins(held, parameters.GetSandbox(), nodeID, time.Now(), log)
 	if err != nil {
 		return err
 	}

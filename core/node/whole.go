@@ -122,7 +122,7 @@ func storageOf(room storageRoom) *clusterv1.StorageStatus {
 // assemble makes the rooms, none of which runs yet. It adopts what an earlier core left running.
 func (w *whole) assemble(ctx context.Context, order time.Time, journal *events.Journal) (err error) {
 	parameters, configuration, held := w.node.config.Parameters, w.opened.Configuration, w.node.storage
-	if w.plugins, err = openPlugins(ctx, held, parameters.GetSandbox(), configuration.NodeID(), w.start, w.log); err != nil {
+	if w.plugins, err = openPlugins(held, parameters.GetSandbox(), configuration.NodeID(), w.start, w.log); err != nil {
 		return err
 	}
 	// Before anything else runs: there is one instance of a role at a time.

@@ -59,11 +59,8 @@ func (l Layout) Plugins() string {
 	if l.Clear != "" {
 		return filepath.Join(l.Clear, "plugins")
 	}
-	return l.EarlierPlugins()
+	return filepath.Join(l.Data, "plugins")
 }
-
-// EarlierPlugins is where executables were kept before Clear existed, and still are on a volume without one.
-func (l Layout) EarlierPlugins() string { return filepath.Join(l.Data, "plugins") }
 
 // Identity is the directory of the cluster's and the node's certificates.
 func (l Layout) Identity() string { return filepath.Join(l.Data, "identity") }
