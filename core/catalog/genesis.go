@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/genesis"
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -144,7 +144,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 		}
 		if record = proto.CloneOf(genesis.Record(built, digest)); record == nil {
 			return nil, failed(fmt.Errorf("its digest is %s, and the genesis catalog knows for %s only %s with other digests: the file was changed after it was built; build both again, or take `genesis` out of the parameters to have the plugin asked",
-				digest, plugin.Platform, cmp.Or(genesis.Names(built), "nothing")))
+				digest, store.Platform, cmp.Or(genesis.Names(built), "nothing")))
 		}
 	} else {
 		digest, manifest, err := p.ImportPlugin(ctx, executable)
@@ -153,7 +153,7 @@ func recordOf(ctx context.Context, builtin *nodev1.BuiltinPlugin, built *nodev1.
 		}
 		record = &clusterv1.PluginRecord{
 			Name: manifest.GetName(), Version: manifest.GetVersion(), Manifest: manifest,
-			Digests: map[string]string{plugin.Platform: digest}, Grants: wantedOf(manifest),
+			Digests: map[string]string{store.Platform: digest}, Grants: wantedOf(manifest),
 		}
 	}
 	if err := override(record, builtin.GetGrants()); err != nil {
@@ -175,7 +175,7 @@ func wantedOf(manifest *rolev1.Manifest) []*clusterv1.RoleGrants {
 // override grants exactly what the parameters say to the roles that they name.
 func override(record *clusterv1.PluginRecord, given []*nodev1.BuiltinGrants) error {
 	for _, grants := range given {
-		manifest := plugin.ManifestOf(record, grants.GetRole())
+		manifest := store.ManifestOf(record, grants.GetRole())
 		if manifest == nil {
 			return fmt.Errorf("the parameters grant something to a role %q, which plugin %s does not offer", grants.GetRole(), record.GetName())
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -45,7 +46,7 @@ func (c Chooser) restrict(d *roles.DesiredRole, fills string) {
 		return
 	}
 	role := d.Assignment.GetRole()
-	if guarded(plugin.ManifestOf(d.Plugin, role)) {
+	if guarded(store.ManifestOf(d.Plugin, role)) {
 		return // it is trusted anyway, and without it nobody could change the policy
 	}
 	if missing := c.Missing(plugin.Spec{Role: role, Plugin: d.Plugin}); len(missing) > 0 {
@@ -87,7 +88,7 @@ func Trusted(desired *event.Value[roles.Desired]) func(roles.Instance) bool {
 		now, _ := desired.Get()
 		role := instance.Status.GetRole()
 		return slices.ContainsFunc(now.Roles, func(d roles.DesiredRole) bool {
-			return d.Assignment.GetRole() == role && (guarded(plugin.ManifestOf(d.Plugin, role)) || d.Previous != nil && guarded(plugin.ManifestOf(d.Previous.Plugin, role)))
+			return d.Assignment.GetRole() == role && (guarded(store.ManifestOf(d.Plugin, role)) || d.Previous != nil && guarded(store.ManifestOf(d.Previous.Plugin, role)))
 		})
 	}
 }

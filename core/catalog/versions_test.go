@@ -12,6 +12,7 @@ import (
 	"github.com/reeveproject/reeve/core/cluster"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/seal"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -27,9 +28,9 @@ func grant(path string) *rolev1.Grant {
 func upgraded() *Assignment {
 	a := example()
 	band := a.Plugins[1]
-	band.Previous = &clusterv1.PluginVersion{Version: band.GetVersion(), Manifest: band.GetManifest(), Digests: map[string]string{plugin.Platform: "sha256:1"}}
+	band.Previous = &clusterv1.PluginVersion{Version: band.GetVersion(), Manifest: band.GetManifest(), Digests: map[string]string{store.Platform: "sha256:1"}}
 	band.Previous.Manifest.Roles[0].Grants = []*rolev1.Grant{grant("/a")}
-	band.Version, band.Digests = "2.0.0", map[string]string{plugin.Platform: "sha256:2"}
+	band.Version, band.Digests = "2.0.0", map[string]string{store.Platform: "sha256:2"}
 	band.Manifest = &rolev1.Manifest{Name: "band", Roles: []*rolev1.RoleManifest{
 		{Name: "drummer", Grants: []*rolev1.Grant{grant("/a"), grant("/b")}}, {Name: "told", StartsFromCache: true},
 	}}
@@ -116,7 +117,7 @@ func TestPolicy(t *testing.T) {
 
 func TestCollector(t *testing.T) {
 	record := func(name, digest string) *clusterv1.PluginRecord {
-		return &clusterv1.PluginRecord{Name: name, Digests: map[string]string{plugin.Platform: digest}}
+		return &clusterv1.PluginRecord{Name: name, Digests: map[string]string{store.Platform: digest}}
 	}
 	now := time.Now()
 	there := []string{"builtin", "app1", "unknown", "idle"}
@@ -148,14 +149,14 @@ func TestCollector(t *testing.T) {
 	view.Set(&cluster.View{Plugins: []*clusterv1.PluginRecord{record("app", "app1"), record("idle", "idle")}})
 	step("with contact", "builtin", "app1", "unknown", "idle")
 	second := record("app", "app2")
-	second.Previous = &clusterv1.PluginVersion{Digests: map[string]string{plugin.Platform: "app1"}}
-	second.Waiting = &clusterv1.PluginVersion{Digests: map[string]string{plugin.Platform: "app3"}}
+	second.Previous = &clusterv1.PluginVersion{Digests: map[string]string{store.Platform: "app1"}}
+	second.Waiting = &clusterv1.PluginVersion{Digests: map[string]string{store.Platform: "app3"}}
 	there = append(there, "app2", "app3")
 	view.Set(&cluster.View{Plugins: []*clusterv1.PluginRecord{second}})
 	now = now.Add(forgetAfter - time.Hour)
 	step("an upgrade, and a role that is gone", "builtin", "app1", "unknown", "idle", "app2", "app3")
 	third := record("app", "app3")
-	third.Previous = &clusterv1.PluginVersion{Digests: map[string]string{plugin.Platform: "app2"}}
+	third.Previous = &clusterv1.PluginVersion{Digests: map[string]string{store.Platform: "app2"}}
 	view.Set(&cluster.View{Plugins: []*clusterv1.PluginRecord{third}})
 	instances.Set(roles.Instances{{Status: &clusterv1.InstanceStatus{Role: "app", Plugin: "app", Digest: "app1"}}})
 	step("the oldest still runs", "builtin", "app1", "unknown", "idle", "app2", "app3")

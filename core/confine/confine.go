@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/proto/confine"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -124,25 +125,25 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 }
 
 // storedExecutable returns the executable from a copy that the role cannot read, as a node keeps it.
-func storedExecutable(ctx context.Context, request *confine.Request) (*plugin.Executable, func(), error) {
-	store, err := plugin.OpenStore(filepath.Join(request.Own, "executables"))
+func storedExecutable(ctx context.Context, request *confine.Request) (*store.Executable, func(), error) {
+	executables, err := store.Open(filepath.Join(request.Own, "executables"))
 	if err != nil {
 		return nil, nil, err
 	}
-	executable, err := store.Open(request.Digest)
-	var missing *plugin.MissingError
+	executable, err := executables.Open(request.Digest)
+	var missing *store.MissingError
 	if errors.As(err, &missing) {
-		if err = add(ctx, store, request); err == nil {
-			executable, err = store.Open(request.Digest)
+		if err = add(ctx, executables, request); err == nil {
+			executable, err = executables.Open(request.Digest)
 		}
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
+		return nil, nil, errors.Join(err, executables.Close())
 	}
-	return executable, func() { _, _ = executable.Close(), store.Close() }, nil
+	return executable, func() { _, _ = executable.Close(), executables.Close() }, nil
 }
 
-func add(ctx context.Context, store *plugin.Store, request *confine.Request) error {
+func add(ctx context.Context, store *store.Store, request *confine.Request) error {
 	file, err := os.Open(request.Executable)
 	if err != nil {
 		return err

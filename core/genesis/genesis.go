@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -66,7 +66,7 @@ func check(g *nodev1.Genesis) error {
 			problems = append(problems, fmt.Errorf("plugins[%d]: %s", i, fmt.Sprintf(format, arguments...)))
 		}
 		manifest := record.GetManifest()
-		if err := plugin.CheckManifest(manifest); err != nil {
+		if err := store.CheckManifest(manifest); err != nil {
 			problem("%v", err)
 			continue
 		}
@@ -97,7 +97,7 @@ func check(g *nodev1.Genesis) error {
 // Record returns the entry of an executable by its digest on this platform; nil if there is none.
 func Record(g *nodev1.Genesis, digest string) *clusterv1.PluginRecord {
 	for _, record := range g.GetPlugins() {
-		if record.GetDigests()[plugin.Platform] == digest {
+		if record.GetDigests()[store.Platform] == digest {
 			return record
 		}
 	}
@@ -108,7 +108,7 @@ func Record(g *nodev1.Genesis, digest string) *clusterv1.PluginRecord {
 func Names(g *nodev1.Genesis) string {
 	var names []string
 	for _, record := range g.GetPlugins() {
-		if record.GetDigests()[plugin.Platform] != "" {
+		if record.GetDigests()[store.Platform] != "" {
 			names = append(names, record.GetName()+" "+record.GetVersion())
 		}
 	}

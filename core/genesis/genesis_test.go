@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/genesis"
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/attest"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -41,8 +41,8 @@ func digest(letter string) string { return "sha256:" + strings.Repeat(letter, 64
 
 func record(name string) *clusterv1.PluginRecord {
 	return &clusterv1.PluginRecord{
-		Name: name, Version: "1.0.0", Digests: map[string]string{plugin.Platform: digest("a")},
-		Manifest: &rolev1.Manifest{Name: name, Version: "1.0.0", Protocols: []string{plugin.RoleProtocol}, Roles: []*rolev1.RoleManifest{{Name: name}}},
+		Name: name, Version: "1.0.0", Digests: map[string]string{store.Platform: digest("a")},
+		Manifest: &rolev1.Manifest{Name: name, Version: "1.0.0", Protocols: []string{store.RoleProtocol}, Roles: []*rolev1.RoleManifest{{Name: name}}},
 	}
 }
 

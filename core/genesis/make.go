@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/storage"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
@@ -96,7 +96,7 @@ func identify(path string) (platform, digest string, err error) {
 		return "", "", fmt.Errorf("%s is for %s, which Reeve does not support", path, header.Machine)
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, plugin.MaxExecutable)); err != nil {
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, store.MaxExecutable)); err != nil {
 		return "", "", err
 	}
 	return "linux/" + architecture, "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
@@ -129,5 +129,5 @@ func askManifest(ctx context.Context, path string) (*rolev1.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer.GetManifest(), plugin.CheckManifest(answer.GetManifest())
+	return answer.GetManifest(), store.CheckManifest(answer.GetManifest())
 }

@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	names "github.com/reeveproject/reeve/proto/identity"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -283,7 +283,7 @@ func newNewcomer(t *testing.T, e *elsewhere) (a *alive, ticketFile string) {
 	}
 	digest := sha256.Sum256(content)
 	e.plugins = []*clusterv1.PluginRecord{{
-		Name: "band", Version: "1.0.0", Digests: map[string]string{plugin.Platform: "sha256:" + hex.EncodeToString(digest[:])},
+		Name: "band", Version: "1.0.0", Digests: map[string]string{store.Platform: "sha256:" + hex.EncodeToString(digest[:])},
 		Manifest: &rolev1.Manifest{Name: "band", Roles: []*rolev1.RoleManifest{{Name: "api", StartsFromCache: true}}},
 	}}
 	return a, ticketFile

@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/catalog"
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/core/storage"
 	names "github.com/reeveproject/reeve/proto/identity"
@@ -28,7 +29,7 @@ const UIDRanges = "/var/lib/reeve/uid-ranges"
 
 // plugins is what runs the plugins of a node.
 type plugins struct {
-	store    *plugin.Store
+	store    *store.Store
 	users    *plugin.Users
 	launcher *plugin.Launcher
 	// host, groups and defaults are what this machine and this user can enforce of the sandboxes of roles. groups is nil without control groups.
@@ -42,7 +43,7 @@ type plugins struct {
 func openPlugins(held *storage.Storage, set *nodev1.SandboxDefaults, nodeID string, start time.Time, log hclog.Logger) (*plugins, error) {
 	p := &plugins{defaults: sandbox.DefaultsOf(set)}
 	var err error
-	if p.store, err = plugin.OpenStore(held.Plugins()); err != nil {
+	if p.store, err = store.Open(held.Plugins()); err != nil {
 		return nil, err
 	}
 	if p.users, err = plugin.ReserveUsers(UIDRanges, held.Users(), held.Data, set.GetUsers()); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -111,8 +112,8 @@ func TestWhyAnImportFailed(t *testing.T) {
 		code  codes.Code
 	}{
 		"not a plugin":    {&plugin.NotAPluginError{Digest: "sha256:00", Err: plugin.ErrHandshake}, codes.InvalidArgument},
-		"a bad manifest":  {&plugin.ManifestError{Plugin: "x", Problems: []string{"no version"}}, codes.InvalidArgument},
-		"another version": {&plugin.VersionError{Plugin: "x", Protocol: "reeve.role", Theirs: "v9", Ours: "v1"}, codes.InvalidArgument},
+		"a bad manifest":  {&store.ManifestError{Plugin: "x", Problems: []string{"no version"}}, codes.InvalidArgument},
+		"another version": {&store.VersionError{Plugin: "x", Protocol: "reeve.role", Theirs: "v9", Ours: "v1"}, codes.InvalidArgument},
 		"a full disk":     {errors.New("no space left on device"), codes.Internal},
 		"a status":        {status.Error(codes.ResourceExhausted, "too many"), codes.ResourceExhausted},
 	}) {

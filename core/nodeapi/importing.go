@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
@@ -46,8 +47,8 @@ func importStatus(err, stream error) error {
 	}
 	var (
 		notAPlugin *plugin.NotAPluginError
-		manifest   *plugin.ManifestError
-		version    *plugin.VersionError
+		manifest   *store.ManifestError
+		version    *store.VersionError
 	)
 	switch {
 	case errors.As(err, &notAPlugin), errors.As(err, &manifest), errors.As(err, &version):

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
@@ -40,7 +40,7 @@ func (r *Room) Role(_ context.Context, name string) (*nodev1.GetRoleResponse, er
 	if answer.GetStatus().GetRolledBack() != nil && wanted.Previous != nil {
 		wanted = *wanted.Previous
 	}
-	grants, manifest := remit.ForRole(wanted.Plugin.GetGrants(), name), plugin.ManifestOf(wanted.Plugin, name)
+	grants, manifest := remit.ForRole(wanted.Plugin.GetGrants(), name), store.ManifestOf(wanted.Plugin, name)
 	if of.Remit != nil { // what runs is what it was launched with
 		grants, manifest = of.Remit.Grants, of.Remit.Manifest
 	}

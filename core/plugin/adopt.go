@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/role"
@@ -168,13 +169,13 @@ func (l *Launcher) adoptable(r record) (*Remit, Spec, error) {
 	if err != nil {
 		return nil, Spec{}, err
 	}
-	if digest, err := Digest(spec.Plugin); err != nil || digest != r.Digest {
+	if digest, err := store.Digest(spec.Plugin); err != nil || digest != r.Digest {
 		return nil, Spec{}, errors.New("its record contradicts itself")
 	}
-	if ManifestOf(spec.Plugin, r.Role) == nil {
+	if store.ManifestOf(spec.Plugin, r.Role) == nil {
 		return nil, Spec{}, &UnknownRoleError{Role: r.Role, Plugin: spec.Plugin.GetName()}
 	}
-	if ManifestOf(spec.Plugin, r.Role).GetEndsWithCore() {
+	if store.ManifestOf(spec.Plugin, r.Role).GetEndsWithCore() {
 		return nil, Spec{}, errors.New("its role ends with the core")
 	}
 	remit, err := l.remit(spec)

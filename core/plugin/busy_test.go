@@ -23,7 +23,7 @@ func TestLaunchWaitsForWriters(t *testing.T) {
 	}
 	node := newNode(t)
 	digest := node.add(t, everything)
-	path := filepath.Join(node.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))
+	path := node.storedFile(digest)
 	if err := os.Chmod(path, 0o755); err != nil {
 		t.Fatal(err)
 	}

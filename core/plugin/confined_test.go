@@ -14,6 +14,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
@@ -217,7 +218,7 @@ func TestDescribeRefusesWhatIsUnsteady(t *testing.T) {
 	unsteady.Before = "unsteady"
 	_, err := node.launcher.Describe(t.Context(), node.add(t, unsteady))
 	var not *plugin.NotAPluginError
-	if !errors.As(err, &not) || !errors.Is(err, plugin.ErrUnsteady) || !strings.Contains(err.Error(), `roles[0].summary was "I am `) {
+	if !errors.As(err, &not) || !errors.Is(err, store.ErrUnsteady) || !strings.Contains(err.Error(), `roles[0].summary was "I am `) {
 		t.Errorf("error %v", err)
 	}
 	node.nothingLeft(t)

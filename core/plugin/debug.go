@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -98,11 +99,11 @@ func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged
 	if err != nil {
 		return nil, fmt.Errorf("it does not answer Describe: %s: %s", limits.Clean(limits.Cut(err.Error(), maxProblem)), debugHint)
 	}
-	if err := CheckManifest(answer.GetManifest()); err != nil {
+	if err := store.CheckManifest(answer.GetManifest()); err != nil {
 		return nil, err
 	}
 	d.Plugin = answer.GetManifest().GetName()
-	if d.manifest = ManifestOf(&clusterv1.PluginRecord{Manifest: answer.GetManifest()}, name); d.manifest == nil {
+	if d.manifest = store.ManifestOf(&clusterv1.PluginRecord{Manifest: answer.GetManifest()}, name); d.manifest == nil {
 		return nil, fmt.Errorf("it is the plugin %s, which has no such role", d.Plugin)
 	}
 	return d, nil
@@ -147,7 +148,7 @@ func (d *Debugged) Socket() string { return d.socket }
 
 // Declares reports whether the process's manifest of the role equals the catalog's. The catalog's counts in any case.
 func (d *Debugged) Declares(of *clusterv1.PluginRecord) bool {
-	return proto.Equal(d.manifest, ManifestOf(of, d.Role))
+	return proto.Equal(d.manifest, store.ManifestOf(of, d.Role))
 }
 
 // openDebugged is open for a process that already runs.

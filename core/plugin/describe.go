@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -17,8 +18,8 @@ import (
 // people decide on, and has to be the same for everybody. The process runs in the strictest sandbox, as a user that is no role's, with a runtime
 // directory, the machine's libraries and nothing else. One plugin is asked at a time.
 //
-// A *MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin (ErrUnsteady: it answers differently
-// when it is asked again); a *VersionError that plugin and core have no common protocol version; a *ManifestError what is wrong with the manifest. It takes
+// A *store.MissingError says that the executable is not stored; a *NotAPluginError that it does not behave as a plugin (ErrUnsteady: it answers differently
+// when it is asked again); a *store.VersionError that plugin and core have no common protocol version; a *store.ManifestError what is wrong with the manifest. It takes
 // twice Patience.Describe at most.
 func (l *Launcher) Describe(ctx context.Context, digest string) (*rolev1.Manifest, error) {
 	l.describing.Lock()
@@ -31,7 +32,7 @@ func (l *Launcher) Describe(ctx context.Context, digest string) (*rolev1.Manifes
 	if err != nil {
 		return nil, err
 	}
-	if err := same(first, second); err != nil {
+	if err := store.Compare(first, second); err != nil {
 		return nil, &NotAPluginError{Digest: digest, Err: err}
 	}
 	return first, nil
@@ -45,30 +46,30 @@ func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifes
 	}
 	name, id, err := l.number(describeName)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", short(digest), err), executable.Close())
+		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", store.Short(digest), err), executable.Close())
 	}
 	remit := &Remit{
 		InstanceID: id, Name: name, Role: describeName, SharedUID: l.users.shared, Grants: &clusterv1.RoleGrants{}, Tier: clusterv1.Tier_TIER_CONFINED, digest: digest,
 	}
 	remit.UID, remit.GID = l.users.ofDescribe()
 	if err := l.prepareDirectories(remit, digest); err != nil {
-		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", short(digest), err), l.Discard(remit), executable.Close())
+		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", store.Short(digest), err), l.Discard(remit), executable.Close())
 	}
 	manifest, lines, err := l.ask(ctx, remit, executable, digest)
 	discarded := l.Discard(remit)
-	var version *VersionError
-	var missing *MissingError
-	var invalid *ManifestError
+	var version *store.VersionError
+	var missing *store.MissingError
+	var invalid *store.ManifestError
 	switch {
 	case err == nil:
 		return manifest, discarded
 	case errors.As(err, &version):
 		if version.Plugin == "" {
-			version.Plugin = "the plugin " + short(digest)
+			version.Plugin = "the plugin " + store.Short(digest)
 		}
 		return nil, version
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("plugin: describe %s: %w", short(digest), ctx.Err())
+		return nil, fmt.Errorf("plugin: describe %s: %w", store.Short(digest), ctx.Err())
 	case errors.As(err, &missing):
 		return nil, missing
 	case errors.As(err, &invalid):
@@ -77,7 +78,7 @@ func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifes
 	return nil, &NotAPluginError{Digest: digest, Err: err, Lines: lines}
 }
 
-func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
+func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *store.Executable, digest string) (manifest *rolev1.Manifest, lines []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.patience.Describe, fmt.Errorf("did not answer within %s", l.patience.Describe))
 	defer cancel()
 	s, lines, err := l.open(ctx, remit, executable, digest, nil)
@@ -99,7 +100,7 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *Executable
 			return breaks(err, fmt.Errorf("does not answer Describe: %s", limits.Clean(limits.Cut(err.Error(), maxProblem))))
 		}
 		manifest = answer.GetManifest()
-		return CheckManifest(manifest)
+		return store.CheckManifest(manifest)
 	})
 	s.expected = err == nil
 	if err := s.end(ctx); err != nil {

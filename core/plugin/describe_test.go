@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/proto/remit"
 )
@@ -165,7 +166,7 @@ func TestDescribeNewerPlugin(t *testing.T) {
 	node := newNode(t)
 	variant := everything
 	variant.Before = "newer"
-	var version *plugin.VersionError
+	var version *store.VersionError
 	if _, err := node.launcher.Describe(t.Context(), node.add(t, variant)); !errors.As(err, &version) || !version.UpgradeCore || version.Theirs != "2" {
 		t.Errorf("error %v", err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/reeveproject/reeve/core/plugin/store"
 )
 
 // Why a process did not become an instance. They are found with errors.Is in a LaunchError or a NotAPluginError.
@@ -23,30 +25,14 @@ var (
 	ErrHandshake = errors.New("made no valid handshake")
 	// ErrPeer says that somebody else than the instance listens on the socket that the instance named.
 	ErrPeer = errors.New("its socket is not its own")
-	// ErrUnsteady says that a plugin answered Describe differently when it was asked again.
-	ErrUnsteady = errors.New("its manifest is not always the same")
 	// ErrRangesFull says that no user IDs are left to reserve.
 	ErrRangesFull = errors.New("no user IDs are left")
 )
 
-// MissingError says that an executable is not in the store, or is not what its digest says.
-type MissingError struct {
-	// Digest is "sha256:" and hex; empty if the catalog has none for this platform.
-	Digest string
-	// Plugin is the plugin's name, where it is known.
-	Plugin string
-	Reason string
-}
-
-func (e *MissingError) Error() string {
-	what := "executable " + short(e.Digest)
-	if e.Digest == "" {
-		what = "executable"
-	}
-	if e.Plugin != "" {
-		what += " of plugin " + e.Plugin
-	}
-	return fmt.Sprintf("plugin: %s: %s; add the plugin again (reeve plugin add)", what, e.Reason)
+// withoutRoleProtocol is for a plugin that made the handshake and does not know the calls of the role protocol. There is no version before the one that
+// this core speaks, so the plugin is the newer one.
+func withoutRoleProtocol() *store.VersionError {
+	return &store.VersionError{Protocol: "the role protocol", Theirs: "in another version only", Ours: store.RoleProtocol, UpgradeCore: true}
 }
 
 // UnknownRoleError says that a plugin of the catalog does not offer a role.
@@ -87,7 +73,7 @@ type LaunchError struct {
 }
 
 func (e *LaunchError) Error() string {
-	return fmt.Sprintf("plugin: role %s (plugin %s %s, %s): %v%s", e.Role, e.Plugin, e.Version, short(e.Digest), e.Err, lastLine(e.Lines))
+	return fmt.Sprintf("plugin: role %s (plugin %s %s, %s): %v%s", e.Role, e.Plugin, e.Version, store.Short(e.Digest), e.Err, lastLine(e.Lines))
 }
 
 func (e *LaunchError) Unwrap() error { return e.Err }
@@ -153,45 +139,10 @@ type NotAPluginError struct {
 }
 
 func (e *NotAPluginError) Error() string {
-	return fmt.Sprintf("plugin: %s is not a plugin: %s%s", short(e.Digest), ofIt(e.Err), lastLine(e.Lines))
+	return fmt.Sprintf("plugin: %s is not a plugin: %s%s", store.Short(e.Digest), ofIt(e.Err), lastLine(e.Lines))
 }
 
 func (e *NotAPluginError) Unwrap() error { return e.Err }
-
-// VersionError says that a plugin and the core speak no common version of a protocol, and which of them is to be upgraded.
-type VersionError struct {
-	// Plugin is the plugin's name, or its digest where it did not come to say its name.
-	Plugin string
-	// Protocol is what they speak different versions of.
-	Protocol string
-	// Theirs and Ours are the versions that the plugin and the core speak.
-	Theirs, Ours string
-	// UpgradeCore says that the core is the older one; otherwise the plugin is.
-	UpgradeCore bool
-}
-
-func (e *VersionError) Error() string {
-	side := "upgrade the plugin: build it with a newer sdk"
-	if e.UpgradeCore {
-		side = "upgrade reeved on this node"
-	}
-	theirs := e.Theirs
-	if theirs == "" {
-		theirs = "none"
-	}
-	return fmt.Sprintf("plugin: %s speaks %s %s, this core speaks %s: %s", e.Plugin, e.Protocol, theirs, e.Ours, side)
-}
-
-// ManifestError says what is wrong with the manifest of a plugin: all problems at once, each with where it is.
-type ManifestError struct {
-	// Plugin is the name that the manifest states; it may be the problem.
-	Plugin   string
-	Problems []string
-}
-
-func (e *ManifestError) Error() string {
-	return fmt.Sprintf("plugin: the manifest of plugin %q is not valid: %s", e.Plugin, strings.Join(e.Problems, "; "))
-}
 
 // SurvivorsError says that processes did not end although they were killed, which only the kernel can delay.
 type SurvivorsError struct {
@@ -211,15 +162,6 @@ func ofIt(err error) string {
 		return text
 	}
 	return "it " + text
-}
-
-// short is a digest as people read it: the first twelve of its hex digits tell it from others.
-func short(digest string) string {
-	const prefix, digits = "sha256:", 12
-	if strings.HasPrefix(digest, prefix) && len(digest) > len(prefix)+digits {
-		return digest[:len(prefix)+digits]
-	}
-	return digest
 }
 
 func lastLine(lines []string) string {

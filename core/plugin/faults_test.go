@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -214,7 +215,7 @@ func TestExecutableGoesWhileItRuns(t *testing.T) {
 			instance := node.launch(t, plugintest.Configuration{Do: "ready"})
 			waitState(t, instance, rolev1.RoleState_ROLE_STATE_READY)
 			digest := node.add(t, everything)
-			path := storedFile(filepath.Join(node.dir, "data", "plugins"), digest)
+			path := node.storedFile(digest)
 			if err := spoil(path); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +223,7 @@ func TestExecutableGoesWhileItRuns(t *testing.T) {
 				t.Errorf("the instance that runs: %v", err)
 			}
 			s := spec(digest, everything, plugintest.Configuration{Do: "ready"})
-			var missing *plugin.MissingError
+			var missing *store.MissingError
 			if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &missing) || missing.Digest != digest || !strings.Contains(err.Error(), "reeve plugin add") {
 				t.Errorf("error %v", err)
 			}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -109,7 +110,7 @@ func FuzzHandshakeLine(f *testing.F) {
 		r := &roleRunner{ctx: context.Background(), first: line, process: &process{state: ended.ProcessState}}
 		r.aborted.Store(aborted)
 		err := r.explain(cause, time.Second, time.Second)
-		var version *VersionError
+		var version *store.VersionError
 		if err == nil || !errors.As(err, &version) && !errors.Is(err, ErrHandshake) && !errors.Is(err, ErrExited) && !errors.Is(err, ErrHandshakeTimeout) {
 			t.Fatalf("%q: error %v", line, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -315,7 +316,7 @@ func TestPrepareRefuses(t *testing.T) {
 	if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &unknown) || unknown.Role != "three" {
 		t.Errorf("error %v", err)
 	}
-	var missing *plugin.MissingError
+	var missing *store.MissingError
 	s = spec("sha256:"+strings.Repeat("0", 64), everything, plugintest.Configuration{})
 	if _, err := node.launcher.Prepare(t.Context(), s); !errors.As(err, &missing) || missing.Plugin != "everything" {
 		t.Errorf("error %v", err)

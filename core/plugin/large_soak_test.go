@@ -7,19 +7,6 @@ import (
 	"testing"
 )
 
-// It writes a gigabyte.
-func TestStoreRefusesWhatIsTooLarge(t *testing.T) {
-	t.Parallel()
-	store, _ := openStore(t)
-	if _, err := store.Import(t.Context(), endless{}); err == nil {
-		t.Error("it was imported")
-	}
-}
-
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
-
 // It writes the file of the users a thousand times.
 func TestUsersRunOut(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -23,7 +24,7 @@ const (
 // configuration. Whether the role is Ready is in the instance's status. hostSocket is where the core serves reeve.host.v1 to the instance.
 //
 // When it fails, everything is as before Prepare. A *ConfigurationError says that the role refuses its configuration, and a
-// *VersionError that plugin and core have no common protocol version: both until something changes. Every other failure is a *LaunchError.
+// *store.VersionError that plugin and core have no common protocol version: both until something changes. Every other failure is a *LaunchError.
 // If the context ends the process is killed; after Launch has returned, the context means nothing to the instance.
 func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (*Instance, error) {
 	instance, lines, err := l.launch(ctx, remit, spec, hostSocket)
@@ -34,8 +35,8 @@ func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 		l.log.Warn("cleaning up after an instance that was not launched", "instance", remit.InstanceID, "error", discardErr)
 	}
 	var configuration *ConfigurationError
-	var version *VersionError
-	var missing *MissingError
+	var version *store.VersionError
+	var missing *store.MissingError
 	switch {
 	case errors.As(err, &configuration):
 		return nil, configuration
@@ -45,7 +46,7 @@ func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 		version.Plugin = "plugin " + spec.Plugin.GetName()
 		return nil, version
 	}
-	digest, _ := Digest(spec.Plugin)
+	digest, _ := store.Digest(spec.Plugin)
 	failed := &LaunchError{
 		Role: remit.Role, Plugin: spec.Plugin.GetName(), Version: spec.Plugin.GetVersion(), Digest: digest,
 		Err: err, Lines: lines, Node: ofNode(err),
@@ -58,12 +59,12 @@ func (l *Launcher) Launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 }
 
 func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSocket string) (*Instance, []string, error) {
-	digest, err := Digest(spec.Plugin)
+	digest, err := store.Digest(spec.Plugin)
 	if err != nil {
 		return nil, nil, err
 	}
 	if digest != remit.digest {
-		return nil, nil, fmt.Errorf("the instance was prepared for %s, and the catalog now has %s", short(remit.digest), short(digest))
+		return nil, nil, fmt.Errorf("the instance was prepared for %s, and the catalog now has %s", store.Short(remit.digest), store.Short(digest))
 	}
 	s, lines, err := l.openFor(ctx, remit, spec, hostSocket)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,11 +16,11 @@ import (
 
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/core/sandbox"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 const (
@@ -36,13 +35,10 @@ const (
 	describeName = "_describe"
 )
 
-// Platform is what this core executes: the key of a plugin's digest in its catalog record.
-const Platform = runtime.GOOS + "/" + runtime.GOARCH
-
 // Config is what a Launcher needs. All of it is required but what says otherwise.
 type Config struct {
 	Log   hclog.Logger
-	Store *Store
+	Store *store.Store
 	Users *Users
 	// RunDir is the node's run directory, at most 48 bytes long, on a tmpfs; DataDir is where its volume is mounted. They are given mode 0711 as root
 	// and 0700 otherwise. The directories above them must exist, and as root be searchable by everybody.
@@ -101,7 +97,7 @@ func (p Patience) orDefault() Patience {
 // Launcher makes instances. It may be used by several goroutines at once.
 type Launcher struct {
 	log             hclog.Logger
-	store           *Store
+	store           *store.Store
 	users           *Users
 	runDir, dataDir string
 	nodeID, bootID  string
@@ -206,25 +202,16 @@ func (l *Launcher) roleDir(role string) string       { return filepath.Join(l.da
 func (l *Launcher) logPath(role string) string       { return filepath.Join(l.dataDir, "logs", role+".log") }
 func (l *Launcher) instanceID(role, n string) string { return l.nodeID + "/" + role + "/" + n }
 
-// Digest returns the digest of a plugin's executable for this platform; a *MissingError if there is none.
-func Digest(record *clusterv1.PluginRecord) (string, error) {
-	digest := record.GetDigests()[Platform]
-	if digest == "" {
-		return "", &MissingError{Plugin: record.GetName(), Reason: "the catalog has none for " + Platform}
-	}
-	return digest, nil
-}
-
 // Prepare makes what an instance needs before it runs: its number, its user, its directories and its record. Nothing runs yet. Launch or
 // Discard must follow.
 //
-// A *MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role; a *GrantError that the role
+// A *store.MissingError says that the executable is not here; an *UnknownRoleError that the plugin does not offer the role; a *GrantError that the role
 // was granted something that this core does not know. All stay until the catalog or the store changes.
 func (l *Launcher) Prepare(ctx context.Context, spec Spec) (*Remit, error) {
-	if ManifestOf(spec.Plugin, spec.Role) == nil {
+	if store.ManifestOf(spec.Plugin, spec.Role) == nil {
 		return nil, &UnknownRoleError{Role: spec.Role, Plugin: spec.Plugin.GetName()}
 	}
-	digest, err := Digest(spec.Plugin)
+	digest, err := store.Digest(spec.Plugin)
 	if err != nil {
 		return nil, err
 	}
@@ -273,9 +260,9 @@ func (l *Launcher) Discard(remit *Remit) error {
 	return nil
 }
 
-func (l *Launcher) executable(plugin, digest string) (*Executable, error) {
+func (l *Launcher) executable(plugin, digest string) (*store.Executable, error) {
 	executable, err := l.store.Open(digest)
-	var missing *MissingError
+	var missing *store.MissingError
 	if errors.As(err, &missing) {
 		missing.Plugin = plugin
 	}
@@ -313,14 +300,4 @@ func (l *Launcher) prepareDirectories(remit *Remit, digest string) error {
 		return err
 	}
 	return ownDirectory(runtime, remit.UID, remit.GID)
-}
-
-// ManifestOf is what the manifest of a plugin says of a role; nil if the plugin does not offer it.
-func ManifestOf(plugin *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
-	for _, manifest := range plugin.GetManifest().GetRoles() {
-		if manifest.GetName() == role {
-			return manifest
-		}
-	}
-	return nil
 }

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/core/usertest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -73,7 +72,7 @@ type testNode struct {
 	dir      string
 	log      *logSink
 	launcher *plugin.Launcher
-	store    *plugin.Store
+	store    *store.Store
 	users    *plugin.Users
 	groups   *cgroup.Tree
 }
@@ -105,7 +104,7 @@ func openNode(dir string) (*testNode, error) {
 	node := &testNode{dir: dir, log: &logSink{}}
 	var err error
 	data := filepath.Join(dir, "data")
-	if node.store, err = plugin.OpenStore(filepath.Join(data, "plugins")); err != nil {
+	if node.store, err = store.Open(filepath.Join(data, "plugins")); err != nil {
 		return nil, err
 	}
 	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data, nil); err != nil {
@@ -216,7 +215,7 @@ func (n *testNode) add(t testing.TB, variant plugintest.Variant) string {
 	if os.Geteuid() == 0 {
 		mode = 0o511
 	}
-	path := storedFile(filepath.Join(n.dir, "data", "plugins"), digest)
+	path := n.storedFile(digest)
 	executable(t).Write(t, path+".new", variant)
 	if err := errors.Join(os.Chmod(path+".new", mode), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
@@ -265,33 +264,6 @@ func waitState(t testing.TB, instance *plugin.Instance, state rolev1.RoleState) 
 
 // TestAsOrdinaryUser runs other tests once more, as a user who is nobody in particular.
 func TestAsOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("this is an ordinary user")
-	}
 	t.Parallel()
-	dir := plugintest.Dir(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Copied by another process: one that this program forks meanwhile would hold a file open that is written here, and keep it from being executed.
-	copied := filepath.Join(dir, "tests")
-	if output, err := exec.Command("cp", self, copied).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	if err := os.Chmod(copied, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	tests := exec.CommandContext(t.Context(), copied, "-test.v="+fmt.Sprint(testing.Verbose()), "-test.short", "-test.timeout=20m", "-test.run="+ordinaryTests)
-	tests.Dir = "/"
-	tests.Env = []string{plugintest.ExecutableVariable + "=" + executable(t).Path(), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
-	ordinaryUser := uint32(usertest.New(t))
-	tests.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser, Groups: []uint32{}}}
-	output, err := tests.CombinedOutput()
-	if err != nil {
-		t.Fatalf("as user %d: %v\n%s", ordinaryUser, err, output)
-	}
-	if testing.Verbose() {
-		t.Logf("as user %d:\n%s", ordinaryUser, output)
-	}
+	usertest.RunTests(t, ordinaryTests, plugintest.ExecutableVariable+"="+executable(t).Path())
 }

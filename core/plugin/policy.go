@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -37,7 +38,7 @@ func (l *Launcher) remit(spec Spec) (*Remit, error) {
 	if _, err := grants.Of(granted.GetGrants()); err != nil {
 		return nil, grantError(spec, granted.GetGrants(), err)
 	}
-	r, err := RemitOf(ManifestOf(spec.Plugin, spec.Role), granted, l.users)
+	r, err := RemitOf(store.ManifestOf(spec.Plugin, spec.Role), granted, l.users)
 	if err == nil && spec.Debug != nil {
 		r.debugged()
 	}
@@ -131,7 +132,7 @@ func (l *Launcher) Missing(spec Spec) []*clusterv1.Missing {
 func (l *Launcher) policyOf(spec Spec) sandbox.Policy {
 	r, err := l.remit(spec)
 	if err != nil {
-		r = &Remit{Role: spec.Role, Manifest: ManifestOf(spec.Plugin, spec.Role), SharedUID: true, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+		r = &Remit{Role: spec.Role, Manifest: store.ManifestOf(spec.Plugin, spec.Role), SharedUID: true, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	}
 	r.Name = spec.Role
 	return l.policy(r)

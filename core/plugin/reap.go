@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -97,7 +98,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 		if s, err := proc.ReadStat(r.PID); err != nil || s.Start != r.Start {
 			continue
 		}
-		if declared := ManifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
+		if declared := store.ManifestOf(spec.Plugin, r.Role).GetStopGrace(); declared != nil {
 			of[r.PID] = limits.StopGraceOf(declared)
 		}
 	}

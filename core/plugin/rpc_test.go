@@ -13,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -185,7 +186,7 @@ func TestPluginsOfOtherVersions(t *testing.T) {
 			digest := node.add(t, test.variant)
 			check := func(err error) {
 				t.Helper()
-				var version *plugin.VersionError
+				var version *store.VersionError
 				if test.says == "" {
 					if err != nil {
 						t.Error(err)

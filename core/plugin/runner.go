@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 
 	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -117,7 +118,7 @@ func (r *roleRunner) explain(err error, took, timeout time.Duration) error {
 		for n, protocol := range [2]string{"go-plugin's handshake", "the plugin handshake"} {
 			theirs, convErr := strconv.Atoi(fields[n])
 			if convErr == nil && theirs != ours[n] {
-				return &VersionError{Protocol: protocol, Theirs: strconv.Itoa(theirs), Ours: strconv.Itoa(ours[n]), UpgradeCore: theirs > ours[n]}
+				return &store.VersionError{Protocol: protocol, Theirs: strconv.Itoa(theirs), Ours: strconv.Itoa(ours[n]), UpgradeCore: theirs > ours[n]}
 			}
 		}
 		if len(fields) >= 4 {

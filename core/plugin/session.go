@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/sandbox"
 )
@@ -29,7 +30,7 @@ type session struct {
 	// expected says that the process was to end: what it wrote last need not be told.
 	expected bool
 	// executable is held while it runs, so that it is not collected. It is nil of one that was adopted: the node spares the executable of every instance that is shown.
-	executable *Executable
+	executable *store.Executable
 	// group is the control group; nil if there is none. starved says that a process of it ran out of memory.
 	group   *cgroup.Group
 	starved bool
@@ -40,7 +41,7 @@ type session struct {
 // open launches the executable of a prepared remit, records the process and connects to it. On an error the process is gone and what it last wrote
 // is returned; what Prepare made is still there. The executable is closed in any case, when the session ends. spec is for a core that adopts the
 // instance; nil: none is to. environment comes to what every process has.
-func (l *Launcher) open(ctx context.Context, remit *Remit, executable *Executable, digest string, spec *recordedSpec, environment ...string) (opened *session, lines []string, err error) {
+func (l *Launcher) open(ctx context.Context, remit *Remit, executable *store.Executable, digest string, spec *recordedSpec, environment ...string) (opened *session, lines []string, err error) {
 	s := &session{launcher: l, remit: remit, executable: executable, launched: time.Now()}
 	defer func() {
 		if opened == nil {

@@ -158,6 +158,11 @@ func (n *testNode) processes(t testing.TB) []string {
 	return found
 }
 
+// storedFile is where the store of the node keeps an executable.
+func (n *testNode) storedFile(digest string) string {
+	return filepath.Join(n.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))
+}
+
 // entries lists a directory below the node's.
 func (n *testNode) entries(t testing.TB, path ...string) []string {
 	t.Helper()

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -30,7 +30,7 @@ func (a *actor) adopt(instance Running) {
 		Assignment: &clusterv1.RoleAssignment{Role: a.role, Configuration: spec.Configuration, Generation: spec.Generation},
 		Plugin:     spec.Plugin,
 	}
-	v := verdict{desired: d, manifest: plugin.ManifestOf(d.Plugin, a.role), run: true}
+	v := verdict{desired: d, manifest: store.ManifestOf(d.Plugin, a.role), run: true}
 	v.fingerprint, v.retry = fingerprints(d, a.role)
 	a.seen, a.launched, a.manifest = v, v, v.manifest
 	a.instance, a.closeHost = instance, func() {}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -119,7 +120,7 @@ func TestEventsOfWhatCannotRun(t *testing.T) {
 		pass(time.Hour)
 		x.expectEvents(t, "RoleNotLaunched")
 		f.mu.Lock()
-		f.openError, f.prepareError = nil, &plugin.MissingError{Reason: "is not stored on this node"}
+		f.openError, f.prepareError = nil, &store.MissingError{Reason: "is not stored on this node"}
 		f.mu.Unlock()
 		pass(time.Hour)
 		if event := x.expectEvents(t, "RoleFailed")["RoleFailed"]; !strings.Contains(event.GetMessage(), "reeve plugin add") {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -141,9 +142,9 @@ func (a *actor) notLaunched(instanceID string, err error) {
 func forGood(err error) bool {
 	var (
 		configuration *plugin.ConfigurationError
-		missing       *plugin.MissingError
+		missing       *store.MissingError
 		unknown       *plugin.UnknownRoleError
-		version       *plugin.VersionError
+		version       *store.VersionError
 	)
 	return errors.As(err, &configuration) || errors.As(err, &missing) || errors.As(err, &unknown) || errors.As(err, &version)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -368,7 +369,7 @@ func role(name string, requires ...string) roles.DesiredRole {
 	return roles.DesiredRole{
 		Assignment: &clusterv1.RoleAssignment{Role: name, Generation: 1},
 		Plugin: &clusterv1.PluginRecord{
-			Name: name, Version: "1.0.0", Digests: map[string]string{plugin.Platform: "sha256:" + name},
+			Name: name, Version: "1.0.0", Digests: map[string]string{store.Platform: "sha256:" + name},
 			Manifest: &rolev1.Manifest{Name: name, Roles: []*rolev1.RoleManifest{{Name: name, Requires: requires}}},
 			Grants:   []*clusterv1.RoleGrants{{Role: name}},
 		},

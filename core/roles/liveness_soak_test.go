@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/core/inorder"
-	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -74,7 +74,7 @@ func TestRealStoppedCoreKillsNobody(t *testing.T) {
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(n.dir, "digest"), []byte(record.GetDigests()[plugin.Platform]), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(n.dir, "digest"), []byte(record.GetDigests()[store.Platform]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), os.Args[0])

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -54,7 +54,7 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 	for n := range desired.Roles {
 		d := &desired.Roles[n]
 		role := d.Assignment.GetRole()
-		v := verdict{generation: generation, desired: d, manifest: plugin.ManifestOf(d.Plugin, role), gate: d.Gate}
+		v := verdict{generation: generation, desired: d, manifest: store.ManifestOf(d.Plugin, role), gate: d.Gate}
 		switch {
 		case d.Failed != "":
 			v.state, v.reason = failed, d.Failed
@@ -99,8 +99,8 @@ func makePlan(generation uint64, desired Desired, present map[string]*rolev1.Rol
 // fingerprints of what a role is to run as. An instance is restarted when the executable, the configuration or the remit changes, and not
 // when the catalog's record changes otherwise.
 func fingerprints(d *DesiredRole, role string) (fingerprint, retry string) {
-	digest := d.Plugin.GetDigests()[plugin.Platform]
-	manifest := plugin.ManifestOf(d.Plugin, role)
+	digest := d.Plugin.GetDigests()[store.Platform]
+	manifest := store.ManifestOf(d.Plugin, role)
 	grants := remit.ForRole(d.Plugin.GetGrants(), role)
 	fingerprint = fmt.Sprintf("%s %d %q %x %x", digest, d.Assignment.GetGeneration(), d.Assignment.GetConfiguration(), encode(grants), encode(manifest))
 	return fingerprint, fmt.Sprintf("%s %d", fingerprint, d.Plugin.GetGeneration())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -30,7 +31,7 @@ type realNode struct {
 	*roles.Reconciler
 	dir     string
 	desired *event.Value[roles.Desired]
-	store   *plugin.Store
+	store   *store.Store
 	// launcher is what the reconciler launches with.
 	launcher *plugin.Launcher
 	stopFor  func(cause error) error
@@ -59,7 +60,7 @@ func newRealNode(t *testing.T, settings ...func(*roles.Config)) *realNode {
 // openRealNode runs what is in a directory, as a core that starts does.
 func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config)) (*realNode, error) {
 	data := filepath.Join(dir, "data")
-	store, err := plugin.OpenStore(filepath.Join(data, "plugins"))
+	store, err := store.Open(filepath.Join(data, "plugins"))
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func TestRealExecutableIsGone(t *testing.T) {
 	t.Parallel()
 	n := newRealNode(t)
 	record := n.add(t, pair)
-	digest := record.GetDigests()[plugin.Platform]
+	digest := record.GetDigests()[store.Platform]
 	n.desire(record, 1, plugintest.Configuration{Do: "ready"}, "store")
 	first := n.wait(t, "store", in(ready))
 	if err := os.Remove(filepath.Join(n.dir, "data", "plugins", strings.Replace(digest, ":", "-", 1))); err != nil {

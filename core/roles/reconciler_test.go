@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -284,7 +285,7 @@ func TestFailuresForGood(t *testing.T) {
 		x.expect(t, "behind", blocked, "requires role ghost, which is Failed")
 
 		x.mu.Lock()
-		x.prepareError = &plugin.MissingError{Digest: "sha256:x", Reason: "is not stored on this node"}
+		x.prepareError = &store.MissingError{Digest: "sha256:x", Reason: "is not stored on this node"}
 		x.mu.Unlock()
 		x.desire(role("lost"))
 		x.expect(t, "lost", failed, "is not stored on this node")
@@ -314,7 +315,7 @@ func TestNothingOfTheCatalogButTheRemitRestarts(t *testing.T) {
 		}
 		for what, change := range map[string]func(d roles.DesiredRole){
 			"grants":     func(d roles.DesiredRole) { d.Plugin.Grants[0].Grants = []*rolev1.Grant{{Name: "replace-file"}} },
-			"digest":     func(d roles.DesiredRole) { d.Plugin.Digests[plugin.Platform] = "sha256:other" },
+			"digest":     func(d roles.DesiredRole) { d.Plugin.Digests[store.Platform] = "sha256:other" },
 			"generation": func(d roles.DesiredRole) { d.Assignment.Generation++ },
 		} {
 			id := x.of("app").GetInstanceId()

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -58,9 +58,9 @@ func (a *actor) describe(s shown) {
 	if of.desired != nil {
 		record := of.desired.Plugin
 		status.Plugin, status.PluginVersion = record.GetName(), record.GetVersion()
-		status.Digest = record.GetDigests()[plugin.Platform]
+		status.Digest = record.GetDigests()[store.Platform]
 		status.ConfigurationGeneration = of.desired.Assignment.GetGeneration()
-		status.InSplit, status.StopGrace = plugin.ManifestOf(record, a.role).GetInSplit(), plugin.ManifestOf(record, a.role).GetStopGrace()
+		status.InSplit, status.StopGrace = store.ManifestOf(record, a.role).GetInSplit(), store.ManifestOf(record, a.role).GetStopGrace()
 	}
 	status.Tier = tierOf(e.remit, of.desired, a.role)
 	if a.seen.desired != nil {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -67,7 +67,7 @@ func rolledBack(record *clusterv1.PluginRecord, reason string) *clusterv1.Rolled
 	}
 }
 
-func digestOf(record *clusterv1.PluginRecord) string { return record.GetDigests()[plugin.Platform] }
+func digestOf(record *clusterv1.PluginRecord) string { return record.GetDigests()[store.Platform] }
 
 // inForce chooses the version that is in force of the plugin of a role that is desired. news, if not nil, is why the version before is in force, and had
 // not been so before.
@@ -85,7 +85,7 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 	}
 	before := *d.Previous
 	before.Previous = nil
-	if digest := digestOf(before.Plugin); digest == "" || digest == newest || plugin.ManifestOf(before.Plugin, role) == nil || !stored(digest) {
+	if digest := digestOf(before.Plugin); digest == "" || digest == newest || store.ManifestOf(before.Plugin, role) == nil || !stored(digest) {
 		v.absent = nil
 		return d, nil
 	}
@@ -95,10 +95,10 @@ func (h *history) inForce(d DesiredRole, stored func(digest string) bool) (chose
 	}
 	absent := ""
 	switch {
-	case plugin.ManifestOf(d.Plugin, role) == nil:
+	case store.ManifestOf(d.Plugin, role) == nil:
 		absent = "it does not offer the role"
 	case newest == "":
-		absent = "the catalog has no executable of it for " + plugin.Platform
+		absent = "the catalog has no executable of it for " + store.Platform
 	case !stored(newest) && v.good != newest:
 		// One that ran here and is gone is not gone back from: to take a file away is no way to have an older version run.
 		absent = "its executable is not stored on this node: add the plugin again here (reeve plugin add)"

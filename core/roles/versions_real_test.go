@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -35,7 +35,7 @@ func TestRealUpgrade(t *testing.T) {
 	second.Version = "2.0.0"
 	desire(second, first)
 	back := n.wait(t, "store", func(s *clusterv1.InstanceStatus) bool { return s.GetRolledBack() != nil && s.GetState() == ready })
-	if back.GetPluginVersion() != "1.0.0" || back.GetDigest() != first.GetDigests()[plugin.Platform] || back.GetRolledBack().GetVersion() != "2.0.0" ||
+	if back.GetPluginVersion() != "1.0.0" || back.GetDigest() != first.GetDigests()[store.Platform] || back.GetRolledBack().GetVersion() != "2.0.0" ||
 		!strings.Contains(back.GetRolledBack().GetReason(), "cannot find my own feet") || back.GetInstanceId() == before.GetInstanceId() {
 		t.Errorf("status %v", back)
 	}

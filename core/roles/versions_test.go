@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/inorder"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -18,7 +19,7 @@ import (
 
 // of is a desired role in another version of its plugin.
 func of(d roles.DesiredRole, version string) roles.DesiredRole {
-	d.Plugin.Version, d.Plugin.Digests[plugin.Platform] = version, "sha256:"+d.Plugin.GetName()+version
+	d.Plugin.Version, d.Plugin.Digests[store.Platform] = version, "sha256:"+d.Plugin.GetName()+version
 	return d
 }
 
@@ -137,7 +138,7 @@ func TestRefusedVersions(t *testing.T) {
 	}{
 		"configuration": {&plugin.ConfigurationError{Role: "app", Problems: []plugin.ConfigurationProblem{{Path: "/new", Message: "is missing"}}}, "/new: is missing"},
 		"no such role":  {&plugin.UnknownRoleError{Role: "app", Plugin: "app"}, "offers no role"},
-		"protocol":      {&plugin.VersionError{Plugin: "app", Protocol: "role", Theirs: "2", Ours: "1"}, "speaks role"},
+		"protocol":      {&store.VersionError{Plugin: "app", Protocol: "role", Theirs: "2", Ours: "1"}, "speaks role"},
 		"launch":        {&plugin.LaunchError{Role: "app", Err: errors.New("made no handshake")}, "made no handshake"},
 	}
 	for name, test := range inorder.Of(tests) {

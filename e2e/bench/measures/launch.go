@@ -20,6 +20,7 @@ import (
 	"github.com/reeveproject/reeve/core/identity"
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/e2e/bench"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -59,7 +60,7 @@ type launcher struct {
 	spec     plugin.Spec
 	// data and run are the node's directories, store and users what is in them.
 	data, run string
-	store     *plugin.Store
+	store     *store.Store
 	users     *plugin.Users
 }
 
@@ -102,7 +103,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 			return nil, err
 		}
 	}
-	store, err := plugin.OpenStore(filepath.Join(data, "plugins"))
+	executables, err := store.Open(filepath.Join(data, "plugins"))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l = &launcher{at: at, data: data, run: run, store: store, users: users}
+	l = &launcher{at: at, data: data, run: run, store: executables, users: users}
 	if l.launcher, err = l.successor(); err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 		return nil, err
 	}
 	defer func() { _ = executable.Close() }()
-	digest, err := store.Import(ctx, executable)
+	digest, err := executables.Import(ctx, executable)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 		return nil, err
 	}
 	l.spec = plugin.Spec{Generation: 1, Plugin: &clusterv1.PluginRecord{
-		Name: manifest.GetName(), Version: manifest.GetVersion(), Digests: map[string]string{plugin.Platform: digest}, Manifest: manifest, Generation: 1,
+		Name: manifest.GetName(), Version: manifest.GetVersion(), Digests: map[string]string{store.Platform: digest}, Manifest: manifest, Generation: 1,
 	}}
 	l.spec = l.as("hello")
 	return l, nil

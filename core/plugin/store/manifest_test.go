@@ -1,4 +1,4 @@
-package plugin_test
+package store
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -28,7 +27,7 @@ func validManifest() *rolev1.Manifest {
 
 func TestManifestIsChecked(t *testing.T) {
 	t.Parallel()
-	if err := plugin.CheckManifest(validManifest()); err != nil {
+	if err := CheckManifest(validManifest()); err != nil {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(m *rolev1.Manifest){
@@ -69,13 +68,13 @@ func TestManifestIsChecked(t *testing.T) {
 	} {
 		manifest := validManifest()
 		spoil(manifest)
-		var invalid *plugin.ManifestError
-		err := plugin.CheckManifest(manifest)
+		var invalid *ManifestError
+		err := CheckManifest(manifest)
 		if !errors.As(err, &invalid) || !slices.ContainsFunc(invalid.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-	if err := plugin.CheckManifest(nil); err == nil {
+	if err := CheckManifest(nil); err == nil {
 		t.Error("no manifest is accepted")
 	}
 }
@@ -84,8 +83,8 @@ func TestManifestProblemsComeTogether(t *testing.T) {
 	t.Parallel()
 	manifest := validManifest()
 	manifest.Name, manifest.Version, manifest.Roles[1].Name = "", "", ""
-	var invalid *plugin.ManifestError
-	if err := plugin.CheckManifest(manifest); !errors.As(err, &invalid) || len(invalid.Problems) != 3 {
+	var invalid *ManifestError
+	if err := CheckManifest(manifest); !errors.As(err, &invalid) || len(invalid.Problems) != 3 {
 		t.Errorf("error %v", err)
 	}
 }
@@ -102,8 +101,8 @@ func TestManifestOfAnotherVersion(t *testing.T) {
 	} {
 		manifest := validManifest()
 		manifest.Protocols = test.protocols
-		var version *plugin.VersionError
-		if err := plugin.CheckManifest(manifest); !errors.As(err, &version) || version.UpgradeCore != test.upgradeCore {
+		var version *VersionError
+		if err := CheckManifest(manifest); !errors.As(err, &version) || version.UpgradeCore != test.upgradeCore {
 			t.Errorf("%v: %v", test.protocols, err)
 		}
 	}
@@ -118,7 +117,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, encoded []byte) {
 		var manifest rolev1.Manifest
-		if proto.Unmarshal(encoded, &manifest) != nil || plugin.CheckManifest(&manifest) != nil {
+		if proto.Unmarshal(encoded, &manifest) != nil || CheckManifest(&manifest) != nil {
 			return
 		}
 		for _, role := range manifest.GetRoles() {

@@ -1,4 +1,4 @@
-package plugin
+package store
 
 import (
 	"errors"
@@ -36,9 +36,9 @@ type Store struct {
 	entries map[string]*entry
 }
 
-// OpenStore opens the store in a directory, which is made if it is absent (its parent must exist). What an interrupted import left is
+// Open opens the store in a directory, which is made if it is absent (its parent must exist). What an interrupted import left is
 // removed. One core at a time may use it.
-func OpenStore(dir string) (*Store, error) {
+func Open(dir string) (*Store, error) {
 	// Roles are executed by descriptors: the directory is the core's alone.
 	if err := errors.Join(storage.MakeDirectory(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("plugin: store: %w", err)

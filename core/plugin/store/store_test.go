@@ -1,7 +1,7 @@
-package plugin_test
+package store
 
 import (
-	gocontext "context"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -11,13 +11,12 @@ import (
 	"testing"
 
 	"github.com/reeveproject/reeve/core/inorder"
-	"github.com/reeveproject/reeve/core/plugin"
 )
 
-func openStore(t *testing.T) (*plugin.Store, string) {
+func openStore(t *testing.T) (*Store, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "plugins")
-	store, err := plugin.OpenStore(dir)
+	store, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +28,7 @@ func storedFile(dir, digest string) string {
 	return filepath.Join(dir, strings.Replace(digest, ":", "-", 1))
 }
 
-func use(store *plugin.Store, digest string) error {
+func use(store *Store, digest string) error {
 	executable, err := store.Open(digest)
 	if err != nil {
 		return err
@@ -85,7 +84,7 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 				return err
 			}
 			// Its owner may not write to it, unless that is root.
-			return errors.Join(os.Chmod(path, 0o755), os.Truncate(path, plugin.MaxExecutable+1), os.Chmod(path, info.Mode()))
+			return errors.Join(os.Chmod(path, 0o755), os.Truncate(path, MaxExecutable+1), os.Chmod(path, info.Mode()))
 		},
 		"link": func(path string) error {
 			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
@@ -113,7 +112,7 @@ func TestStoreRefusesWhatWasChanged(t *testing.T) {
 			if has := store.Has(digest); has == slices.Contains([]string{"link", "directory", "gone"}, name) {
 				t.Errorf("it is there: %v", has)
 			}
-			var missing *plugin.MissingError
+			var missing *MissingError
 			if err := use(store, digest); !errors.As(err, &missing) || missing.Digest != digest {
 				t.Errorf("error %v", err)
 			}
@@ -140,9 +139,9 @@ func TestStoreImportsAllOrNothing(t *testing.T) {
 	if _, err := store.Import(t.Context(), strings.NewReader("")); err == nil {
 		t.Error("nothing was imported")
 	}
-	ctx, cancel := gocontext.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Import(ctx, strings.NewReader("late")); !errors.Is(err, gocontext.Canceled) {
+	if _, err := store.Import(ctx, strings.NewReader("late")); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
@@ -152,7 +151,7 @@ func TestStoreImportsAllOrNothing(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ".import-123"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plugin.OpenStore(dir); err != nil {
+	if _, err := Open(dir); err != nil {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
@@ -164,7 +163,7 @@ func TestStoreTakesNoPaths(t *testing.T) {
 	t.Parallel()
 	store, _ := openStore(t)
 	for _, digest := range []string{"", "sha256:", "sha256:../../../../etc/passwd", "md5:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 63) + "/"} {
-		var missing *plugin.MissingError
+		var missing *MissingError
 		if err := use(store, digest); !errors.As(err, &missing) {
 			t.Errorf("%q: %v", digest, err)
 		}

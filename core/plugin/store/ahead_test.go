@@ -1,4 +1,4 @@
-package plugin_test
+package store
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/reeveproject/reeve/core/plugin"
 )
 
 // What is verified ahead is not read again, and what is wrong is still said by Open.
@@ -46,7 +44,7 @@ func TestAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	store.Ahead(digest)
-	var missing *plugin.MissingError
+	var missing *MissingError
 	if err := use(store, digest); !errors.As(err, &missing) || !strings.Contains(missing.Reason, "was changed") {
 		t.Errorf("changed: %v", err)
 	}

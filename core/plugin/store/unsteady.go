@@ -1,4 +1,4 @@
-package plugin
+package store
 
 import (
 	"fmt"
@@ -16,8 +16,8 @@ import (
 // maxDifference bounds a value that an error shows, in bytes.
 const maxDifference = 100
 
-// same returns nil if two manifests are the same, and otherwise an ErrUnsteady that says where they first differ.
-func same(first, second *rolev1.Manifest) error {
+// Compare returns nil if two manifests of a plugin are the same, and otherwise an ErrUnsteady that says where they first differ.
+func Compare(first, second *rolev1.Manifest) error {
 	if proto.Equal(first, second) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package plugin
+package store
 
 import (
 	"context"
@@ -50,11 +50,14 @@ func (e *Executable) Close() error {
 	return err
 }
 
-// hold makes sure that the file is as it was verified and stays so until let is called: a process that was started in the meantime runs the verified
+// Path is where the store keeps it.
+func (e *Executable) Path() string { return e.path }
+
+// Hold makes sure that the file is as it was verified and stays so until let is called: a process that was started in the meantime runs the verified
 // bytes, and holds the file by itself from then on. The error is ETXTBSY while somebody has the file open for writing.
 //
 // It is a lease: whoever would open the file for writing, root too, waits for let. Where the file system has none, it is only looked at.
-func (e *Executable) hold() (let func(), err error) {
+func (e *Executable) Hold() (let func(), err error) {
 	if e.print == nil {
 		return func() {}, nil
 	}
@@ -92,15 +95,10 @@ func lease(file *os.File, path string) (let func(), err error) {
 // content later, so that what is read meanwhile is told from what is there afterwards by nothing: it is waited for. So is a clock that may not have ticked since
 // the file was changed: what is changed within the same tick would have the same times.
 func undisturbed(file *os.File, path string) (let func(), err error) {
-	waiting, end := awake.WithTimeout(context.Background(), busyFor)
-	defer end()
-	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
+	err = RetryBusy(context.Background(), func() error {
 		let, err = lease(file, path)
-		if !errors.Is(err, syscall.ETXTBSY) || waiting.Err() != nil {
-			break
-		}
-		time.Sleep(pause)
-	}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +114,31 @@ func undisturbed(file *os.File, path string) (let func(), err error) {
 	return let, nil
 }
 
-// tick is longer than what a file system's clock may stand still: a tick of the slowest kernel is 10 ms.
-const tick = 12 * time.Millisecond
+// RetryBusy calls try again while its error is ETXTBSY: somebody has an executable open for writing. It does so for 5 s of the time in which the core runs, and
+// no longer than the context lasts.
+func RetryBusy(ctx context.Context, try func() error) error {
+	ctx, cancel := awake.WithTimeout(ctx, busyFor)
+	defer cancel()
+	for pause := busyPause; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := try()
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+const (
+	busyFor = 5 * time.Second
+	// busyPause is the first pause between two tries.
+	busyPause = time.Millisecond
+	// tick is longer than what a file system's clock may stand still: a tick of the slowest kernel is 10 ms.
+	tick = 12 * time.Millisecond
+)
 
 // fingerprint is what changes when a file is changed. Only the owner of the file, the core, could forge the rest of it, and nobody can
 // forge ctime. A file that was removed or replaced has another ctime too, since it has a name less.
@@ -191,7 +212,7 @@ func (e *entry) open(path, digest string, root bool) (*Executable, error) {
 	}
 	var err error
 	if opened.file, err = reopen(from); err != nil {
-		return nil, fmt.Errorf("plugin: executable %s: %w", short(digest), err)
+		return nil, fmt.Errorf("plugin: executable %s: %w", Short(digest), err)
 	}
 	return opened, nil
 }
@@ -247,12 +268,12 @@ func (e *entry) verify(path, digest string, root bool) error {
 	var refused *sealError
 	switch {
 	case errors.As(err, &refused):
-		return fmt.Errorf("plugin: executable %s: %w", short(digest), err)
+		return fmt.Errorf("plugin: executable %s: %w", Short(digest), err)
 	case err != nil:
 		return missing(err.Error())
 	}
 	if found := digestPrefix + hex.EncodeToString(sum.Sum(nil)); found != digest {
-		return missing(fmt.Sprintf("%s was changed: its content is %s", path, short(found)))
+		return missing(fmt.Sprintf("%s was changed: its content is %s", path, Short(found)))
 	}
 	if after, err := fingerprintOf(file); err != nil || after != e.print {
 		return missing(path + " was changed while it was read")

@@ -1,9 +1,10 @@
-package plugin
+package store
 
 import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,11 +14,15 @@ import (
 
 	"github.com/reeveproject/reeve/proto/identity"
 	"github.com/reeveproject/reeve/proto/limits"
+	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 // RoleProtocol is the version of the role protocol that this core speaks.
 const RoleProtocol = "reeve.role.v1"
+
+// Platform is what this core executes: the key of a plugin's digest in its catalog record.
+const Platform = runtime.GOOS + "/" + runtime.GOARCH
 
 const (
 	// maxShown is how much of a wrong name an error shows, maxManifestProblem how long a problem is at most, in bytes.
@@ -101,10 +106,23 @@ func checkProtocols(m *rolev1.Manifest) error {
 	}
 }
 
-// withoutRoleProtocol is for a plugin that made the handshake and does not know the calls of the role protocol. There is no version before the one that
-// this core speaks, so the plugin is the newer one.
-func withoutRoleProtocol() *VersionError {
-	return &VersionError{Protocol: "the role protocol", Theirs: "in another version only", Ours: RoleProtocol, UpgradeCore: true}
+// Digest returns the digest of a plugin's executable for this platform; a *MissingError if there is none.
+func Digest(record *clusterv1.PluginRecord) (string, error) {
+	digest := record.GetDigests()[Platform]
+	if digest == "" {
+		return "", &MissingError{Plugin: record.GetName(), Reason: "the catalog has none for " + Platform}
+	}
+	return digest, nil
+}
+
+// ManifestOf is what the manifest of a plugin says of a role; nil if the plugin does not offer it.
+func ManifestOf(plugin *clusterv1.PluginRecord, role string) *rolev1.RoleManifest {
+	for _, manifest := range plugin.GetManifest().GetRoles() {
+		if manifest.GetName() == role {
+			return manifest
+		}
+	}
+	return nil
 }
 
 type manifestCheck struct {

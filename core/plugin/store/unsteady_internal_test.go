@@ -1,4 +1,4 @@
-package plugin
+package store
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ func TestWhereManifestsDiffer(t *testing.T) {
 		return m
 	}
 	first := manifest(func(*rolev1.Manifest) {})
-	if err := same(first, manifest(func(*rolev1.Manifest) {})); err != nil {
+	if err := Compare(first, manifest(func(*rolev1.Manifest) {})); err != nil {
 		t.Error(err)
 	}
 	long := strings.Repeat("x", 2*maxDifference)
@@ -32,7 +32,7 @@ func TestWhereManifestsDiffer(t *testing.T) {
 		"does not always have the same fields":       manifest(func(m *rolev1.Manifest) { m.Roles = append(m.Roles, &rolev1.RoleManifest{}) }),
 		"not always have the same fields":            manifest(func(m *rolev1.Manifest) { m.Roles[0].StopGrace = &durationpb.Duration{} }),
 	} {
-		if err := same(first, second); !errors.Is(err, ErrUnsteady) || !strings.Contains(err.Error(), want) {
+		if err := Compare(first, second); !errors.Is(err, ErrUnsteady) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
