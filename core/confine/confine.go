@@ -17,6 +17,7 @@ import (
 
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/proto/confine"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -32,7 +33,7 @@ type Config struct {
 	Answers io.Writer
 	// Stdout and Stderr are the process's. They are closed once it has them.
 	Stdout, Stderr *os.File
-	// Ranges is the file in which user IDs are reserved (plugin.ReserveUsers).
+	// Ranges is the file in which user IDs are reserved (users.Reserve).
 	Ranges string
 	// Defaults are the limits of a role without granted ones.
 	Defaults sandbox.Defaults
@@ -88,7 +89,7 @@ func start(ctx context.Context, c Config, request *confine.Request) (*sandbox.Ch
 	if err != nil {
 		return nil, nil, fmt.Errorf("the manifest: %w", err)
 	}
-	users, err := plugin.ReserveUsers(c.Ranges, filepath.Join(request.Own, "users.json"), request.Own, nil)
+	users, err := users.Reserve(c.Ranges, filepath.Join(request.Own, "users.json"), request.Own, nil)
 	if err != nil {
 		return nil, nil, err
 	}

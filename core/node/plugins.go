@@ -15,6 +15,7 @@ import (
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/core/storage"
 	names "github.com/reeveproject/reeve/proto/identity"
@@ -30,7 +31,7 @@ const UIDRanges = "/var/lib/reeve/uid-ranges"
 // plugins is what runs the plugins of a node.
 type plugins struct {
 	store    *store.Store
-	users    *plugin.Users
+	users    *users.Users
 	launcher *plugin.Launcher
 	// host, groups and defaults are what this machine and this user can enforce of the sandboxes of roles. groups is nil without control groups.
 	host     *sandbox.Host
@@ -46,7 +47,7 @@ func openPlugins(held *storage.Storage, set *nodev1.SandboxDefaults, nodeID stri
 	if p.store, err = store.Open(held.Plugins()); err != nil {
 		return nil, err
 	}
-	if p.users, err = plugin.ReserveUsers(UIDRanges, held.Users(), held.Data, set.GetUsers()); err != nil {
+	if p.users, err = users.Reserve(UIDRanges, held.Users(), held.Data, set.GetUsers()); err != nil {
 		return nil, err
 	}
 	if p.groups, err = cgroup.Open(groupOf(nodeID, held.Data)); err != nil {

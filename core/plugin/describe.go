@@ -49,9 +49,9 @@ func (l *Launcher) describe(ctx context.Context, digest string) (*rolev1.Manifes
 		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", store.Short(digest), err), executable.Close())
 	}
 	remit := &Remit{
-		InstanceID: id, Name: name, Role: describeName, SharedUID: l.users.shared, Grants: &clusterv1.RoleGrants{}, Tier: clusterv1.Tier_TIER_CONFINED, digest: digest,
+		InstanceID: id, Name: name, Role: describeName, SharedUID: l.users.Shared(), Grants: &clusterv1.RoleGrants{}, Tier: clusterv1.Tier_TIER_CONFINED, digest: digest,
 	}
-	remit.UID, remit.GID = l.users.ofDescribe()
+	remit.UID, remit.GID = l.users.OfDescribe()
 	if err := l.prepareDirectories(remit, digest); err != nil {
 		return nil, errors.Join(fmt.Errorf("plugin: describe %s: %w", store.Short(digest), err), l.Discard(remit), executable.Close())
 	}

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,36 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// formatVersion is the version of every file that this package keeps. A file of another version is refused, not guessed at.
-const formatVersion = 1
-
-// versioned is the part that all files of this package have in common.
-type versioned struct {
-	Version int `json:"version"`
-}
-
-// readJSON reads a versioned JSON file. A file that is absent leaves into unchanged and is no error: found is false.
-func readJSON(path string, into any) (found bool, err error) {
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	var head versioned
-	if err := json.Unmarshal(content, &head); err != nil {
-		return false, fmt.Errorf("%s: not JSON: %w", path, err)
-	}
-	if head.Version != formatVersion {
-		return false, fmt.Errorf("%s: format version %d, this core knows %d", path, head.Version, formatVersion)
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
-	}
-	return true, nil
-}
 
 // makeDirectory makes a directory of the core with the given mode, or gives it that mode.
 func makeDirectory(path string, mode fs.FileMode) error {

@@ -25,8 +25,6 @@ var (
 	ErrHandshake = errors.New("made no valid handshake")
 	// ErrPeer says that somebody else than the instance listens on the socket that the instance named.
 	ErrPeer = errors.New("its socket is not its own")
-	// ErrRangesFull says that no user IDs are left to reserve.
-	ErrRangesFull = errors.New("no user IDs are left")
 )
 
 // withoutRoleProtocol is for a plugin that made the handshake and does not know the calls of the role protocol. There is no version before the one that

@@ -17,6 +17,7 @@ import (
 	"github.com/reeveproject/reeve/core/cgroup"
 	"github.com/reeveproject/reeve/core/filewatch"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/core/sandbox"
@@ -39,7 +40,7 @@ const (
 type Config struct {
 	Log   hclog.Logger
 	Store *store.Store
-	Users *Users
+	Users *users.Users
 	// RunDir is the node's run directory, at most 48 bytes long, on a tmpfs; DataDir is where its volume is mounted. They are given mode 0711 as root
 	// and 0700 otherwise. The directories above them must exist, and as root be searchable by everybody.
 	RunDir, DataDir string
@@ -98,11 +99,11 @@ func (p Patience) orDefault() Patience {
 type Launcher struct {
 	log             hclog.Logger
 	store           *store.Store
-	users           *Users
+	users           *users.Users
 	runDir, dataDir string
 	nodeID, bootID  string
 	coreStart       time.Time
-	counters        *counters
+	counters        *users.Counters
 	outputs         filewatch.Watcher // alone: a handshake is not to wait for what roles log
 	describing      sync.Mutex
 	sandbox         *sandbox.Host
@@ -153,7 +154,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 	if l.bootID, err = proc.BootID(); err != nil {
 		return nil, fmt.Errorf("plugin: boot ID: %w", err)
 	}
-	if l.counters, err = openCounters(filepath.Join(l.dataDir, "counters.json"), filepath.Join(l.runDir, "counters.json")); err != nil {
+	if l.counters, err = users.OpenCounters(filepath.Join(l.dataDir, "counters.json"), filepath.Join(l.runDir, "counters.json")); err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
 	if l.sandbox == nil {
@@ -270,7 +271,7 @@ func (l *Launcher) executable(plugin, digest string) (*store.Executable, error) 
 }
 
 func (l *Launcher) number(role string) (name, id string, err error) {
-	n, err := l.counters.next(role)
+	n, err := l.counters.Next(role)
 	if err != nil {
 		return "", "", err
 	}

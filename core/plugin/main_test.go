@@ -18,6 +18,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/core/usertest"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -73,7 +74,7 @@ type testNode struct {
 	log      *logSink
 	launcher *plugin.Launcher
 	store    *store.Store
-	users    *plugin.Users
+	users    *users.Users
 	groups   *cgroup.Tree
 }
 
@@ -107,7 +108,7 @@ func openNode(dir string) (*testNode, error) {
 	if node.store, err = store.Open(filepath.Join(data, "plugins")); err != nil {
 		return nil, err
 	}
-	if node.users, err = plugin.ReserveUsers(rangesFile, filepath.Join(data, "uids.json"), data, nil); err != nil {
+	if node.users, err = users.Reserve(rangesFile, filepath.Join(data, "uids.json"), data, nil); err != nil {
 		return nil, err
 	}
 	node.launcher, err = node.launcherIn(filepath.Join(dir, "run"), plugin.Patience{})

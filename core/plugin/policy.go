@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -53,8 +54,8 @@ func (r *Remit) debugged() {
 }
 
 // RemitOf is who an instance of a role would be, by its manifest and what it was granted. It has no name yet.
-func RemitOf(manifest *rolev1.RoleManifest, granted *clusterv1.RoleGrants, users *Users) (*Remit, error) {
-	r := &Remit{Role: granted.GetRole(), Manifest: manifest, Grants: granted, SharedUID: users.shared}
+func RemitOf(manifest *rolev1.RoleManifest, granted *clusterv1.RoleGrants, users *users.Users) (*Remit, error) {
+	r := &Remit{Role: granted.GetRole(), Manifest: manifest, Grants: granted, SharedUID: users.Shared()}
 	var err error
 	if r.Powers, err = grants.Of(r.Grants.GetGrants()); err != nil {
 		return nil, err

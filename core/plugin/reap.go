@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/rmtree"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -108,7 +109,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 // TakeAwaySpools unmounts and removes the spools of a node's instances, unless one of their processes still runs; then running is true and nothing is changed. It is for a
 // node whose volume is closed. The records stay for the next core.
 func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err error) {
-	l := &Launcher{log: log, runDir: filepath.Clean(runDir), nodeID: nodeID, users: &Users{shared: true}}
+	l := &Launcher{log: log, runDir: filepath.Clean(runDir), nodeID: nodeID, users: &users.Users{}}
 	if l.bootID, err = proc.BootID(); err != nil {
 		return false, fmt.Errorf("plugin: boot ID: %w", err)
 	}
@@ -195,11 +196,11 @@ func (l *Launcher) belongsTo(records []record) func(pid int) bool {
 		// others have it too.
 		return !r.SharedUID || marked(pid)
 	}
-	if !l.users.shared {
+	if !l.users.Shared() {
 		isRoot := func(uid uint32) bool { return uid == 0 }
 		// Privileged roles run as root. Anybody may give a process of his own the mark, root's are nobody else's.
 		return func(pid int) bool {
-			return proc.HasUID(pid, l.users.held) || ofRecord(pid) || proc.HasUID(pid, isRoot) && marked(pid)
+			return proc.HasUID(pid, l.users.Held) || ofRecord(pid) || proc.HasUID(pid, isRoot) && marked(pid)
 		}
 	}
 	return func(pid int) bool {

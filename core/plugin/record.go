@@ -23,7 +23,7 @@ const recordVersion = 3
 // record is what a core leaves behind about an instance, for the next one: written before the process exists, so that it can be ended, and again when it is
 // connected, so that it can be adopted.
 type record struct {
-	versioned
+	Version    int    `json:"version"`
 	InstanceID string `json:"instanceId"`
 	Role       string `json:"role"`
 	UID        uint32 `json:"uid"`
@@ -150,7 +150,7 @@ func (l *Launcher) readRecords() (records []record, problems []error, err error)
 
 // parseRecord reads the record of the instance of a node that has a name.
 func parseRecord(content []byte, nodeID, name string) (record, error) {
-	var head versioned
+	var head struct{ Version int }
 	if err := json.Unmarshal(content, &head); err != nil {
 		return record{}, fmt.Errorf("not JSON: %w", err)
 	}

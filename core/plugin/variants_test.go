@@ -11,6 +11,6 @@ const (
 	// launches is how many launches must leak nothing. A goroutine, a thread or a file that each of them leaks is seen.
 	launches = 8
 	// ordinaryTests are those that run as an ordinary user, too: one of each thing that a node does with a role, and what only such a user meets.
-	ordinaryTests = "^(TestOrdinaryUsersShare|TestDescribe|TestInstanceLives|TestRoleCannotTouchItsExecutable|TestKilledIsSeen|" +
+	ordinaryTests = "^(TestDescribe|TestInstanceLives|TestRoleCannotTouchItsExecutable|TestKilledIsSeen|" +
 		"TestInstancesOutliveTheCoreAndAreReaped|TestReapFindsWhatNoRecordNames|TestAdopted|TestImpostorIsNotAdopted)$"
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/roles"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -64,7 +65,7 @@ func openRealNode(dir string, log hclog.Logger, settings ...func(*roles.Config))
 	if err != nil {
 		return nil, err
 	}
-	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
+	users, err := users.Reserve("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/reeveproject/reeve/core/membership"
 	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
 	"github.com/reeveproject/reeve/e2e/bench"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -61,7 +62,7 @@ type launcher struct {
 	// data and run are the node's directories, store and users what is in them.
 	data, run string
 	store     *store.Store
-	users     *plugin.Users
+	users     *users.Users
 }
 
 // nodeID is that of the node that the launchers are of.
@@ -107,7 +108,7 @@ func (b *Bed) newLauncher(ctx context.Context) (l *launcher, err error) {
 	if err != nil {
 		return nil, err
 	}
-	users, err := plugin.ReserveUsers("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
+	users, err := users.Reserve("/var/lib/reeve/uid-ranges", filepath.Join(data, "uids.json"), data, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package plugin
+package users
 
 import (
 	"strings"
@@ -43,7 +43,7 @@ func FuzzAccounts(f *testing.F) {
 		if err != nil || who == "" {
 			return
 		}
-		if theirs == "" || strings.ContainsAny(who, "\x00\x1b\n") || len(who) > 4*maxProblem {
+		if theirs == "" || strings.ContainsAny(who, "\x00\x1b\n") || len(who) > 4*maxName {
 			t.Errorf("%q: %q %q", content, who, theirs)
 		}
 	})

@@ -1,4 +1,4 @@
-package plugin
+package users
 
 import (
 	"errors"
@@ -83,7 +83,7 @@ func reserveRange(path, owner string, wanted *nodev1.UserRange) (reserved uidRan
 	}
 	_ = storage.RemoveDrafts(path)
 	file := rangesFile{versioned: versioned{formatVersion}}
-	if _, err := readJSON(path, &file); err != nil {
+	if err := readJSON(path, &file); err != nil {
 		return uidRange{}, nil, fmt.Errorf("%w; it says which user IDs belong to which node: repair it, or remove it while no node runs", err)
 	}
 	for _, r := range file.Ranges {

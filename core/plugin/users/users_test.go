@@ -1,4 +1,4 @@
-package plugin_test
+package users
 
 import (
 	"os"
@@ -9,9 +9,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/reeveproject/reeve/core/plugin"
 	"github.com/reeveproject/reeve/core/plugin/plugintest"
 )
+
+// hostRanges is the host's own ranges file, so that the tests of several packages and the nodes of the host never share a user ID.
+const hostRanges = "/var/lib/reeve/uid-ranges"
 
 // ranges is a ranges file of the test's own, and a directory for owners. No process may run under the IDs that it hands out: they are others' too.
 func ranges(t *testing.T) (file, dir string) {
@@ -23,20 +25,20 @@ func ranges(t *testing.T) (file, dir string) {
 	return filepath.Join(dir, "ranges", "uid-ranges"), dir
 }
 
-func reserve(t *testing.T, file, dir, name string) *plugin.Users {
+func reserve(t *testing.T, file, dir, name string) *Users {
 	t.Helper()
 	owner := filepath.Join(dir, name)
 	if err := os.MkdirAll(owner, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	users, err := plugin.ReserveUsers(file, filepath.Join(owner, "uids.json"), owner, nil)
+	users, err := Reserve(file, filepath.Join(owner, "uids.json"), owner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return users
 }
 
-func uidOf(t *testing.T, users *plugin.Users, role string) uint32 {
+func uidOf(t *testing.T, users *Users, role string) uint32 {
 	t.Helper()
 	uid, gid, err := users.Of(role)
 	if err != nil || uid != gid {
@@ -65,7 +67,7 @@ func TestUsersAreKept(t *testing.T) {
 func TestRangesOfGoneOwnersAreReused(t *testing.T) {
 	t.Parallel()
 	_, dir := ranges(t)
-	file := rangesFile // a process runs under one of the IDs, so they must be nobody else's
+	file := hostRanges // a process runs under one of the IDs, so they must be nobody else's
 	gone, kept := reserve(t, file, dir, "gone"), reserve(t, file, dir, "kept")
 	uid := uidOf(t, gone, "one")
 	cmd := exec.Command("sleep", "1000")
@@ -100,7 +102,7 @@ func TestRangesAreReservedOneAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Go(func() {
-			users, err := plugin.ReserveUsers(file, filepath.Join(dir, name, "uids.json"), filepath.Join(dir, name), nil)
+			users, err := Reserve(file, filepath.Join(dir, name, "uids.json"), filepath.Join(dir, name), nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -125,7 +127,7 @@ func TestRangesFileIsNotGuessedAt(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plugin.ReserveUsers(file, filepath.Join(dir, "a", "uids.json"), filepath.Join(dir, "a"), nil); err == nil {
+		if _, err := Reserve(file, filepath.Join(dir, "a", "uids.json"), filepath.Join(dir, "a"), nil); err == nil {
 			t.Errorf("%q was accepted", content)
 		}
 		if now, err := os.ReadFile(file); err != nil || string(now) != content {
@@ -139,7 +141,7 @@ func TestOrdinaryUsersShare(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("this is root")
 	}
-	users, err := plugin.ReserveUsers("/nonexistent/ranges", "/nonexistent/uids", "/nonexistent", nil)
+	users, err := Reserve("/nonexistent/ranges", "/nonexistent/uids", "/nonexistent", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build soak
 
-package plugin_test
+package users
 
 import (
 	"strings"

@@ -1,6 +1,7 @@
-package plugin
+package users
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,11 +12,15 @@ import (
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
+// ErrRangesFull says that no user IDs are left to reserve.
+var ErrRangesFull = errors.New("no user IDs are left")
+
 // Users says under which user ID each role runs. Where the core is root every role has an ID of its own, which no other role, node or
-// account of the host has; otherwise all share the core's.
+// account of the host has; otherwise all share the core's. The zero value says the latter.
 type Users struct {
-	shared bool
-	ids    uidRange
+	// own says that each role has an ID of its own, of ids.
+	own bool
+	ids uidRange
 	// former are the ranges that the node had before: an earlier core may have left processes there.
 	former []uidRange
 	path   string
@@ -31,16 +36,16 @@ type assignmentsFile struct {
 	Roles map[string]uint32 `json:"roles"`
 }
 
-// ReserveUsers returns the user IDs for the roles of the node whose data directory is owner, which must exist. As root it reserves a
+// Reserve returns the user IDs for the roles of the node whose data directory is owner, which must exist. As root it reserves a
 // range of 1024 IDs in rangesFile, which all nodes of the host share (by convention /var/lib/reeve/uid-ranges); the same owner always
 // gets the same range, and the range of an owner whose directory is gone is given to another only once no process uses it. Which role has which
 // ID is kept in assignmentsFile, on the volume. As an ordinary user it touches no file.
 //
 // wanted is the range that the node is to have; nil: 1024 that nobody has. A *RangeError says that another node, or an account of the host, has an
 // ID of it: it is asked every time, since accounts come.
-func ReserveUsers(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange) (*Users, error) {
+func Reserve(rangesFile, assignmentsFile, owner string, wanted *nodev1.UserRange) (*Users, error) {
 	if os.Geteuid() != 0 {
-		return &Users{shared: true}, nil
+		return &Users{}, nil
 	}
 	real, err := filepath.EvalSymlinks(owner)
 	if err == nil {
@@ -59,9 +64,9 @@ func ReserveUsers(rangesFile, assignmentsFile, owner string, wanted *nodev1.User
 		return nil, fmt.Errorf("plugin: user IDs of %s: %w", owner, err)
 	}
 	_ = storage.RemoveDrafts(assignmentsFile) // a draft that stays only takes room
-	users := &Users{ids: ids, former: former, path: assignmentsFile}
+	users := &Users{own: true, ids: ids, former: former, path: assignmentsFile}
 	users.assigned.Version = formatVersion
-	if _, err := readJSON(assignmentsFile, &users.assigned); err != nil {
+	if err := readJSON(assignmentsFile, &users.assigned); err != nil {
 		return nil, fmt.Errorf("plugin: user IDs of roles: %w", err)
 	}
 	if users.assigned.Roles == nil {
@@ -71,12 +76,12 @@ func ReserveUsers(rangesFile, assignmentsFile, owner string, wanted *nodev1.User
 }
 
 // Shared reports whether all roles run under the core's user ID and so are not protected from each other.
-func (u *Users) Shared() bool { return u.shared }
+func (u *Users) Shared() bool { return !u.own }
 
 // Of returns the user and group ID of a role. The first time it is asked for a role it assigns them, and returns when the assignment is on
 // disk. An ID that a role once had is never given to another role of the node.
 func (u *Users) Of(role string) (uid, gid uint32, err error) {
-	if u.shared {
+	if !u.own {
 		return uint32(os.Geteuid()), uint32(os.Getegid()), nil
 	}
 	u.mu.Lock()
@@ -102,15 +107,15 @@ func (u *Users) Of(role string) (uid, gid uint32, err error) {
 	return u.ids.Start + offset, u.ids.Start + offset, nil
 }
 
-// ofDescribe is the ID under which plugins are asked for their manifests: they are nobody's role yet.
-func (u *Users) ofDescribe() (uid, gid uint32) {
-	if u.shared {
+// OfDescribe is the ID under which plugins are asked for their manifests: they are nobody's role yet.
+func (u *Users) OfDescribe() (uid, gid uint32) {
+	if !u.own {
 		return uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	return u.ids.Start, u.ids.Start
 }
 
-// held reports whether a user ID belongs to the node, or did before it was given others.
-func (u *Users) held(uid uint32) bool {
+// Held reports whether a user ID belongs to the node, or did before it was given others.
+func (u *Users) Held(uid uint32) bool {
 	return u.ids.holds(uid) || slices.ContainsFunc(u.former, func(r uidRange) bool { return r.holds(uid) })
 }

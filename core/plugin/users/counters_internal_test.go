@@ -1,4 +1,4 @@
-package plugin
+package users
 
 import (
 	"errors"
@@ -25,11 +25,11 @@ func TestNumbersOnAFullVolume(t *testing.T) {
 	volume, spare := filepath.Join(data, "counters.json"), filepath.Join(run, "counters.json")
 	next := func(role string, want uint64) {
 		t.Helper()
-		c, err := openCounters(volume, spare)
+		c, err := OpenCounters(volume, spare)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := c.next(role); err != nil || n != want {
+		if n, err := c.Next(role); err != nil || n != want {
 			t.Fatalf("number %d, %v, want %d", n, err, want)
 		}
 	}
@@ -52,14 +52,14 @@ func TestNumbersOnAFullVolume(t *testing.T) {
 	}
 	next("b", 3)
 	// Without any room at all, there is no number.
-	c, err := openCounters(volume, filepath.Join(run, "none", "counters.json"))
+	c, err := OpenCounters(volume, filepath.Join(run, "none", "counters.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the volume is not full: %v", err)
 	}
-	if n, err := c.next("a"); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), volume) {
+	if n, err := c.Next("a"); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), volume) {
 		t.Errorf("number %d, %v", n, err)
 	}
 }

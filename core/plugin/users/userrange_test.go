@@ -1,4 +1,4 @@
-package plugin_test
+package users
 
 import (
 	"errors"
@@ -7,19 +7,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reeveproject/reeve/core/plugin"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 )
 
 func TestRangeIsChosen(t *testing.T) {
 	t.Parallel()
 	file, dir := ranges(t)
-	choose := func(name string, first, count uint32) (*plugin.Users, error) {
+	choose := func(name string, first, count uint32) (*Users, error) {
 		owner := filepath.Join(dir, name)
 		if err := os.MkdirAll(owner, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		return plugin.ReserveUsers(file, filepath.Join(owner, "uids.json"), owner, &nodev1.UserRange{First: first, Count: count})
+		return Reserve(file, filepath.Join(owner, "uids.json"), owner, &nodev1.UserRange{First: first, Count: count})
 	}
 	// Above all that freeRange gives in a short test.
 	const first = 2000000000
@@ -33,10 +32,10 @@ func TestRangeIsChosen(t *testing.T) {
 	for n := range 14 {
 		uidOf(t, users, "role-"+string(rune('a'+n)))
 	}
-	if _, _, err := users.Of("one-too-many"); !errors.Is(err, plugin.ErrRangesFull) || !strings.Contains(err.Error(), "sandbox.users") {
+	if _, _, err := users.Of("one-too-many"); !errors.Is(err, ErrRangesFull) || !strings.Contains(err.Error(), "sandbox.users") {
 		t.Errorf("error %v", err)
 	}
-	var taken *plugin.RangeError
+	var taken *RangeError
 	for name, other := range map[string][2]uint32{"same": {first, 16}, "into": {first - 8, 16}, "last": {first + 15, 16}, "around": {first - 8, 100}} {
 		if _, err := choose("b", other[0], other[1]); !errors.As(err, &taken) || !strings.Contains(err.Error(), filepath.Join(dir, "a")) {
 			t.Errorf("%s: error %v", name, err)

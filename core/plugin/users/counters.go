@@ -1,16 +1,19 @@
-package plugin
+package users
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/reeveproject/reeve/core/storage"
 )
 
-// counters numbers the instances of each role. A number is on disk before it is used and is never used again, so that what is left of
+// Counters numbers the instances of each role. A number is on disk before it is used and is never used again, so that what is left of
 // an earlier instance can never be taken for a later one's. While the volume takes nothing, because it is full, numbers are kept in the run
 // directory, which lasts as long as anything that may be left of an instance: roles that end are started again on a full volume too.
-type counters struct {
+type Counters struct {
 	path, spare string
 
 	mu   sync.Mutex
@@ -22,12 +25,13 @@ type countersFile struct {
 	Last map[string]uint64 `json:"last"`
 }
 
-func openCounters(path, spare string) (*counters, error) {
-	c := &counters{path: path, spare: spare, last: make(map[string]uint64)}
+// OpenCounters reads the numbers that are in a file, and in one that is written where the first cannot be.
+func OpenCounters(path, spare string) (*Counters, error) {
+	c := &Counters{path: path, spare: spare, last: make(map[string]uint64)}
 	for _, path := range []string{path, spare} {
 		_ = storage.RemoveDrafts(path)
 		var file countersFile
-		if _, err := readJSON(path, &file); err != nil {
+		if err := readJSON(path, &file); err != nil {
 			return nil, fmt.Errorf("counters of instances: %w", err)
 		}
 		for role, last := range file.Last {
@@ -37,15 +41,21 @@ func openCounters(path, spare string) (*counters, error) {
 	return c, nil
 }
 
-func (c *counters) next(role string) (uint64, error) {
+// Next returns the next number of a role.
+func (c *Counters) Next(role string) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last[role]++
 	file := countersFile{versioned: versioned{formatVersion}, Last: c.last}
 	if err := storage.WriteJSON(c.path, file, 0o600); err != nil {
-		if !ofNode(err) || storage.WriteJSON(c.spare, file, 0o600) != nil {
+		if !isFull(err) || storage.WriteJSON(c.spare, file, 0o600) != nil {
 			return 0, fmt.Errorf("counters of instances: %w", err)
 		}
 	}
 	return c.last[role], nil
+}
+
+// isFull reports whether a volume takes nothing: it is full, or read-only after an error, or does not work.
+func isFull(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO}, func(number syscall.Errno) bool { return errors.Is(err, number) })
 }

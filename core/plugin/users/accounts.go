@@ -1,4 +1,4 @@
-package plugin
+package users
 
 import (
 	"bufio"
@@ -15,6 +15,9 @@ import (
 
 // maxAccountLine is the longest line that is read of a file of accounts, in bytes.
 const maxAccountLine = 1 << 20
+
+// maxName is how much of the name of an account an error shows, in bytes.
+const maxName = 1 << 10
 
 // accountFiles are where a host keeps its accounts, and what each line of them gives away: one ID, or for containers of a user as many as the field after
 // it says.
@@ -89,7 +92,7 @@ func accountIn(content io.Reader, field int, counted bool, r uidRange) (who, the
 		if count > 1 {
 			theirs += " to " + strconv.FormatUint(first+count-1, 10)
 		}
-		return limits.Clean(limits.Cut(fields[0], maxProblem)), theirs, nil
+		return limits.Clean(limits.Cut(fields[0], maxName)), theirs, nil
 	}
 	return "", "", lines.Err()
 }
