@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
-	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -132,20 +131,11 @@ func (l *Launcher) adopt(ctx context.Context, r record) (_ *session, first *role
 	if err = s.takeGroup(); err != nil {
 		return nil, nil, err
 	}
-	if s.output, err = takeOutput(&l.outputs, l.outputPath(remit.Name), true); err != nil {
+	if s.output, err = l.outputs.AdoptStdout(remit.Name); err != nil {
 		return nil, nil, err
 	}
-	undo = append(undo, s.output.close)
-	offset, from, err := keepOffset(l.offsetPath(remit.Name), false)
-	if err != nil {
-		return nil, nil, err
-	}
-	spool, err := openSpool(l.spoolDir(remit.Name))
-	if err != nil {
-		offset.close()
-		return nil, nil, err
-	}
-	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.files); err != nil {
+	undo = append(undo, s.output.Close)
+	if s.log, err = l.outputs.AdoptStderr(l.roleLog(remit.Role, remit.InstanceID), remit.Role, remit.Name); err != nil {
 		return nil, nil, err
 	}
 	return s, first, nil
@@ -163,7 +153,7 @@ func (l *Launcher) adoptable(r record) (*Remit, Spec, error) {
 	case r.Protocol != role.Handshake.ProtocolVersion:
 		return nil, Spec{}, fmt.Errorf("it speaks version %d of the plugin handshake, and this core %d", r.Protocol, role.Handshake.ProtocolVersion)
 	case filepath.Dir(r.Socket) != l.runtimeDir(r.name()):
-		return nil, Spec{}, fmt.Errorf("its socket %s is not in its runtime directory", limits.Clean(limits.Cut(r.Socket, maxProblem)))
+		return nil, Spec{}, fmt.Errorf("its socket %s is not in its runtime directory", textFrom(r.Socket))
 	}
 	spec, err := r.spec()
 	if err != nil {
@@ -219,5 +209,5 @@ func (s *session) greet(ctx context.Context) (*rolev1.WatchResponse, error) {
 	case status.Code(err) == codes.FailedPrecondition:
 		return nil, errNotStarted
 	}
-	return nil, fmt.Errorf("it does not say that it is the instance: %s", limits.Clean(limits.Cut(err.Error(), maxProblem)))
+	return nil, fmt.Errorf("it does not say that it is the instance: %s", textFrom(err.Error()))
 }

@@ -39,7 +39,7 @@ type DebugError struct {
 }
 
 func (e *DebugError) Error() string {
-	return fmt.Sprintf("plugin: the process at %s cannot be the role %s: %v", limits.Clean(limits.Cut(e.Socket, maxProblem)), e.Role, e.Err)
+	return fmt.Sprintf("plugin: the process at %s cannot be the role %s: %v", textFrom(e.Socket), e.Role, e.Err)
 }
 
 func (e *DebugError) Unwrap() error { return e.Err }
@@ -97,7 +97,7 @@ func (l *Launcher) debugged(ctx context.Context, name, socket string) (*Debugged
 		return nil, cause
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it does not answer Describe: %s: %s", limits.Clean(limits.Cut(err.Error(), maxProblem)), debugHint)
+		return nil, fmt.Errorf("it does not answer Describe: %s: %s", textFrom(err.Error()), debugHint)
 	}
 	if err := store.CheckManifest(answer.GetManifest()); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func listening(connection net.Conn) (Process, error) {
 		return Process{}, fmt.Errorf("process %d listens on it, which is init or in another PID namespace", peer.PID)
 	}
 	if of := instanceOf(peer.PID); of != "" {
-		return Process{}, fmt.Errorf("it is a process of the instance %s", limits.Clean(limits.Cut(of, maxProblem)))
+		return Process{}, fmt.Errorf("it is a process of the instance %s", textFrom(of))
 	}
 	s, err := proc.ReadStat(peer.PID)
 	if err != nil {
@@ -170,7 +170,7 @@ func (l *Launcher) openDebugged(ctx context.Context, remit *Remit, d *Debugged) 
 	if err != nil {
 		return nil, nil, err
 	}
-	undo = append(undo, s.log.finish)
+	undo = append(undo, s.log.Finish)
 	_, err = fmt.Fprintf(stderr, "process %d, which was started by hand, is the instance; its output is not in this log but where it was started\n", d.PID)
 	if err = errors.Join(err, stderr.Close()); err != nil {
 		return nil, nil, err

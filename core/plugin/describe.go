@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
-	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
@@ -97,7 +96,7 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *store.Exec
 			return withoutRoleProtocol()
 		}
 		if err != nil {
-			return breaks(err, fmt.Errorf("does not answer Describe: %s", limits.Clean(limits.Cut(err.Error(), maxProblem))))
+			return breaks(err, fmt.Errorf("does not answer Describe: %s", textFrom(err.Error())))
 		}
 		manifest = answer.GetManifest()
 		return store.CheckManifest(manifest)
@@ -106,5 +105,5 @@ func (l *Launcher) ask(ctx context.Context, remit *Remit, executable *store.Exec
 	if err := s.end(ctx); err != nil {
 		l.log.Warn("cleaning up after a plugin that was asked for its manifest", "digest", digest, "error", err)
 	}
-	return manifest, s.log.lines(), s.why(err)
+	return manifest, s.log.Lines(), s.why(err)
 }

@@ -1,7 +1,7 @@
 // Package plugin is one instance of a role: from the stored executable to the last of its processes.
 //
-// It owns the executables (Store), the user IDs of the node's roles (Users), the numbers, records, runtime and data directories of instances, and
-// their logs. It watches each instance's process, log and status. It publishes, per instance, the status that its role states
+// It owns the records, runtime and data directories of instances. The executables are those of plugin/store, user IDs and numbers come from plugin/users, and
+// plugin/output keeps what instances write. It watches each instance's process and status. It publishes, per instance, the status that its role states
 // (Instance.Status) and its end (Instance.Done).
 //
 // The life of an instance:

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // Why a process did not become an instance. They are found with errors.Is in a LaunchError or a NotAPluginError.
@@ -153,6 +155,9 @@ func (e *SurvivorsError) Error() string {
 	return fmt.Sprintf("plugin: processes of %s did not end after SIGKILL: %v; they hang in the kernel (a stuck disk or mount?)", e.What, e.PIDs)
 }
 
+// textFrom makes a text of a role or plugin fit for an error: without control characters, and of bounded length.
+func textFrom(text string) string { return limits.Clean(limits.Cut(text, maxProblem)) }
+
 // ofIt is an error as a sentence about a plugin.
 func ofIt(err error) string {
 	text := err.Error()
@@ -163,29 +168,10 @@ func ofIt(err error) string {
 }
 
 func lastLine(lines []string) string {
-	if line := headline(lines); line != "" {
+	if line := output.Headline(lines); line != "" {
 		return fmt.Sprintf("; it last wrote: %s", line)
 	}
 	return ""
-}
-
-// headline is the line that says most about an end: where a Go program panicked the message, not the last line of its stack.
-func headline(lines []string) string {
-	for _, line := range lines {
-		if tellsPanic(line) {
-			return line
-		}
-	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		if lines[i] != "" {
-			return lines[i]
-		}
-	}
-	return ""
-}
-
-func tellsPanic(line string) bool {
-	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
 // Cause is the error without who it happened to, for a reader who knows that.

@@ -3,10 +3,9 @@ package plugin
 import (
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 
-	"github.com/reeveproject/reeve/proto/limits"
+	"github.com/reeveproject/reeve/core/plugin/output"
 )
 
 // Exit is how the process of an instance ended.
@@ -30,7 +29,7 @@ type Exit struct {
 // String says how it ended and the line of its log that explains it best, such as
 // "exited with status 2: panic: runtime error: index out of range".
 func (e Exit) String() string {
-	if line := headline(e.Lines); line != "" {
+	if line := output.Headline(e.Lines); line != "" {
 		return e.status() + ": " + line
 	}
 	return e.status()
@@ -50,30 +49,6 @@ func (e Exit) status() string {
 		return fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
 	}
 	return fmt.Sprintf("exited with status %d", e.Code)
-}
-
-// LastLines are those of the lines that explain an end best: the last ones that are not empty, most of them at most and each of size bytes at most, and
-// where a Go program panicked the message in place of the first.
-func LastLines(lines []string, most, size int) []string {
-	var last []string
-	told := ""
-	for _, line := range lines {
-		if line = limits.Cut(line, size); line == "" {
-			continue
-		}
-		if told == "" && tellsPanic(line) {
-			told = line
-		}
-		last = append(last, line)
-	}
-	if len(last) <= most {
-		return last
-	}
-	last = last[len(last)-most:]
-	if told != "" && !slices.Contains(last, told) {
-		last[0] = told
-	}
-	return last
 }
 
 func exitOf(state *os.ProcessState, lines []string) Exit {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/proto/limits"
@@ -63,7 +64,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzHandshakeLine(f *testing.F) {
 	for _, seed := range []string{
 		"", "\n", "1|1|unix|/run/x/plugin1|grpc|\n", "1|2|unix|/x|grpc\n", "2|1|unix", "1|1|un", "||||\n", "-1|99999999999999999999|x\n",
-		"1|1|tcp|127.0.0.1:1|netrpc|\x1b[2J\n", strings.Repeat("x", handshakeLine), "\xff\x00|\n",
+		"1|1|tcp|127.0.0.1:1|netrpc|\x1b[2J\n", strings.Repeat("x", output.MaxFirstLine), "\xff\x00|\n",
 	} {
 		f.Add(seed, false)
 		f.Add(seed, true)

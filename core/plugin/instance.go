@@ -118,7 +118,7 @@ func (i *Instance) supervise() {
 	}
 	s.expected = i.requested.Load()
 	i.problems = s.end(context.Background())
-	i.exit = s.exit(s.log.lines())
+	i.exit = s.exit(s.log.Lines())
 	i.exit.Requested = i.requested.Load()
 	if i.problems == nil {
 		i.problems = s.launcher.Discard(s.remit)

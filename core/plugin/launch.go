@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/reeveproject/reeve/core/plugin/store"
-	"github.com/reeveproject/reeve/proto/limits"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
@@ -80,7 +79,7 @@ func (l *Launcher) launch(ctx context.Context, remit *Remit, spec Spec, hostSock
 	}
 	if err != nil {
 		unclean := s.end(ctx)
-		return nil, s.log.lines(), errors.Join(s.why(err), unclean)
+		return nil, s.log.Lines(), errors.Join(s.why(err), unclean)
 	}
 	return newInstance(s, spec, nil), nil, nil
 }
@@ -139,9 +138,9 @@ func (s *session) start(ctx context.Context, spec Spec, hostSocket string) error
 		}
 		return fmt.Errorf("does not answer Start within %s", s.launcher.patience.Start)
 	case codes.FailedPrecondition:
-		return fmt.Errorf("%w: %s", errNotTaken, limits.Clean(limits.Cut(err.Error(), maxProblem)))
+		return fmt.Errorf("%w: %s", errNotTaken, textFrom(err.Error()))
 	}
-	return breaks(err, fmt.Errorf("refuses Start: %s", limits.Clean(limits.Cut(err.Error(), maxProblem))))
+	return breaks(err, fmt.Errorf("refuses Start: %s", textFrom(err.Error())))
 }
 
 func configurationError(role string, refusal *status.Status) error {
@@ -152,11 +151,11 @@ func configurationError(role string, refusal *status.Status) error {
 			continue
 		}
 		refused.Problems = append(refused.Problems, ConfigurationProblem{
-			Path: limits.Clean(limits.Cut(problem.GetPath(), maxProblem)), Message: limits.Clean(limits.Cut(problem.GetMessage(), maxProblem)),
+			Path: textFrom(problem.GetPath()), Message: textFrom(problem.GetMessage()),
 		})
 	}
 	if len(refused.Problems) == 0 {
-		refused.Problems = []ConfigurationProblem{{Message: limits.Clean(limits.Cut(refusal.Message(), maxProblem))}}
+		refused.Problems = []ConfigurationProblem{{Message: textFrom(refusal.Message())}}
 	}
 	return refused
 }

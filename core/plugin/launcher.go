@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/reeveproject/reeve/core/cgroup"
-	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/proc"
@@ -104,13 +104,12 @@ type Launcher struct {
 	nodeID, bootID  string
 	coreStart       time.Time
 	counters        *users.Counters
-	outputs         filewatch.Watcher // alone: a handshake is not to wait for what roles log
+	outputs         *output.Keeper
 	describing      sync.Mutex
 	sandbox         *sandbox.Host
 	groups          *cgroup.Tree
 	defaults        sandbox.Defaults
 	patience        Patience
-	files           filewatch.Watcher
 }
 
 // Spec is one role to run.
@@ -147,6 +146,7 @@ func NewLauncher(c Config) (*Launcher, error) {
 		runDir: filepath.Clean(c.RunDir), dataDir: filepath.Clean(c.DataDir), nodeID: c.NodeID, coreStart: c.CoreStart,
 		sandbox: c.Sandbox, groups: c.Groups, defaults: c.Defaults, patience: c.Patience.orDefault(),
 	}
+	l.outputs = &output.Keeper{Dir: l.instancesDir(), Logs: filepath.Join(l.dataDir, "logs")}
 	if err := l.makeDirectories(append(l.runDirectories(), l.dataDirectories()...)); err != nil {
 		return nil, err
 	}
@@ -200,7 +200,6 @@ func (l *Launcher) hostDir() string                  { return filepath.Join(l.ru
 func (l *Launcher) accessDir() string                { return filepath.Join(l.runDir, "access") }
 func (l *Launcher) runtimeDir(name string) string    { return filepath.Join(l.pluginDir(), name) }
 func (l *Launcher) roleDir(role string) string       { return filepath.Join(l.dataDir, "roles", role) }
-func (l *Launcher) logPath(role string) string       { return filepath.Join(l.dataDir, "logs", role+".log") }
 func (l *Launcher) instanceID(role, n string) string { return l.nodeID + "/" + role + "/" + n }
 
 // Prepare makes what an instance needs before it runs: its number, its user, its directories and its record. Nothing runs yet. Launch or

@@ -8,7 +8,6 @@ import (
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/sandbox"
-	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	nodev1 "github.com/reeveproject/reeve/proto/reeve/node/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -79,7 +78,7 @@ func grantError(spec Spec, granted []*rolev1.Grant, err error) *GrantError {
 	}
 	for _, problem := range problems {
 		if errors.As(problem, &one) && one.Index < len(granted) {
-			wrong.Grants = append(wrong.Grants, limits.Clean(limits.Cut(granted[one.Index].GetName(), maxProblem)))
+			wrong.Grants = append(wrong.Grants, textFrom(granted[one.Index].GetName()))
 		}
 	}
 	slices.Sort(wrong.Grants)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/plugin/users"
 	"github.com/reeveproject/reeve/core/proc"
@@ -110,6 +111,7 @@ func (l *Launcher) sweepGrace(records []record) func(pid int) time.Duration {
 // node whose volume is closed. The records stay for the next core.
 func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err error) {
 	l := &Launcher{log: log, runDir: filepath.Clean(runDir), nodeID: nodeID, users: &users.Users{}}
+	l.outputs = &output.Keeper{Dir: l.instancesDir()}
 	if l.bootID, err = proc.BootID(); err != nil {
 		return false, fmt.Errorf("plugin: boot ID: %w", err)
 	}
@@ -132,16 +134,51 @@ func TakeAwaySpools(runDir, nodeID string, log hclog.Logger) (running bool, err 
 	if len(left) > 0 {
 		return true, nil
 	}
-	entries, err := os.ReadDir(l.instancesDir())
+	names, err := l.outputs.Spools()
+	for _, name := range names {
+		err = errors.Join(err, l.outputs.RemoveSpool(name))
+	}
 	if err != nil {
 		return false, fmt.Errorf("plugin: %w", err)
 	}
-	for _, entry := range entries {
-		if name, is := strings.CutSuffix(entry.Name(), spoolSuffix); is {
-			err = errors.Join(err, removeSpool(l.spoolDir(name)))
-		}
+	return false, nil
+}
+
+// drainSpools brings what instances wrote that have ended while no core ran into the logs, and removes their spools.
+func (l *Launcher) drainSpools(ctx context.Context, kept map[string]bool) error {
+	names, err := l.outputs.Spools()
+	if err != nil {
+		return err
 	}
-	return false, err
+	var problems []error
+	for _, name := range names {
+		if kept[name] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(problems, err)...)
+		}
+		if err := l.drainSpool(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			problems = append(problems, fmt.Errorf("what instance %s wrote at last cannot be read: %w", name, err))
+		}
+		problems = append(problems, l.outputs.RemoveSpool(name))
+	}
+	return errors.Join(problems...)
+}
+
+func (l *Launcher) drainSpool(name string) error {
+	dot := strings.LastIndexByte(name, '.')
+	if dot <= 0 {
+		return fmt.Errorf("%s is not the name of an instance", name)
+	}
+	role := name[:dot]
+	log, err := l.outputs.AdoptStderr(l.roleLog(role, l.instanceID(role, name[dot+1:])), role, name)
+	if err != nil {
+		return err
+	}
+	log.Finish()
+	log.Tell()
+	return nil
 }
 
 // removeBut removes what is in a directory but what is kept under one of the names.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/reeveproject/reeve/core/storage"
-	"github.com/reeveproject/reeve/proto/limits"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	"github.com/reeveproject/reeve/sdk/role"
 )
@@ -77,24 +77,11 @@ func (r record) spec() (Spec, error) {
 	}, nil
 }
 
-// What is kept of an instance in the directory of the records, under its name.
-const (
-	recordSuffix = ".json"
-	outputSuffix = ".out"
-	offsetSuffix = ".log"
-	spoolSuffix  = ".err"
-)
+// recordSuffix comes to the name of an instance in the directory of the records.
+const recordSuffix = ".json"
 
 func (l *Launcher) recordPath(name string) string {
 	return filepath.Join(l.instancesDir(), name+recordSuffix)
-}
-
-func (l *Launcher) outputPath(name string) string {
-	return filepath.Join(l.instancesDir(), name+outputSuffix)
-}
-
-func (l *Launcher) offsetPath(name string) string {
-	return filepath.Join(l.instancesDir(), name+offsetSuffix)
 }
 
 func (l *Launcher) writeRecord(name string, r record) error {
@@ -112,12 +99,11 @@ func recordOf(remit *Remit, digest string, process Process, socket string, launc
 
 // removeRecord removes the record last: while it is there the next core looks after the rest.
 func (l *Launcher) removeRecord(name string) error {
-	err := errors.Join(removeSpool(l.spoolDir(name)), removeFile(l.outputPath(name)))
+	err := l.outputs.Remove(name)
 	if err == nil {
-		err = removeFile(l.offsetPath(name))
-	}
-	if err == nil {
-		err = removeFile(l.recordPath(name))
+		if err = os.Remove(l.recordPath(name)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 	}
 	return err
 }
@@ -162,7 +148,7 @@ func parseRecord(content []byte, nodeID, name string) (record, error) {
 		return record{}, err
 	}
 	if number, ok := strings.CutPrefix(name, r.Role+"."); !ok || r.InstanceID != nodeID+"/"+r.Role+"/"+number {
-		return record{}, fmt.Errorf("it is of instance %q", limits.Clean(limits.Cut(r.InstanceID, maxProblem)))
+		return record{}, fmt.Errorf("it is of instance %q", textFrom(r.InstanceID))
 	}
 	return r, nil
 }

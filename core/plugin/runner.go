@@ -17,18 +17,14 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 
-	"github.com/reeveproject/reeve/core/filewatch"
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/proto/limits"
 	"github.com/reeveproject/reeve/sdk/role"
 )
 
-const (
-	// handshakeLine is the most that a handshake line may have, in bytes: a path and some numbers.
-	handshakeLine = 4 << 10
-	// environmentDirectory is go-plugin's variable for the directory of the plugin's socket.
-	environmentDirectory = goplugin.EnvUnixSocketDir
-)
+// environmentDirectory is go-plugin's variable for the directory of the plugin's socket.
+const environmentDirectory = goplugin.EnvUnixSocketDir
 
 // roleRunner is what go-plugin launches an instance with. It lets go-plugin do the handshake and nothing else: it never sees the process's
 // standard error (a line of which can panic it), sees one bounded line of its standard output, and is done when the handshake is. It
@@ -41,11 +37,9 @@ type roleRunner struct {
 	socketDir string
 
 	process *process
-	// outputs watches the process's standard output, a file at outputPath.
-	outputs    *filewatch.Watcher
-	outputPath string
-	output     *output
-	first      string // the first line of output
+	outputs *output.Keeper
+	output  *output.Stdout
+	first   string // the first line of output
 	// forget ends the dependence on ctx.
 	forget func() bool
 	// over is closed when go-plugin's part is over.
@@ -58,9 +52,9 @@ var _ runner.Runner = (*roleRunner)(nil)
 
 // handshake launches a command as go-plugin's client would and returns the process, its standard output and the path of its socket. On an error the
 // process has ended and p is nil, unless it never ran.
-func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c command, outputs *filewatch.Watcher, outputPath, socketDir, tempDir string) (p *process, out *output, socket string, err error) {
+func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c command, outputs *output.Keeper, socketDir, tempDir string) (p *process, out *output.Stdout, socket string, err error) {
 	r := &roleRunner{
-		ctx: ctx, log: log, command: c, socketDir: socketDir, outputs: outputs, outputPath: outputPath, over: make(chan struct{}),
+		ctx: ctx, log: log, command: c, socketDir: socketDir, outputs: outputs, over: make(chan struct{}),
 	}
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  role.Handshake,
@@ -92,7 +86,7 @@ func handshake(ctx context.Context, timeout time.Duration, log hclog.Logger, c c
 		client.Kill() // waits for go-plugin's goroutines; after a success they end by themselves, since Wait has returned
 		err = r.explain(err, time.Since(began), timeout)
 	}
-	r.output.close()
+	r.output.Close()
 	return nil, nil, "", err
 }
 
@@ -122,7 +116,7 @@ func (r *roleRunner) explain(err error, took, timeout time.Duration) error {
 			}
 		}
 		if len(fields) >= 4 {
-			return fmt.Errorf("%w: %s", ErrHandshake, limits.Clean(limits.Cut(err.Error(), maxProblem)))
+			return fmt.Errorf("%w: %s", ErrHandshake, textFrom(err.Error()))
 		}
 	}
 	return fmt.Errorf("%w: its first line was %q", ErrHandshake, limits.Clean(limits.Cut(r.first, 200)))
@@ -146,7 +140,7 @@ func (r *roleRunner) prepare(_ hclog.Logger, cmd *exec.Cmd, tempDir string) (run
 
 // Start implements runner.Runner.
 func (r *roleRunner) Start(context.Context) error {
-	output, input, err := makeOutput(r.outputs, r.outputPath)
+	output, input, err := r.outputs.MakeStdout(r.command.Name)
 	if err != nil {
 		return err
 	}
@@ -155,12 +149,12 @@ func (r *roleRunner) Start(context.Context) error {
 	r.command.Stdout = input
 	process, err := startProcess(r.ctx, r.command, r.log)
 	if err != nil {
-		output.close()
+		output.Close()
 		return err
 	}
 	r.process, r.output = process, output
 	// Descendants that escaped the group may have it open still; the process's own end is enough.
-	context.AfterFunc(process.life, func() { output.changed(true) })
+	context.AfterFunc(process.life, func() { output.Ended() })
 	r.forget = context.AfterFunc(r.ctx, func() { _ = r.Kill(context.Background()) })
 	return nil
 }
@@ -175,7 +169,7 @@ type lineReader struct {
 
 func (l *lineReader) Read(into []byte) (int, error) {
 	if l.rest == nil {
-		l.runner.first = l.runner.output.read()
+		l.runner.first = l.runner.output.FirstLine()
 		l.rest = strings.NewReader(l.runner.first)
 	}
 	return l.rest.Read(into)

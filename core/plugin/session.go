@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/reeveproject/reeve/core/cgroup"
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	"github.com/reeveproject/reeve/core/proc"
 	"github.com/reeveproject/reeve/core/sandbox"
@@ -22,10 +23,10 @@ type session struct {
 	remit    *Remit
 	spec     Spec // of one that was adopted
 	process  *process
-	output   *output
+	output   *output.Stdout
 	socket   string
 	launched time.Time
-	log      *follower
+	log      *output.Stderr
 	conn     *grpc.ClientConn
 	// expected says that the process was to end: what it wrote last need not be told.
 	expected bool
@@ -54,19 +55,19 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *store.Exe
 	}
 	defer func() { _ = stderr.Close() }()
 	if err := s.makeGroup(); err != nil {
-		s.log.finish()
+		s.log.Finish()
 		return nil, nil, err
 	}
 	s.process, s.output, s.socket, err = handshake(ctx, l.patience.Handshake, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
 		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: stderr,
 		// go-plugin's own variables come to these, and nothing else.
 		Env: append([]string{InstanceVariable + "=" + remit.InstanceID, "GOTRACEBACK=single"}, environment...),
-	}}, &l.outputs, l.outputPath(remit.Name), l.runtimeDir(remit.Name), l.pluginDir())
+	}}, l.outputs, l.runtimeDir(remit.Name), l.pluginDir())
 	if err != nil {
 		err = errors.Join(s.explain(err), s.sweep(ctx))
-		s.log.finish()
-		s.log.tell()
-		return nil, s.log.lines(), err
+		s.log.Finish()
+		s.log.Tell()
+		return nil, s.log.Lines(), err
 	}
 	remit.SetProcess(s.process.Process)
 	err = l.writeRecord(remit.Name, recordOf(remit, digest, s.process.Process, s.socket, s.launched, spec))
@@ -78,7 +79,7 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *store.Exe
 	}
 	if err != nil {
 		err = errors.Join(err, s.end(ctx))
-		return nil, s.log.lines(), err
+		return nil, s.log.Lines(), err
 	}
 	return s, nil, nil
 }
@@ -131,10 +132,10 @@ func (s *session) end(ctx context.Context) error {
 	if s.conn != nil {
 		err = errors.Join(err, s.conn.Close())
 	}
-	s.output.close()
-	s.log.finish()
+	s.output.Close()
+	s.log.Finish()
 	if !s.expected {
-		s.log.tell()
+		s.log.Tell()
 	}
 	return errors.Join(err, s.letGo())
 }
@@ -143,8 +144,8 @@ func (s *session) end(ctx context.Context) error {
 func (s *session) leave() error {
 	s.process.leave()
 	err := s.conn.Close()
-	s.output.close()
-	s.log.finish()
+	s.output.Close()
+	s.log.Finish()
 	return errors.Join(err, s.letGo())
 }
 
@@ -164,19 +165,8 @@ func (l *Launcher) roleLog(role, instanceID string) hclog.Logger {
 // followStderr makes the standard error of an instance that is to be launched and follows it. The caller closes it once the process has it.
 func (s *session) followStderr() (write *os.File, err error) {
 	l, remit := s.launcher, s.remit
-	offset, from, err := keepOffset(l.offsetPath(remit.Name), true)
-	if err != nil {
-		return nil, err
-	}
-	spool, write, err := l.makeSpool(remit.Name)
-	if err != nil {
-		offset.close()
-		return nil, err
-	}
-	if s.log, err = follow(l.roleLog(remit.Role, remit.InstanceID), spool, l.logPath(remit.Role), from, offset, &l.files); err != nil {
-		return nil, errors.Join(err, write.Close())
-	}
-	return write, nil
+	s.log, write, err = l.outputs.MakeStderr(l.roleLog(remit.Role, remit.InstanceID), remit.Role, remit.Name)
+	return write, err
 }
 
 // sweep kills what left the process group: what is in the control group, and unless nothing can have left that, as root whatever runs as the

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/core/plugin"
+	"github.com/reeveproject/reeve/core/plugin/output"
 	"github.com/reeveproject/reeve/core/plugin/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
@@ -31,7 +32,7 @@ func (u *unprepared) Unwrap() error { return u.error }
 // failure is what is shown of an end. exit may be nil.
 func (a *actor) failure(instanceID, cause string, exit *plugin.Exit, lines []string) *clusterv1.Failure {
 	f := &clusterv1.Failure{
-		Time: timestamppb.New(time.Now()), Cause: cause, InstanceId: instanceID, Lines: plugin.LastLines(lines, maxLines, maxLine),
+		Time: timestamppb.New(time.Now()), Cause: cause, InstanceId: instanceID, Lines: output.LastLines(lines, maxLines, maxLine),
 	}
 	f.OutOfMemory = exit != nil && exit.OutOfMemory
 	switch {

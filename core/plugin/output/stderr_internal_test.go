@@ -1,4 +1,4 @@
-package plugin
+package output
 
 import (
 	"bytes"
@@ -16,22 +16,19 @@ import (
 
 // followed is what a role writes, followed into its log, and open for the role to write.
 type followed struct {
-	*follower
-	launcher *Launcher
-	dir      string // of the spool
-	path     string // of the log
-	role     *os.File
+	*Stderr
+	keeper *Keeper
+	dir    string // of the spool
+	path   string // of the log
+	role   *os.File
 }
 
 // spooled is the standard error of an instance that nobody follows yet.
 func spooled(t *testing.T) (*followed, *spool) {
 	t.Helper()
-	f := &followed{launcher: &Launcher{runDir: t.TempDir()}, path: filepath.Join(t.TempDir(), "one.log")}
-	if err := os.Mkdir(f.launcher.instancesDir(), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f.dir = f.launcher.spoolDir("one.1")
-	spool, role, err := f.launcher.makeSpool("one.1")
+	f := &followed{keeper: &Keeper{Dir: t.TempDir()}, path: filepath.Join(t.TempDir(), "one.log")}
+	f.dir = f.keeper.spool("one.1")
+	spool, role, err := makeSpool(hclog.NewNullLogger(), f.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +38,7 @@ func spooled(t *testing.T) (*followed, *spool) {
 		if err := removeSpool(f.dir); err != nil {
 			t.Error(err)
 		}
-		if left, err := os.ReadDir(f.launcher.instancesDir()); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(f.keeper.Dir); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
 	})
@@ -55,7 +52,7 @@ func (f *followed) follow(t *testing.T, spool *spool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.follower, err = follow(hclog.NewNullLogger(), spool, f.path, from, offset, &f.launcher.files); err != nil {
+	if f.Stderr, err = follow(hclog.NewNullLogger(), spool, f.path, from, offset, &f.keeper.stderrs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +75,7 @@ func (f *followed) write(t *testing.T, text string) {
 func (f *followed) awaitLast(t *testing.T, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
-		if lines := f.lines(); len(lines) > 0 && lines[len(lines)-1] == want {
+		if lines := f.Lines(); len(lines) > 0 && lines[len(lines)-1] == want {
 			return
 		} else if time.Now().After(deadline) {
 			t.Fatalf("%q is not read; the last lines are %q", want, lines)
@@ -92,8 +89,8 @@ func TestTheLastLines(t *testing.T) {
 	f := followFile(t)
 	f.write(t, strings.Repeat(strings.Repeat("y", 99)+"\n", 9000))
 	f.write(t, "panic: that was too much\n"+strings.Repeat("a line of the trace\n\n", 100))
-	f.finish()
-	if kept := f.lines(); len(kept) != keptLines || kept[0] != "panic: that was too much" || kept[keptLines-1] != "a line of the trace" {
+	f.Finish()
+	if kept := f.Lines(); len(kept) != keptLines || kept[0] != "panic: that was too much" || kept[keptLines-1] != "a line of the trace" {
 		t.Errorf("what explains the end is %q", kept)
 	}
 }
@@ -103,8 +100,8 @@ func TestTheFirstLineOfALongTrace(t *testing.T) {
 	t.Parallel()
 	f := followFile(t)
 	f.write(t, "fatal error: concurrent map writes\n\n"+strings.Repeat("goroutine 7 [select]:\nmain.serve(...)\n\n", 8000))
-	f.finish()
-	if kept := f.lines(); len(kept) != keptLines || kept[0] != "fatal error: concurrent map writes" || kept[keptLines-1] != "main.serve(...)" {
+	f.Finish()
+	if kept := f.Lines(); len(kept) != keptLines || kept[0] != "fatal error: concurrent map writes" || kept[keptLines-1] != "main.serve(...)" {
 		t.Errorf("what explains the end is %q", kept)
 	}
 }
@@ -120,10 +117,10 @@ func TestALogThatIsTooLargeBeginsAnew(t *testing.T) {
 	f.write(t, "the last line before\n")
 	f.awaitLast(t, "the last line before")
 	f.write(t, "the first line after\n")
-	f.finish()
+	f.Finish()
 	(&followed{path: f.path + ".1"}).holds(t, old)
 	f.holds(t, "the last line before\nthe first line after\n")
-	if lines := f.lines(); lines[len(lines)-1] != "the first line after" {
+	if lines := f.Lines(); lines[len(lines)-1] != "the first line after" {
 		t.Errorf("the last line that was read is %q", lines[len(lines)-1])
 	}
 }
@@ -167,7 +164,7 @@ func TestASpoolIsBounded(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	f.finish()
+	f.Finish()
 	var all []byte
 	for _, path := range []string{f.path + ".1", f.path} {
 		content, err := os.ReadFile(path)
@@ -191,7 +188,7 @@ func TestTheRoomOfASpoolComesBack(t *testing.T) {
 		f.write(t, strings.Repeat(line, 700)+fmt.Sprintln("piece", n))
 		f.awaitLast(t, fmt.Sprint("piece ", n))
 	}
-	f.finish()
+	f.Finish()
 	f.takes(t, 2*spoolPiece)
 }
 
@@ -210,12 +207,12 @@ func TestTheNextCoreGoesOn(t *testing.T) {
 	f := followFile(t)
 	f.write(t, "one\ntwo\nthr")
 	f.awaitLast(t, "thr")
-	f.finish()
+	f.Finish()
 	f.write(t, "ee\nfour\n")
 	f.write(t, "last wor")
 	for range 2 { // the second has nothing to do
 		f.next(t)
-		f.finish()
+		f.Finish()
 	}
 	f.holds(t, "one\ntwo\nthree\nfour\nlast wor")
 }
@@ -236,13 +233,13 @@ func TestASpoolThatIsEmptiedBetweenCores(t *testing.T) {
 	f := followFile(t)
 	f.write(t, "one\na long unfinished line")
 	f.awaitLast(t, "a long unfinished line")
-	f.finish()
+	f.Finish()
 	if err := f.role.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
 	f.write(t, "all of it\n")
 	f.next(t)
-	f.finish()
+	f.Finish()
 	log, err := os.ReadFile(f.path)
 	if err != nil || !strings.HasSuffix(string(log), "all of it\n") {
 		t.Errorf("the log is %q (%v)", log, err)
@@ -311,5 +308,5 @@ func TestASpoolThatItsRoleEmptiesIsFollowed(t *testing.T) {
 	}
 	f.write(t, "after\n")
 	f.awaitLast(t, "after")
-	f.finish()
+	f.Finish()
 }

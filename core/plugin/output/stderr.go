@@ -1,4 +1,4 @@
-package plugin
+package output
 
 import (
 	"bytes"
@@ -21,8 +21,9 @@ const (
 	copyPiece = 1 << 20
 )
 
-// follower takes what an instance writes out of its spool and into the log of the role. It owns one goroutine, which ends after finish.
-type follower struct {
+// Stderr is the standard error of an instance. It takes what the instance writes out of its spool and into the log of the role. It owns one goroutine, which ends
+// after Finish.
+type Stderr struct {
 	log    hclog.Logger
 	spool  *spool
 	role   *roleLog
@@ -39,7 +40,7 @@ type follower struct {
 }
 
 // follow reads a spool from where the core before came to. How far it has come it keeps in offset, which it closes in the end, like the spool.
-func follow(log hclog.Logger, spool *spool, path string, from int64, offset *logOffset, files *filewatch.Watcher) (*follower, error) {
+func follow(log hclog.Logger, spool *spool, path string, from int64, offset *logOffset, files *filewatch.Watcher) (*Stderr, error) {
 	role, err := openRoleLog(log, path)
 	if err != nil {
 		offset.close()
@@ -50,7 +51,7 @@ func follow(log hclog.Logger, spool *spool, path string, from int64, offset *log
 	}
 	spool.seek(from)
 	offset.set(from)
-	f := &follower{log: log, spool: spool, role: role, stop: make(chan struct{}), done: make(chan struct{}), offset: offset}
+	f := &Stderr{log: log, spool: spool, role: role, stop: make(chan struct{}), done: make(chan struct{}), offset: offset}
 	if f.events, err = files.File(spool.path); err != nil {
 		offset.close()
 		return nil, errors.Join(err, role.close(), spool.close())
@@ -62,8 +63,8 @@ func follow(log hclog.Logger, spool *spool, path string, from int64, offset *log
 	return f, nil
 }
 
-// finish copies what is in the spool now, and returns when that is done. What is written afterwards is for the next core.
-func (f *follower) finish() {
+// Finish copies what is in the spool now, and returns when that is done. What is written afterwards is for the next core.
+func (f *Stderr) Finish() {
 	close(f.stop)
 	<-f.done
 	f.offset.close()
@@ -72,8 +73,8 @@ func (f *follower) finish() {
 	f.events.Stop()
 }
 
-// lines are the last ones, oldest first.
-func (f *follower) lines() []string {
+// Lines are the last ones, oldest first.
+func (f *Stderr) Lines() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	texts := []string{f.panicked}
@@ -83,17 +84,17 @@ func (f *follower) lines() []string {
 	return LastLines(texts, keptLines, keptLine)
 }
 
-// tell puts the last lines of an instance that failed into the core's log.
-func (f *follower) tell() {
-	for _, line := range f.lines() {
+// Tell puts the last lines of an instance that failed into the core's log.
+func (f *Stderr) Tell() {
+	for _, line := range f.Lines() {
 		f.log.Warn(line)
 	}
 }
 
-func (f *follower) run() {
+func (f *Stderr) run() {
 	defer close(f.done)
 	for running := true; running; {
-		// Asked before the spool is read: what was written before finish is then read in this turn.
+		// Asked before the spool is read: what was written before Finish is then read in this turn.
 		select {
 		case <-f.stop:
 			running = false
@@ -120,7 +121,7 @@ func (f *follower) run() {
 }
 
 // backlog is how much is to be read. What is too much is left out.
-func (f *follower) backlog(running bool) int64 {
+func (f *Stderr) backlog(running bool) int64 {
 	backlog := f.spool.remaining()
 	most := f.role.room(time.Now())
 	if !f.spool.bounded && backlog > spoolSize && running {
@@ -135,14 +136,14 @@ func (f *follower) backlog(running bool) int64 {
 }
 
 // came keeps how far it came before it gives back the room of that: the next core is not to read what is not there any more.
-func (f *follower) came() {
+func (f *Stderr) came() {
 	at := f.spool.at()
 	f.offset.set(at)
 	f.spool.giveBack(at)
 }
 
 // Write takes a piece of what the instance wrote.
-func (f *follower) Write(p []byte) (int, error) {
+func (f *Stderr) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	if f.end = append(f.end, p...); len(f.end) > 2*logLeast {
 		old := len(f.end) - logLeast

@@ -1,15 +1,14 @@
-package plugin
+package output
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,13 +37,8 @@ type spool struct {
 	given int64
 }
 
-func (l *Launcher) spoolDir(name string) string {
-	return filepath.Join(l.instancesDir(), name+spoolSuffix)
-}
-
 // makeSpool makes the spool of an instance that is to be launched. write is the instance's end, which the caller closes once the process has it.
-func (l *Launcher) makeSpool(name string) (s *spool, write *os.File, err error) {
-	dir := l.spoolDir(name)
+func makeSpool(log hclog.Logger, dir string) (s *spool, write *os.File, err error) {
 	// Left by an instance of the same number, which can only be when the counters were lost.
 	if err := removeSpool(dir); err != nil {
 		return nil, nil, err
@@ -57,7 +51,7 @@ func (l *Launcher) makeSpool(name string) (s *spool, write *os.File, err error) 
 	case err == nil:
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOSYS):
 		if os.Geteuid() == 0 {
-			l.log.Warn("no tmpfs may be mounted: what an instance writes to its standard error takes room without a bound until it is read", "instance", name, "error", err)
+			log.Warn("cannot mount a tmpfs: what the instance writes to its standard error takes room without a bound until it is read", "error", err)
 		}
 	default:
 		return nil, nil, fmt.Errorf("mount the tmpfs for its standard error on %s: %w", dir, err)
@@ -153,52 +147,6 @@ func removeSpool(dir string) error {
 		}
 	}
 	return removeFile(dir)
-}
-
-// drainSpools brings what instances wrote that have ended while no core ran into the logs, and removes their spools.
-func (l *Launcher) drainSpools(ctx context.Context, kept map[string]bool) error {
-	entries, err := os.ReadDir(l.instancesDir())
-	if err != nil {
-		return err
-	}
-	var problems []error
-	for _, entry := range entries {
-		name, ok := strings.CutSuffix(entry.Name(), spoolSuffix)
-		if !ok || kept[name] {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return errors.Join(append(problems, err)...)
-		}
-		if err := l.drainSpool(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			problems = append(problems, fmt.Errorf("what instance %s wrote at last cannot be read: %w", name, err))
-		}
-		problems = append(problems, removeSpool(l.spoolDir(name)))
-	}
-	return errors.Join(problems...)
-}
-
-func (l *Launcher) drainSpool(name string) error {
-	dot := strings.LastIndexByte(name, '.')
-	if dot <= 0 {
-		return fmt.Errorf("%s is not the name of an instance", name)
-	}
-	spool, err := openSpool(l.spoolDir(name))
-	if err != nil {
-		return err
-	}
-	offset, from, err := keepOffset(l.offsetPath(name), false)
-	if err != nil {
-		return errors.Join(err, spool.close())
-	}
-	role := name[:dot]
-	log, err := follow(l.roleLog(role, l.instanceID(role, name[dot+1:])), spool, l.logPath(role), from, offset, &l.files)
-	if err != nil {
-		return err
-	}
-	log.finish()
-	log.tell()
-	return nil
 }
 
 // control calls a function with the descriptor of a file, which stays nonblocking.

@@ -1,4 +1,4 @@
-package plugin
+package output
 
 import (
 	"encoding/binary"
@@ -47,6 +47,7 @@ func (o *logOffset) set(to int64) {
 
 func (o *logOffset) close() { _ = o.file.Close() }
 
+// removeFile removes a file, if it exists.
 func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
