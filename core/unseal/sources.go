@@ -84,24 +84,26 @@ func (s tpmSource) seek(ctx context.Context, tell tell, try func(*found) error) 
 	}
 }
 
-// keptSource tries the half of the key that is in the sealed configuration, as long as the cluster does not have it: what keeps the volume from being opened, a
-// device that comes late say, may pass. It is no source that people know of.
+// keptSource tries the half of the key that is in the sealed configuration, as long as the cluster does not have it. It never gives up: whatever keeps the volume
+// from being opened may pass, such as a device that comes late or a full disk. It is no source that people know of.
 type keptSource struct{ room *Room }
 
 func (keptSource) name() string { return "" }
 
 func (s keptSource) seek(ctx context.Context, _ tell, try func(*found) error) {
-	again := func(err error) { s.room.board.problem(fmt.Errorf("tried again: %w", err)) }
-	err := patiently(ctx, again, func() error {
-		cuk, err := s.room.keptCUK()
-		if err != nil {
-			return err
-		}
-		return try(&found{cuk: cuk})
-	})
-	if err != nil && ctx.Err() == nil {
-		s.room.board.problem(fmt.Errorf("%w: `reeve node unlock` with the owner's recovery key opens the volume", err))
+	again := func(err error) {
+		s.room.board.problem(fmt.Errorf("tried again: %w: `reeve node unlock` with the owner's recovery key opens the volume", err))
 	}
+	_ = patiently(ctx, again, func() error {
+		cuk, err := s.room.keptCUK()
+		if err == nil {
+			err = try(&found{cuk: cuk})
+		}
+		if err == nil {
+			return nil
+		}
+		return &againError{err}
+	})
 }
 
 func (r *Room) keptCUK() (*keys.Secret, error) {
