@@ -2,11 +2,8 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -142,7 +139,7 @@ func (c Collector) used() (used map[string]string, known map[string]bool) {
 }
 
 func readLedger(path string) (map[string]lastUse, error) {
-	content, err := os.ReadFile(path)
+	content, err := storage.ReadSmall(path, maxLedger)
 	if errors.Is(err, fs.ErrNotExist) {
 		return make(map[string]lastUse), nil
 	}
@@ -154,14 +151,8 @@ func readLedger(path string) (map[string]lastUse, error) {
 
 func parseLedger(content []byte) (map[string]lastUse, error) {
 	var file ledger
-	if len(content) > maxLedger {
-		return nil, fmt.Errorf("it has more than %d bytes", maxLedger)
-	}
-	if err := json.Unmarshal(content, &file); err != nil {
+	if err := storage.ParseJSON(content, collectorVersion, &file); err != nil {
 		return nil, err
-	}
-	if file.Version != collectorVersion {
-		return nil, fmt.Errorf("it has version %d, and this reeved reads version %d", file.Version, collectorVersion)
 	}
 	if file.Uses == nil {
 		file.Uses = make(map[string]lastUse)

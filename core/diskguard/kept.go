@@ -1,7 +1,6 @@
 package diskguard
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +26,7 @@ type keptFile struct {
 }
 
 func readStopped(path string) (map[string]stop, error) {
-	content, err := os.ReadFile(path)
+	content, err := storage.ReadSmall(path, maxKept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return make(map[string]stop), nil
 	}
@@ -38,15 +37,9 @@ func readStopped(path string) (map[string]stop, error) {
 }
 
 func parseStopped(content []byte) (map[string]stop, error) {
-	if len(content) > maxKept {
-		return nil, fmt.Errorf("it has more than %d bytes", maxKept)
-	}
 	var file keptFile
-	if err := json.Unmarshal(content, &file); err != nil {
+	if err := storage.ParseJSON(content, keptVersion, &file); err != nil {
 		return nil, err
-	}
-	if file.Version != keptVersion {
-		return nil, fmt.Errorf("it has version %d, and this reeved reads version %d", file.Version, keptVersion)
 	}
 	stopped := make(map[string]stop)
 	for role, s := range file.Stopped {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -86,7 +84,7 @@ func openHistory(c *Config, role string, log hclog.Logger) *history {
 		return h
 	}
 	h.path = filepath.Join(c.FailuresDir, role+historySuffix)
-	content, err := readHistory(h.path)
+	content, err := storage.ReadSmall(h.path, maxHistory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h
 	}
@@ -100,19 +98,6 @@ func openHistory(c *Config, role string, log hclog.Logger) *history {
 		log.Warn("what was kept of the role's failures cannot be read; its crash budget begins anew", "file", h.path, "error", err)
 	}
 	return h
-}
-
-func readHistory(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	content, err := io.ReadAll(io.LimitReader(file, maxHistory+1))
-	if err == nil && len(content) > maxHistory {
-		err = fmt.Errorf("it has more than %d bytes", maxHistory)
-	}
-	return content, err
 }
 
 // historyFile is a history on disk.
@@ -133,17 +118,8 @@ type historyFile struct {
 
 // parseHistory reads a history of a boot of the machine. Of one of another boot only the last failure counts.
 func parseHistory(content []byte, boot string, now time.Time) (historyState, error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(content, &head); err != nil {
-		return historyState{}, fmt.Errorf("not JSON: %w", err)
-	}
-	if head.Version != historyVersion {
-		return historyState{}, fmt.Errorf("format version %d, this core knows %d", head.Version, historyVersion)
-	}
 	var file historyFile
-	if err := json.Unmarshal(content, &file); err != nil {
+	if err := storage.ParseJSON(content, historyVersion, &file); err != nil {
 		return historyState{}, err
 	}
 	var s historyState

@@ -61,6 +61,20 @@ func WriteJSON(path string, value any, mode os.FileMode) error {
 	return WriteFile(path, append(content, '\n'), mode)
 }
 
+// ParseJSON decodes a document of WriteJSON. *VersionError if its field "version" is not the given one.
+func ParseJSON(content []byte, version int, value any) error {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(content, &head); err != nil {
+		return err
+	}
+	if head.Version != version {
+		return &VersionError{Found: head.Version, Known: version}
+	}
+	return json.Unmarshal(content, value)
+}
+
 // SyncDirectory makes the entries of a directory durable.
 func SyncDirectory(path string) error {
 	directory, err := os.Open(path)
