@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/eintr"
 )
 
 const (
@@ -139,10 +141,7 @@ func (w *walk) place(fd int) (place, bool) {
 // entries counts what is in a directory, and returns the names of the directories in it.
 func (w *walk) entries(fd int) (directories []string) {
 	for !w.over() {
-		n, err := unix.ReadDirent(fd, w.buffer)
-		if err == unix.EINTR {
-			continue
-		}
+		n, err := eintr.Retry(func() (int, error) { return unix.ReadDirent(fd, w.buffer) })
 		if err != nil {
 			w.whole = false
 			return directories
@@ -191,10 +190,8 @@ func (w *walk) over() bool {
 }
 
 func statx(fd int, name string, flags int, stat *unix.Statx_t) error {
-	for {
-		err := unix.Statx(fd, name, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, stat)
-		if err != unix.EINTR {
-			return err
-		}
-	}
+	_, err := eintr.Retry(func() (struct{}, error) {
+		return struct{}{}, unix.Statx(fd, name, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, stat)
+	})
+	return err
 }

@@ -10,13 +10,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/proto/limits"
 )
 
 // socketMode admits the core's user, and root, who needs no mode.
 const socketMode = 0o600
-
-// maxSocketPath is the kernel's limit: 108 bytes with the zero at the end.
-const maxSocketPath = 107
 
 // Socket is the node's local socket. It exists as long as the core runs. Servers take turns on it; a client that connects while no server runs waits for the next one.
 type Socket struct{ listener *net.UnixListener }
@@ -24,9 +23,9 @@ type Socket struct{ listener *net.UnixListener }
 // Listen makes the local socket at a path of at most 107 bytes. A socket that an earlier core left there is replaced: the lock on the node's directories
 // says that it is gone. It is an error if anything else is there, which is left alone.
 func Listen(path string) (*Socket, error) {
-	if len(path) > maxSocketPath {
+	if len(path) > limits.SocketPath {
 		return nil, fmt.Errorf("nodeapi: the path of the node's socket, %s, is %d bytes long, and the kernel takes %d: choose a shorter run directory",
-			path, len(path), maxSocketPath)
+			path, len(path), limits.SocketPath)
 	}
 	info, err := os.Lstat(path)
 	switch {
