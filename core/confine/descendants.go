@@ -1,27 +1,21 @@
 package confine
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // descendants returns the living descendants of a process.
 func descendants(of int) (found []int) {
-	entries, err := os.ReadDir("/proc")
+	processes, err := procfs.AllProcs()
 	if err != nil {
 		return nil
 	}
 	children := make(map[int][]int)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if parent, ok := parentOf(pid); ok {
-			children[parent] = append(children[parent], pid)
+	for _, process := range processes {
+		if parent, ok := parentOf(process.PID); ok {
+			children[parent] = append(children[parent], process.PID)
 		}
 	}
 	for next := children[of]; len(next) > 0; next = next[1:] {
@@ -48,34 +42,31 @@ func descends(pid, of int) bool {
 
 // parentOf returns the parent of a living process.
 func parentOf(pid int) (int, bool) {
-	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return 0, false
 	}
-	// The second field is the program's name and may contain spaces and parentheses. Then come the state, the parent and, 16 fields later, the number
-	// of threads.
-	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
-	if len(fields) < 18 {
-		return 0, false
-	}
+	stat, err := process.Stat()
 	// A process whose first thread has ended looks like a zombie, but lives while it has another thread.
-	if fields[0] == "X" || fields[0] == "Z" && fields[17] == "1" {
+	if err != nil || stat.State == "X" || stat.State == "Z" && stat.NumThreads == 1 {
 		return 0, false
 	}
-	parent, err := strconv.Atoi(fields[1])
-	return parent, err == nil
+	return stat.PPID, true
 }
 
 // commandLine returns the command line of a process, or its program's name in brackets if it erased the command line; empty if it has ended.
 func commandLine(pid int) string {
-	directory := filepath.Join("/proc", strconv.Itoa(pid))
-	content, _ := os.ReadFile(filepath.Join(directory, "cmdline"))
-	if line := bytes.ReplaceAll(bytes.TrimRight(content, "\x00"), []byte{0}, []byte{' '}); len(line) > 0 {
-		return string(line)
-	}
-	name, err := os.ReadFile(filepath.Join(directory, "comm"))
+	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return ""
 	}
-	return "[" + string(bytes.TrimSpace(name)) + "]"
+	words, _ := process.CmdLine()
+	if line := strings.Join(words, " "); line != "" {
+		return line
+	}
+	name, err := process.Comm()
+	if err != nil {
+		return ""
+	}
+	return "[" + name + "]"
 }
