@@ -194,11 +194,9 @@ func (c condition) givenUp(began, now time.Time, patience time.Duration) (leave 
 
 // sleep waits, and says whether the context has not ended.
 func sleep(ctx context.Context, duration time.Duration) bool {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(duration):
 	}
 	return ctx.Err() == nil
 }

@@ -274,9 +274,7 @@ func (k *knowledge) now(ctx context.Context) known {
 func (k *knowledge) wait(ctx context.Context, other <-chan struct{}, until time.Time) {
 	var come <-chan time.Time
 	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		come = timer.C
+		come = time.After(time.Until(until))
 	}
 	var named <-chan struct{}
 	if k.incarnations != nil {

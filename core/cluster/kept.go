@@ -10,7 +10,6 @@ import (
 
 	"github.com/reeveproject/reeve/core/roles"
 	"github.com/reeveproject/reeve/core/storage"
-	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
 )
 
 const (
@@ -78,10 +77,8 @@ func (c *Client) listCurators(ctx context.Context) {
 		timer.Stop()
 		refresh(ctx, capabilities, &k.provided)
 		refresh(ctx, views, &k.view)
-		living, others, _ := remoteCurators(k)
-		if named := append(living, others...); len(named) > 0 {
-			// In an order that does not change with who lives, so that the file does not.
-			slices.Sort(named)
+		if named := curators(nil, k.view); len(named) > 0 {
+			slices.Sort(named) // so that the file changes only with the curators
 			list := mergeKept(named, c.earlier())
 			c.setEarlier(list)
 			if c.config.Kept != "" && !slices.Equal(list, written) {
@@ -132,23 +129,13 @@ func (c *Client) known() []string {
 // curators lists the curators: that of this node, and those of the directory.
 func curators(provided roles.Capabilities, view *View) []string {
 	var list []string
-	add := func(endpoints []*rolev1.Endpoint) {
-		if published, ok := endpoint(endpoints); ok {
-			if address, err := hostPort(published); err == nil && !slices.Contains(list, address) {
-				list = append(list, address)
-			}
-		}
+	published, _ := endpoint(provided[roles.CapabilityCluster].Endpoints)
+	if address, err := hostPort(published); err == nil {
+		list = append(list, address)
 	}
-	add(provided[roles.CapabilityCluster].Endpoints)
-	if view == nil {
-		return list
-	}
-	for _, node := range view.Directory.GetNodes() {
-		if node.GetNodeId() == view.Node.GetId() {
-			continue
-		}
-		for _, role := range node.GetRoles() {
-			add(role.GetEndpoints())
+	for _, r := range remoteCurators(view) {
+		if !slices.Contains(list, r.address) {
+			list = append(list, r.address)
 		}
 	}
 	return list

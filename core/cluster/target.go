@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -69,9 +70,14 @@ func candidates(k known) (list []target, missing string) {
 	if missing == "" && own.ready {
 		add(own)
 	}
-	living, others, nodes := remoteCurators(k)
-	for _, group := range [][]string{living, others} {
-		for _, address := range spread.Order(k.node.NodeID, group) {
+	for _, healthy := range []bool{true, false} {
+		nodes := make(map[string]string)
+		for _, r := range remoteCurators(k.view) {
+			if r.healthy == healthy {
+				nodes[r.address] = r.nodeID
+			}
+		}
+		for _, address := range spread.Order(k.node.NodeID, slices.Collect(maps.Keys(nodes))) {
 			add(k.target(address, "the curator of node "+nodes[address], ""))
 		}
 	}
@@ -135,35 +141,32 @@ func (t target) sameIdentity(other target) bool {
 	return t.nodeID == other.nodeID && t.trustDomain == other.trustDomain && t.ca == other.ca && t.svid == other.svid
 }
 
-// remoteCurators are the curators on other nodes by the directory: host:port, sorted by node ID, and whose they are. What the directory says of this very node is
-// left out: it is older than what the node itself knows.
-func remoteCurators(k known) (living, others []string, nodes map[string]string) {
-	nodes = make(map[string]string)
-	if k.view == nil {
-		return nil, nil, nodes
+// remote is a curator on another node, by the directory.
+type remote struct {
+	// address is host:port.
+	address, nodeID string
+	healthy         bool
+}
+
+// remoteCurators returns the curators on other nodes by the directory, sorted by node ID. It leaves out what the directory says of this very node, which is older
+// than what the node itself knows.
+func remoteCurators(view *View) (list []remote) {
+	if view == nil {
+		return nil
 	}
-	for _, node := range k.view.Directory.GetNodes() {
-		if node.GetNodeId() == k.view.Node.GetId() {
+	for _, node := range view.Directory.GetNodes() {
+		if node.GetNodeId() == view.Node.GetId() {
 			continue
 		}
 		for _, role := range node.GetRoles() {
-			published, ok := endpoint(role.GetEndpoints())
-			if !ok {
-				continue
-			}
+			published, _ := endpoint(role.GetEndpoints())
 			address, err := hostPort(published)
-			if err != nil || nodes[address] != "" {
-				continue
-			}
-			nodes[address] = node.GetNodeId()
-			if node.GetHealthy() {
-				living = append(living, address)
-			} else {
-				others = append(others, address)
+			if err == nil && !slices.ContainsFunc(list, func(r remote) bool { return r.address == address }) {
+				list = append(list, remote{address, node.GetNodeId(), node.GetHealthy()})
 			}
 		}
 	}
-	return living, others, nodes
+	return list
 }
 
 func endpoint(endpoints []*rolev1.Endpoint) (address string, ok bool) {
