@@ -36,22 +36,17 @@ func (j *Journal) Run(ctx context.Context) error {
 // wait returns when there may be something to write, and false when the context has ended. While the disk fails, it is asked again after a pause only, however
 // much is recorded.
 func (j *Journal) wait(ctx context.Context, failing bool) bool {
+	wake, again := j.wake, (<-chan time.Time)(nil)
 	if failing {
-		pause := time.NewTimer(retryWrite)
-		defer pause.Stop()
-		select {
-		case <-ctx.Done():
-			return false
-		case <-pause.C:
-			return true
-		}
+		wake, again = nil, time.After(retryWrite)
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-j.wake:
-		return true
+	case <-again:
+	case <-wake:
 	}
+	return true
 }
 
 // flush writes all that is in memory only.
