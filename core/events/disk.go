@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/reeveproject/reeve/core/storage"
 )
 
@@ -55,7 +53,7 @@ type found struct {
 func openDisk(path string, maxBytes int64) (*disk, found, error) {
 	d := &disk{path: path, max: maxBytes, number: 2, size: -1, earlierSize: -1}
 	var f found
-	before, err := openRegular(path+earlier, os.O_RDONLY)
+	before, err := storage.OpenRegular(path+earlier, os.O_RDONLY)
 	if err == nil {
 		defer func() { _ = before.Close() }()
 		f.any = true
@@ -64,7 +62,7 @@ func openDisk(path string, maxBytes int64) (*disk, found, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, f, err
 	}
-	file, err := openRegular(path, os.O_RDWR|os.O_APPEND)
+	file, err := storage.OpenRegular(path, os.O_RDWR|os.O_APPEND)
 	if err == nil {
 		f.any = true
 		if err = d.takeUp(file, &f); err != nil {
@@ -121,21 +119,6 @@ func torn(file io.ReaderAt, size int64) (bool, error) {
 	return end[0] != '\n', err
 }
 
-func openRegular(path string, flags int) (*os.File, error) {
-	file, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%s): move it away", path, info.Mode())
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
 // write puts whole lines at the end of the file, which begins anew if it is large enough, and returns when they are there for good. If it fails, nothing of
 // them is taken to be there. after is the number before those of the lines.
 func (d *disk) write(lines []byte, after uint64) error {
@@ -172,7 +155,7 @@ func (d *disk) write(lines []byte, after uint64) error {
 
 // open opens the file, or makes it.
 func (d *disk) open(after uint64) error {
-	file, err := openRegular(d.path, os.O_RDWR|os.O_APPEND|os.O_CREATE)
+	file, err := storage.OpenRegular(d.path, os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
@@ -241,14 +224,14 @@ func (d *disk) next(number uint64) (file *os.File, found uint64, size int64, lat
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if found, size = d.number-1, d.earlierSize; size >= 0 && found >= number {
-		if file, err = openRegular(d.path+earlier, os.O_RDONLY); !errors.Is(err, fs.ErrNotExist) {
+		if file, err = storage.OpenRegular(d.path+earlier, os.O_RDONLY); !errors.Is(err, fs.ErrNotExist) {
 			return file, found, size, d.size >= 0, err
 		}
 	}
 	if found, size = d.number, d.size; size < 0 || found < number {
 		return nil, 0, 0, false, nil
 	}
-	if file, err = openRegular(d.path, os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
+	if file, err = storage.OpenRegular(d.path, os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return file, found, size, false, err

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // Limit is how large a file grows, in bytes, before another one is begun: some hundred thousand lines, which with the file before it bounds what a
@@ -42,7 +44,7 @@ func Open(path string, options ...Option) (*File, error) {
 	for _, option := range options {
 		option(f)
 	}
-	file, err := openRegular(path)
+	file, err := open(path)
 	if err == nil {
 		err = f.use(file)
 	}
@@ -52,21 +54,8 @@ func Open(path string, options ...Option) (*File, error) {
 	return f, nil
 }
 
-func openRegular(path string) (*os.File, error) {
-	// Nonblocking for the sake of a FIFO, which would not open before somebody reads it.
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	return file, nil
+func open(path string) (*os.File, error) {
+	return storage.OpenRegular(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 }
 
 // use has the log go on in a file, which it closes on an error.
@@ -111,7 +100,7 @@ func (f *File) rotate(more int64) {
 		// The old file keeps its name where no new one can be made.
 		path += ".new"
 	}
-	next, err := openRegular(path)
+	next, err := open(path)
 	if err == nil && full {
 		if err = os.Rename(f.path, f.path+".1"); err == nil {
 			err = os.Rename(path, f.path)

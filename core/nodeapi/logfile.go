@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/reeveproject/reeve/core/storage"
 )
 
 // earlier is added to the name of a log for what was written before.
@@ -55,14 +54,11 @@ func openLog(path string) (*roleLog, error) {
 }
 
 func openLogFile(path string) (*logFile, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	file, err := storage.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file (%s)", path, info.Mode())
-	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}

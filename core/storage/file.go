@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/reeveproject/reeve/core/checkpoint"
 )
@@ -73,6 +74,22 @@ func ParseJSON(content []byte, version int, value any) error {
 		return &VersionError{Found: head.Version, Known: version}
 	}
 	return json.Unmarshal(content, value)
+}
+
+// OpenRegular opens a regular file, or makes one if the flags say so. It does not follow a link, and does not block on a pipe.
+func OpenRegular(path string, flags int) (*os.File, error) {
+	file, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file (%s): move it away", path, info.Mode())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 // SyncDirectory makes the entries of a directory durable.
