@@ -95,16 +95,14 @@ func (w *workloads) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.Serve
 		if until := current.renew.Sub(w.config.times.now()); until > 0 {
 			wait = min(wait, until)
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 		case <-identities.Changed():
 			if node, _ := identities.Latest(); len(node.CA) > 0 {
 				current.resign(node.CA[0], w.config.times.now(), w.config.times.resignWithin)
 			}
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}

@@ -154,9 +154,7 @@ func (a *actor) wait(changed <-chan struct{}, most time.Duration) {
 	}
 	var over <-chan time.Time
 	if most > 0 {
-		timer := time.NewTimer(most)
-		defer timer.Stop()
-		over = timer.C
+		over = time.After(most)
 	}
 	select {
 	case <-a.targets.Changed():

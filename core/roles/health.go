@@ -64,12 +64,10 @@ func (l Liveness) ask(ctx context.Context, instance Running) (wrong string) {
 
 // rest waits, and reports whether the context has not ended meanwhile.
 func (l Liveness) rest(ctx context.Context, pause time.Duration) bool {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(pause):
 		return ctx.Err() == nil
 	}
 }

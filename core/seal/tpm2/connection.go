@@ -114,11 +114,9 @@ func (c *connection) Send(command []byte) ([]byte, error) {
 			return answer, nil
 		}
 		isBusy = code
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, &lineError{fmt.Sprintf("busy for %s", c.sealer.timeout), code}
 		}
 	}

@@ -54,11 +54,9 @@ func openFree(ctx context.Context, path string) (int, error) {
 		case !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EINTR):
 			return -1, err
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return -1, err
 		}
 	}
@@ -81,12 +79,10 @@ func (l *deviceLine) exchange(ctx context.Context, command []byte) ([]byte, erro
 		l.stuck = done
 		return nil, err
 	}
-	timer := time.NewTimer(lingering)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return answer, err
-	case <-timer.C:
+	case <-time.After(lingering):
 		l.stuck = done
 		return nil, ctx.Err()
 	}
