@@ -21,28 +21,39 @@ const (
 	maxEach = 32
 )
 
-// crowd bounds the connections that a listener has accepted. If there are too many strangers the one that has been there longest goes: so one who
-// proves at once who it is comes in even while somebody opens connections all the time.
+// crowd is the connections that a listener has accepted, until they are closed. A server that ends cuts them off, but for those on which somebody waits for the
+// answer that comes last. Over TCP their number is bounded. If there are too many strangers the one that has been there longest goes: so one who proves at
+// once who it is comes in even while somebody opens connections all the time.
 type crowd struct {
 	net.Listener
+	bounded bool
 
-	mu        sync.Mutex
-	strangers []*guest // the oldest first
-	known     map[string]int
-	closing   bool
+	mu           sync.Mutex
+	open         map[*guest]struct{}
+	strangers    []*guest // if it is bounded, the oldest first
+	known        map[string]int
+	closing, cut bool
 }
 
-func newCrowd(listener net.Listener) *crowd {
-	return &crowd{Listener: listener, known: make(map[string]int)}
+func newCrowd(listener net.Listener, bounded bool) *crowd {
+	return &crowd{Listener: listener, bounded: bounded, open: make(map[*guest]struct{}), known: make(map[string]int)}
 }
 
-// guest is a connection of a crowd, of which it is a part until it is closed.
+// guest is a connection of a crowd.
 type guest struct {
 	net.Conn
 	crowd *crowd
-	// who is empty for a stranger. left says that the guest is no part of the crowd any more. Both with the crowd's mu held.
+	// who is empty for a stranger. left says that the guest is not counted any more. last is how many calls on the connection are answered last. All with the
+	// crowd's mu held.
 	who  string
 	left bool
+	last int
+}
+
+// origin is the address of a call's client, and the connection by which the call came.
+type origin struct {
+	net.Addr
+	by *guest
 }
 
 // Accept implements net.Listener.
@@ -51,15 +62,22 @@ func (c *crowd) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	newest := &guest{Conn: conn, crowd: c}
+	newest := &guest{Conn: conn, crowd: c, left: !c.bounded}
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		_ = conn.Close()
+	}
+	c.open[newest] = struct{}{}
+	if !c.bounded {
+		return newest, nil
+	}
 	c.strangers = append(c.strangers, newest)
 	sent := c.strangers[:max(0, len(c.strangers)-maxStrangers)]
 	if c.closing {
 		sent = c.strangers
 	}
 	c.sendAway(slices.Clone(sent))
-	c.mu.Unlock()
 	return newest, nil
 }
 
@@ -79,7 +97,34 @@ func (c *crowd) close() {
 	c.sendAway(slices.Clone(c.strangers))
 }
 
-// leave takes a guest out of the crowd. mu is held.
+// cutOff closes all connections but those that are kept, from now on.
+func (c *crowd) cutOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = true
+	for one := range c.open {
+		if one.last == 0 {
+			_ = one.Conn.Close()
+		}
+	}
+}
+
+// keep keeps the connection of a call until the function that it returns is called.
+func keep(from net.Addr) (release func()) {
+	call, ok := from.(origin)
+	if !ok {
+		return func() {}
+	}
+	count := func(n int) {
+		call.by.crowd.mu.Lock()
+		defer call.by.crowd.mu.Unlock()
+		call.by.last += n
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
+// leave counts a guest no more. mu is held.
 func (c *crowd) leave(g *guest) {
 	switch {
 	case g.left:
@@ -113,9 +158,33 @@ func (g *guest) recognise(who string) error {
 func (g *guest) Close() error {
 	g.crowd.mu.Lock()
 	g.crowd.leave(g)
+	delete(g.crowd.open, g)
 	g.crowd.mu.Unlock()
 	return g.Conn.Close()
 }
+
+// RemoteAddr implements net.Conn.
+func (g *guest) RemoteAddr() net.Addr {
+	address := g.Conn.RemoteAddr()
+	if address == nil {
+		address = g.LocalAddr()
+	}
+	return origin{Addr: address, by: g}
+}
+
+// bare are credentials that look at the connection itself, since the kernel is asked about it.
+type bare struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (b bare) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	_, info, err := b.TransportCredentials.ServerHandshake(raw.(*guest).Conn)
+	return raw, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (b bare) Clone() credentials.TransportCredentials { return bare{b.TransportCredentials.Clone()} }
 
 // recognising is credentials that tell a crowd whom they have let in.
 type recognising struct {

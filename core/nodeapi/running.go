@@ -81,9 +81,7 @@ func (s *Server) end() {
 	s.running.close()
 	var graceful sync.WaitGroup
 	for _, d := range s.doors {
-		if crowd, ok := d.listener.(*crowd); ok {
-			crowd.close()
-		}
+		d.listener.close()
 		graceful.Go(d.server.GracefulStop)
 	}
 	stopped := make(chan struct{})
@@ -104,7 +102,7 @@ func (s *Server) end() {
 		s.config.Log.Info("calls of the node's API did not end in time and are cut off", "grace", stopGrace)
 	}
 	for _, d := range s.doors {
-		d.conns.cutOff()
+		d.listener.cutOff()
 	}
 	select {
 	case <-stopped:

@@ -121,10 +121,8 @@ type Server struct {
 // door is one way in.
 type door struct {
 	name     string
-	listener net.Listener
-	// conns are those that came by it.
-	conns  *conns
-	server *grpc.Server
+	listener *crowd
+	server   *grpc.Server
 }
 
 // New listens; nothing is answered before Run. It fails if the socket or the port cannot be had, and if an RPC does not declare who may
@@ -157,8 +155,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	accepted := newConns(listener)
-	s.doors = append(s.doors, door{"socket", accepted, accepted, local})
+	s.doors = append(s.doors, door{"socket", newCrowd(listener, false), local})
 	if config.Listen == "" {
 		return s, nil
 	}
@@ -171,8 +168,7 @@ func New(config Config) (*Server, error) {
 		err = fmt.Errorf("nodeapi: the node's API cannot listen on %s (parameter network.api_listen): %w", config.Listen, err)
 		return nil, errors.Join(err, s.Close())
 	}
-	accepted = newConns(listener)
-	s.doors = append(s.doors, door{"tcp", newCrowd(accepted), accepted, remote})
+	s.doors = append(s.doors, door{"tcp", newCrowd(listener, true), remote})
 	return s, nil
 }
 
