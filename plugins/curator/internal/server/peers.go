@@ -47,10 +47,13 @@ type peers struct {
 	// What is unfinished of requests, by the caller, and of all, in bytes.
 	unfinished    map[string]int
 	allUnfinished int
-	state         *store.State // the newest that was seen; nil: none was
-	failing       time.Time    // since when connections cannot be accepted; zero: they can
-	failed        time.Time    // when that was last seen
-	failure       error
+	// What calls hold that are under way, and answers that were not read, by the caller, and the answers alone, of all, in bytes.
+	held    map[string]int
+	unread  int
+	state   *store.State // the newest that was seen; nil: none was
+	failing time.Time    // since when connections cannot be accepted; zero: they can
+	failed  time.Time    // when that was last seen
+	failure error
 
 	// How long connections stay on which it was said that a node was removed, or that somebody is nobody.
 	lastWord, refusedFor time.Duration
@@ -62,7 +65,7 @@ type peers struct {
 func newPeers() *peers {
 	return &peers{
 		open: make(map[string]int), strangers: make(map[string]int), by: make(map[*peerConnection]struct{}), nodes: make(map[string]map[*peerConnection]struct{}),
-		strangerCalls: make(map[string]int), now: time.Now, all: make(map[*peerConnection]struct{}), unfinished: make(map[string]int),
+		strangerCalls: make(map[string]int), now: time.Now, all: make(map[*peerConnection]struct{}), unfinished: make(map[string]int), held: make(map[string]int),
 		lastWord: lastWord, refusedFor: refusedFor,
 	}
 }
@@ -243,6 +246,7 @@ func (p *peers) leave(connection *peerConnection) {
 	p.know(connection)
 	p.count(connection, "")
 	p.hold(connection, -connection.unfinished.bytes)
+	p.releaseAll(connection)
 	connection.ended = true
 	delete(p.all, connection)
 	less(p.open, connection.host)
@@ -304,6 +308,9 @@ type peerConnection struct {
 	unfinished      unfinished
 	refusal         error
 	looked, expects bool
+	// held are the answers that were not read, and unread their bytes. They are guarded too.
+	held   map[*held]struct{}
+	unread int
 	// node is whose it is, if it is a node's; leaving says that it is closed soon. Both are guarded too.
 	node    string
 	leaving bool

@@ -286,16 +286,16 @@ func (c *cluster) client() *clientv3.Client {
 }
 
 // dial connects to a curator with a client certificate; nil: without one.
-func (c *cluster) dial(to *curator, certificate *tls.Certificate) *grpc.ClientConn {
+func (c *cluster) dial(to *curator, certificate *tls.Certificate, options ...grpc.DialOption) *grpc.ClientConn {
 	c.t.Helper()
-	return c.dialAs(to, certificate, firstStart)
+	return c.dialAs(to, certificate, firstStart, options...)
 }
 
 // firstStart is the incarnation of every node's core that a test does not start again.
 var firstStart = &clusterv1.Incarnation{Number: 1, Nonce: []byte("0123456789abcdef")}
 
 // dialAs connects as a start of a node's core: its calls say so. nil: they say nothing.
-func (c *cluster) dialAs(to *curator, certificate *tls.Certificate, incarnation *clusterv1.Incarnation) *grpc.ClientConn {
+func (c *cluster) dialAs(to *curator, certificate *tls.Certificate, incarnation *clusterv1.Incarnation, options ...grpc.DialOption) *grpc.ClientConn {
 	c.t.Helper()
 	said := func(ctx context.Context) context.Context {
 		if incarnation == nil {
@@ -315,13 +315,13 @@ func (c *cluster) dialAs(to *curator, certificate *tls.Certificate, incarnation 
 	if certificate != nil {
 		config.Certificates = []tls.Certificate{*certificate}
 	}
-	conn, err := grpc.NewClient("passthrough:///"+to.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+	conn, err := grpc.NewClient("passthrough:///"+to.address, append(options, grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 			return invoke(said(ctx), method, request, reply, conn, options...)
 		}),
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, stream grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 			return stream(said(ctx), desc, conn, method, options...)
-		}))
+		}))...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -93,9 +93,9 @@ func newServer(
 		})),
 		// Twice what rescues: so that a call which panics has its entry in the audit log, and for what is around it.
 		grpc.ChainUnaryInterceptor(recovery.UnaryServerInterceptor(rescue), config.Metrics.Unary, audited.Unary(isAudited),
-			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary),
+			recovery.UnaryServerInterceptor(rescue), errorsUnary, guard.Unary, peers.keepUnary),
 		grpc.ChainStreamInterceptor(recovery.StreamServerInterceptor(rescue), config.Metrics.Stream, audited.Stream(isAudited),
-			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream),
+			recovery.StreamServerInterceptor(rescue), errorsStream, stopping(ctx), guard.Stream, peers.keepStream),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.WriteBufferSize(connectionBuffer),

@@ -82,6 +82,7 @@ func (p *peers) forgetCalls(connection *peerConnection, calls int) {
 func (p *peers) end(connection *peerConnection) {
 	p.know(connection)
 	p.hold(connection, -connection.unfinished.bytes)
+	p.releaseAll(connection)
 	connection.ended = true
 	go func() { _ = connection.Close() }()
 }

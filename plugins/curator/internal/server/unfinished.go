@@ -40,6 +40,8 @@ type request struct {
 	connection *peerConnection
 	// goesOn says that another one follows on it, which is part of the same call; ended that it is not counted any more.
 	goesOn, ended bool
+	// answered says that its status is on the way, behind its answers.
+	answered bool
 }
 
 // begins counts a request until it is complete, or its call has ended. The caller holds the lock.
@@ -123,12 +125,12 @@ func (p *peers) came(connection *peerConnection, bytes int) {
 // TagRPC implements stats.Handler.
 func (p *peers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC implements stats.Handler: it hears of requests that are complete, and of calls that have more than one.
+// HandleRPC implements stats.Handler: it hears of requests that are complete, of calls that have more than one, and of their end.
 func (p *peers) HandleRPC(ctx context.Context, what stats.RPCStats) {
 	switch what.(type) {
-	case *stats.Begin, *stats.InPayload:
+	case *stats.Begin, *stats.InPayload, *stats.OutTrailer, *stats.End:
 	default:
-		return // what is sent is not counted, and of that there is much
+		return // of what is sent there is much
 	}
 	asked, is := ctx.Value(requestKey{}).(*request)
 	if !is {
@@ -141,6 +143,10 @@ func (p *peers) HandleRPC(ctx context.Context, what stats.RPCStats) {
 		asked.goesOn = what.IsClientStream
 	case *stats.InPayload:
 		p.complete(asked, what.WireLength)
+	case *stats.OutTrailer:
+		asked.answered = true
+	case *stats.End:
+		p.callEnded(asked)
 	}
 }
 

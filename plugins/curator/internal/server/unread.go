@@ -1,0 +1,224 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/reeveproject/reeve/plugins/curator/internal/answer"
+)
+
+const (
+	// callerHeld is how many bytes the calls of one caller may hold, on all of its connections: their requests and what is around them while they are under way, and their answers until those were
+	// read. It is four lists of a thousand nodes with all that can be said of each. gRPC takes an answer of any size at once, and keeps it until the client reads, after the call has ended.
+	callerHeld = 64 << 20
+	// mostUnread is how many bytes of answers may wait to be read by all callers, of whom there may be many: a quarter of what the curator may use.
+	mostUnread = 256 << 20
+	// callHolds is what a call holds beside its request while it is under way, and answerHolds what is kept of it beside its answer until that was read.
+	callHolds   = 64 << 10
+	answerHolds = 4 << 10
+	// givenBack is the size of the smallest buffer that gRPC gives back to its pool.
+	givenBack = 1<<10 + 1
+)
+
+// held is a message with the room that it takes until it was sent. gRPC gives its bytes back to a pool when they are written, or when the stream is reset, and held is that pool.
+type held struct {
+	message    proto.Message
+	peers      *peers
+	connection *peerConnection
+	caller     string
+	bytes      int
+	// call is that of which it is an answer, and encoded says that gRPC has it. Both are guarded by the lock of peers.
+	call    *request
+	encoded bool
+}
+
+var _ mem.BufferPool = (*held)(nil)
+
+// Get implements mem.BufferPool.
+func (*held) Get(length int) *[]byte {
+	made := make([]byte, length)
+	return &made
+}
+
+// Put implements mem.BufferPool.
+func (h *held) Put(*[]byte) {
+	h.peers.mu.Lock()
+	defer h.peers.mu.Unlock()
+	h.peers.release(h)
+}
+
+// encode hands the message over to gRPC.
+func (h *held) encode() (mem.BufferSlice, error) {
+	data, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, max(givenBack, proto.Size(h.message))), h.message)
+	if err != nil {
+		return nil, err // it goes with its call
+	}
+	h.peers.mu.Lock()
+	defer h.peers.mu.Unlock()
+	h.encoded = true
+	return mem.BufferSlice{mem.NewBuffer(&data, h)}, nil
+}
+
+// keepUnary has a call hold its request, and its answer until that was read. It is to be inside of what finds out who calls.
+func (p *peers) keepUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	// What gRPC compresses is not what it gives back.
+	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
+		return nil, err
+	}
+	end, err := p.carryOut(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	response, err := handler(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return p.keep(ctx, response)
+}
+
+// keepStream is the same for streams. Up to what a stream holds by itself gRPC takes of one that is not read, and one message more.
+func (p *peers) keepStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := grpc.SetSendCompressor(stream.Context(), encoding.Identity); err != nil {
+		return err
+	}
+	end, err := p.carryOut(stream.Context(), nil)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return handler(service, &keeping{ServerStream: stream, peers: p})
+}
+
+type keeping struct {
+	grpc.ServerStream
+	peers *peers
+}
+
+// SendMsg implements grpc.ServerStream.
+func (k *keeping) SendMsg(message any) error {
+	if size(message) > callHolds {
+		var err error
+		if message, err = k.peers.keep(k.Context(), message); err != nil {
+			return err
+		}
+	}
+	return k.ServerStream.SendMsg(message)
+}
+
+// size is that of a message. What all streams are sent alike is held once, whoever reads it.
+func size(message any) int {
+	if message, ok := message.(proto.Message); ok {
+		return proto.Size(message)
+	}
+	return 0
+}
+
+// carryOut counts a call until end is called.
+func (p *peers) carryOut(ctx context.Context, request any) (end func(), err error) {
+	bytes := callHolds + size(request)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	connection := connectionOf(ctx)
+	if connection == nil || connection.unfinished.caller == "" {
+		return func() {}, nil
+	}
+	caller := connection.unfinished.caller
+	if p.held[caller]+bytes > callerHeld {
+		return nil, errHeld(caller, p.held[caller])
+	}
+	p.holds(caller, bytes)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.holds(caller, -bytes)
+	}, nil
+}
+
+// keep counts an answer until it was sent, or its connection has ended. Where all callers have too much to read, the connection on which the most waits is closed.
+func (p *peers) keep(ctx context.Context, response any) (any, error) {
+	message, is := response.(proto.Message)
+	if !is {
+		return response, nil
+	}
+	bytes := answerHolds + proto.Size(message)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	connection := connectionOf(ctx)
+	call, is := ctx.Value(requestKey{}).(*request)
+	if connection == nil || connection.ended || !is {
+		return response, nil
+	}
+	caller := connection.unfinished.caller
+	if caller != "" && p.held[caller]+bytes > callerHeld {
+		return nil, errHeld(caller, p.held[caller])
+	}
+	for p.unread+bytes > mostUnread {
+		most := connection
+		for other := range p.all {
+			if other.unread > most.unread {
+				most = other
+			}
+		}
+		if p.end(most); most == connection {
+			return response, nil
+		}
+	}
+	h := &held{message: message, peers: p, connection: connection, caller: caller, bytes: bytes, call: call}
+	if connection.held == nil {
+		connection.held = make(map[*held]struct{})
+	}
+	connection.held[h] = struct{}{}
+	connection.unread += bytes
+	p.unread += bytes
+	p.holds(caller, bytes)
+	return h, nil
+}
+
+// release ends the count of an answer. The caller holds the lock.
+func (p *peers) release(h *held) {
+	if _, is := h.connection.held[h]; !is {
+		return
+	}
+	delete(h.connection.held, h)
+	h.connection.unread -= h.bytes
+	p.unread -= h.bytes
+	p.holds(h.caller, -h.bytes)
+}
+
+// releaseAll ends the count of the answers on a connection, with which gRPC forgets them. The caller holds the lock.
+func (p *peers) releaseAll(connection *peerConnection) {
+	for h := range connection.held {
+		p.release(h)
+	}
+}
+
+// callEnded releases what was never sent of a call, since something else became of it, and what gRPC may have thrown away without giving it back, since the stream was reset before its status was
+// on the way. The caller holds the lock.
+func (p *peers) callEnded(call *request) {
+	for h := range call.connection.held {
+		if h.call == call && (!call.answered || !h.encoded) {
+			p.release(h)
+		}
+	}
+}
+
+// holds has a caller hold so many bytes more; empty: nobody was let in. The caller holds the lock.
+func (p *peers) holds(caller string, bytes int) {
+	if caller == "" {
+		return
+	}
+	if p.held[caller] += bytes; p.held[caller] == 0 {
+		delete(p.held, caller)
+	}
+}
+
+func errHeld(caller string, held int) error {
+	return answer.Errorf(codes.ResourceExhausted, "%s holds %d MiB in this curator with calls that are under way and with answers that were not read, and may hold %d MiB: "+
+		"read the answers of former calls, or close their connections, and make fewer calls at once", caller, held>>20, callerHeld>>20)
+}
