@@ -16,7 +16,7 @@ import (
 
 // IssueSVID implements clusterv1.NodeServiceServer.
 func (s *Service) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) (*clusterv1.IssueSVIDResponse, error) {
-	id, err := callingNode(ctx)
+	id, err := s.calls(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Service) IssueSVID(ctx context.Context, _ *clusterv1.IssueSVIDRequest) 
 
 // IssueRoleSVID implements clusterv1.NodeServiceServer.
 func (s *Service) IssueRoleSVID(ctx context.Context, request *clusterv1.IssueRoleSVIDRequest) (*clusterv1.IssueRoleSVIDResponse, error) {
-	id, err := callingNode(ctx)
+	id, err := s.calls(ctx)
 	if err != nil {
 		return nil, err
 	}

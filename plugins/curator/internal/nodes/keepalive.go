@@ -17,11 +17,12 @@ import (
 // KeepAlive implements clusterv1.NodeServiceServer. One heartbeat of a node is under way at a time: the next one is taken when it was answered, so that a store which is slow has the
 // heartbeats of many nodes in one exchange, and no more of them than there are streams.
 func (s *Service) KeepAlive(stream grpc.BidiStreamingServer[clusterv1.KeepAliveRequest, clusterv1.KeepAliveResponse]) error {
-	ctx := stream.Context()
-	id, err := callingNode(ctx)
+	id, err := s.calls(stream.Context())
 	if err != nil {
 		return err
 	}
+	ctx, end := s.paces.open(stream.Context(), id)
+	defer end()
 	// A call to receive ends with the connection only, and a stream also when the curator stops.
 	beats := make(chan error)
 	go func() {

@@ -44,7 +44,8 @@ type Config struct {
 	Store     Store
 	Snapshots *event.Value[*cache.Snapshot]
 	Log       hclog.Logger
-	Now       func() time.Time
+	// Now is the clock; default time.Now.
+	Now func() time.Time
 	// HeartbeatTTL is in whole seconds; default DefaultHeartbeatTTL.
 	HeartbeatTTL time.Duration
 }
@@ -53,12 +54,16 @@ type Config struct {
 type Service struct {
 	clusterv1.UnimplementedNodeServiceServer
 	config Config
+	paces  paces
 }
 
 // NewService returns the service.
 func NewService(config Config) *Service {
 	if config.HeartbeatTTL == 0 {
 		config.HeartbeatTTL = DefaultHeartbeatTTL
+	}
+	if config.Now == nil {
+		config.Now = time.Now
 	}
 	return &Service{config: config}
 }
@@ -99,6 +104,9 @@ func (s *Service) ReportStatus(ctx context.Context, request *clusterv1.ReportSta
 	if err != nil {
 		return nil, err
 	}
+	if err := s.paces.reports(id, s.config.Now()); err != nil {
+		return nil, err
+	}
 	if claimed := request.GetStatus().GetNodeId(); claimed != "" && claimed != id {
 		return nil, status.Errorf(codes.PermissionDenied, "node %s reports the status of node %q: a node speaks only for itself", id, claimed)
 	}
@@ -121,7 +129,7 @@ func (s *Service) ReportStatus(ctx context.Context, request *clusterv1.ReportSta
 
 // Heartbeat implements clusterv1.NodeServiceServer.
 func (s *Service) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) (*clusterv1.HeartbeatResponse, error) {
-	id, err := callingNode(ctx)
+	id, err := s.calls(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +137,14 @@ func (s *Service) Heartbeat(ctx context.Context, _ *clusterv1.HeartbeatRequest) 
 		return nil, err
 	}
 	return &clusterv1.HeartbeatResponse{TtlSeconds: uint32(s.config.HeartbeatTTL / time.Second)}, nil
+}
+
+// calls counts a call of the node that makes it.
+func (s *Service) calls(ctx context.Context) (node string, err error) {
+	if node, err = callingNode(ctx); err == nil {
+		err = s.paces.calls(node, s.config.Now())
+	}
+	return node, err
 }
 
 func callingNode(ctx context.Context) (string, error) {

@@ -1,6 +1,8 @@
 package nodes
 
 import (
+	"context"
+
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -15,11 +17,12 @@ type Encoded struct{ Parts [][]byte }
 
 // Watch implements clusterv1.NodeServiceServer.
 func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStreamingServer[clusterv1.WatchResponse]) error {
-	ctx := stream.Context()
-	id, err := callingNode(ctx)
+	id, err := s.calls(stream.Context())
 	if err != nil {
 		return err
 	}
+	ctx, end := s.paces.open(stream.Context(), id)
+	defer end()
 	// The cache may be behind the store. A node that comes from another curator must not be sent back to roles that it had before.
 	stored, err := s.config.Store.ReadNode(ctx, id)
 	if err != nil {
@@ -33,13 +36,13 @@ func (s *Service) Watch(request *clusterv1.WatchRequest, stream grpc.ServerStrea
 		return snapshot.Cluster != nil && snapshot.Nodes[id].GetGeneration() >= generation
 	}
 	if _, err := s.config.Snapshots.Wait(ctx, known); err != nil {
-		return err
+		return context.Cause(ctx)
 	}
 	last := sight{differences: request.GetDifferences(), parts: request.GetParts(), omits: request.GetDifferences() && request.GetOmitSame()}
 	for watcher := s.config.Snapshots.Watch(); ; {
 		snapshot, err := watcher.Next(ctx)
 		if err != nil {
-			return err
+			return context.Cause(ctx)
 		}
 		messages, err := last.look(snapshot, id)
 		if err != nil {
