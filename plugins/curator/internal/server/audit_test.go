@@ -294,7 +294,7 @@ func TestAuditIsTrimmed(t *testing.T) {
 		for range shelf.Most() / store.AuditBatch {
 			batch := make([]store.AuditRecord, store.AuditBatch)
 			for i := range batch {
-				batch[i] = store.AuditRecord{Shelf: shelf, Entry: &clusterv1.AuditEntry{Rpc: "Old"}}
+				batch[i] = store.AuditRecord{Shelf: shelf, Entry: &clusterv1.AuditEntry{Caller: "operator otto", Kind: clusterv1.Caller_CALLER_OPERATOR, Rpc: "Old"}}
 			}
 			if err := records.AppendAudit(t.Context(), batch); err != nil {
 				t.Fatal(err)
@@ -324,13 +324,26 @@ func TestAuditIsTrimmed(t *testing.T) {
 	if c.newest().GetRpc() != "ListNodes" {
 		t.Error("the newest entry was removed")
 	}
-	// Changes are counted as they are made.
+	// Changes are counted as they are made, and whoever makes all of them does not push out the first one of somebody else.
+	first := &clusterv1.AuditEntry{Caller: "owner", Kind: clusterv1.Caller_CALLER_OWNER, Rpc: "AddOperator", Parameters: map[string]string{"name": "alice"}}
+	if err := records.AppendAudit(t.Context(), []store.AuditRecord{{Shelf: store.AuditChanges, Entry: first}}); err != nil {
+		t.Fatal(err)
+	}
 	full(store.AuditChanges)
-	c.addOperator("alice", roleViewer)
+	c.addOperator("albert", roleViewer)
 	for ctx := inTime(t); count(store.AuditChanges) > int64(store.AuditChanges.Most())*9/10; {
 		if ctx.Err() != nil {
 			t.Fatalf("%d changes are left", count(store.AuditChanges))
 		}
+	}
+	var added []string
+	for _, entry := range c.entries(store.AuditChanges) {
+		if entry.GetRpc() == "AddOperator" {
+			added = append(added, entry.GetParameters()["name"])
+		}
+	}
+	if !slices.Equal(added, []string{"alice", "albert"}) {
+		t.Errorf("it is kept that %q were added", added)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -173,8 +174,8 @@ func auditEntry(key string, value []byte, revision int64) *clusterv1.AuditEntry 
 	return entry
 }
 
-// TrimAudit removes the oldest entries of a shelf if there are nearly as many as it holds, so many that it need not be called soon again: it keeps nine
-// tenths. It returns how many were removed.
+// TrimAudit removes entries of a shelf if there are nearly as many as it holds, so many that it need not be called soon again: it keeps nine tenths. Those go that are the oldest of the call
+// by the caller of which there are the most, so that nobody can push out what others did, nor one kind of call by another. It returns how many were removed.
 func (s *Store) TrimAudit(ctx context.Context, shelf AuditShelf) (removed int64, err error) {
 	bounded, cancel := context.WithTimeout(ctx, s.answerWithin)
 	defer cancel()
@@ -182,24 +183,57 @@ func (s *Store) TrimAudit(ctx context.Context, shelf AuditShelf) (removed int64,
 	if err != nil {
 		return 0, s.failed(ctx, "count the audit log", err)
 	}
-	most := int64(shelf.Most())
-	if count.Count <= most*95/100 {
+	most := shelf.Most()
+	if count.Count <= int64(most*95/100) {
 		return 0, nil
 	}
-	oldest, err := s.client.Get(bounded, shelf.prefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(count.Count-most*90/100))
+	all, err := s.client.Get(bounded, shelf.prefix(), clientv3.WithPrefix())
 	if err != nil {
-		return 0, s.failed(ctx, "read the oldest of the audit log", err)
+		return 0, s.failed(ctx, "read the audit log for the oldest of it", err)
 	}
-	if len(oldest.Kvs) == 0 {
-		return 0, nil // another curator was first
-	}
-	// Up to a key, and not a number of them: another curator may be doing the same.
-	last := string(oldest.Kvs[len(oldest.Kvs)-1].Key)
 	checkpoint.Before(steps.TrimAudit)
-	deleted, err := s.client.Delete(bounded, shelf.prefix(), clientv3.WithRange(last+"\x00"))
-	if err != nil {
-		return 0, s.failed(ctx, "remove the oldest of the audit log", err)
+	// By their keys: another curator may be doing the same.
+	for keys := range slices.Chunk(excess(all.Kvs, most*90/100), AuditBatch) {
+		ops := make([]clientv3.Op, 0, len(keys))
+		for _, key := range keys {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+		deleted, err := s.client.Txn(bounded).Then(ops...).Commit()
+		if err != nil {
+			return removed, s.failed(ctx, "remove the oldest of the audit log", err)
+		}
+		for _, response := range deleted.Responses {
+			removed += response.GetResponseDeleteRange().GetDeleted()
+		}
 	}
 	checkpoint.After(steps.TrimAudit)
-	return deleted.Deleted, nil
+	return removed, nil
+}
+
+// excess returns the keys of those of the entries of a shelf that go, so that so many stay. The entries are sorted by age.
+func excess(entries []*mvccpb.KeyValue, stay int) (keys []string) {
+	type kind struct{ by, rpc string }
+	of := make(map[kind][]string)
+	for _, kv := range entries {
+		entry := new(clusterv1.AuditEntry)
+		_ = proto.Unmarshal(kv.Value, entry) // one that is damaged is nobody's
+		by := entry.GetCaller()
+		// Of nodes, and of machines that come, there may be any number.
+		if kind := entry.GetKind(); kind == clusterv1.Caller_CALLER_NODE || kind == clusterv1.Caller_CALLER_NEWCOMER {
+			by = kind.String()
+		}
+		which := kind{by, entry.GetRpc()}
+		of[which] = append(of[which], string(kv.Key))
+	}
+	for range len(entries) - stay {
+		var most kind
+		for which, its := range of {
+			if best := of[most]; len(its) > len(best) || len(its) == len(best) && len(its) > 0 && its[0] < best[0] {
+				most = which
+			}
+		}
+		keys = append(keys, of[most][0])
+		of[most] = of[most][1:]
+	}
+	return keys
 }

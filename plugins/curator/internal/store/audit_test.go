@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +115,60 @@ func TestAuditIsBounded(t *testing.T) {
 	}
 	if all != 10_000 {
 		t.Errorf("all shelves hold %d entries", all)
+	}
+}
+
+// Who changes all the time pushes out entries of the same kind of their own, and nothing else: not what others did, nor what they did otherwise. Machines are one, however many there are.
+func TestNobodyPushesOutWhatOthersDid(t *testing.T) {
+	s, client, _ := created(t)
+	most := store.AuditChanges.Most()
+	var records []store.AuditRecord
+	keep := func(entries int, entry *clusterv1.AuditEntry) {
+		for n := range entries {
+			next := proto.CloneOf(entry)
+			if entry.GetKind() == clusterv1.Caller_CALLER_NEWCOMER {
+				next.Caller += fmt.Sprint(n)
+			}
+			next.Reason = fmt.Sprint(n)
+			records = append(records, store.AuditRecord{Shelf: store.AuditChanges, Entry: next})
+		}
+	}
+	owner, otto, machine := clusterv1.Caller_CALLER_OWNER, clusterv1.Caller_CALLER_OPERATOR, clusterv1.Caller_CALLER_NEWCOMER
+	keep(20, &clusterv1.AuditEntry{Caller: "owner", Kind: owner, Rpc: "SetLabels"})
+	keep(20, &clusterv1.AuditEntry{Caller: "operator otto", Kind: otto, Rpc: "AddRole"})
+	keep(most/2, &clusterv1.AuditEntry{Caller: "machine ", Kind: machine, Rpc: "Register"})
+	keep(most/2, &clusterv1.AuditEntry{Caller: "operator otto", Kind: otto, Rpc: "SetLabels"})
+	for part := range slices.Chunk(records, store.AuditBatch) {
+		if err := s.AppendAudit(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.TrimAudit(t.Context(), store.AuditChanges); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.Get(t.Context(), "audit/change/", clientv3.WithPrefix())
+	if err != nil || len(got.Kvs) != most*90/100 {
+		t.Fatalf("%d entries stay, %v", len(got.Kvs), err)
+	}
+	stay, oldest := make(map[string]int), make(map[string]string)
+	for _, kv := range got.Kvs {
+		entry := new(clusterv1.AuditEntry)
+		if err := proto.Unmarshal(kv.Value, entry); err != nil {
+			t.Fatal(err)
+		}
+		of := entry.GetKind().String() + " " + entry.GetRpc()
+		if stay[of]++; stay[of] == 1 {
+			oldest[of] = entry.GetReason()
+		}
+	}
+	half := (most*90/100 - 40) / 2
+	if want := map[string]int{"CALLER_OWNER SetLabels": 20, "CALLER_OPERATOR AddRole": 20, "CALLER_NEWCOMER Register": half, "CALLER_OPERATOR SetLabels": half}; !maps.Equal(stay, want) {
+		t.Errorf("there stay %v, want %v", stay, want)
+	}
+	for of, stays := range stay {
+		if first := map[bool]int{true: 0, false: most/2 - half}[stays == 20]; oldest[of] != fmt.Sprint(first) {
+			t.Errorf("the oldest of %s that stays is %s, want %d", of, oldest[of], first)
+		}
 	}
 }
 
