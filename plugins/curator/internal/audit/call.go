@@ -62,6 +62,14 @@ func (c *Call) Renews() {
 	c.renews = true
 }
 
+// Network is where the call comes from.
+func (c *Call) Network() string {
+	if c == nil {
+		return ""
+	}
+	return Network(c.entry.GetAddress())
+}
+
 // Asked sets what is shown of the request.
 func (c *Call) Asked(request proto.Message) {
 	c.mu.Lock()

@@ -208,7 +208,11 @@ func (l *Log) place(entry *clusterv1.AuditEntry) (caller, allowance, kind) {
 		return caller{unknown, store.AuditUnproven}, allowance{l.config.UnprovenBurst, l.config.UnprovenEvery}, kind{}
 	}
 	by, of := caller{entry.GetCaller(), shelf(entry)}, kind{rpc: entry.GetRpc(), code: entry.GetCode()}
-	if entry.GetRpc() == login {
+	switch {
+	case by.shelf == store.AuditIssued:
+		// Whoever has stolen the key of a node shows, however many identities the node asks for itself.
+		of.from = Network(entry.GetAddress())
+	case entry.GetRpc() == login:
 		// Whoever has stolen a key logs in with it from somewhere else, which shows however much its holder calls and logs in.
 		by.name, of.from = by.name+" logs in", Network(entry.GetAddress())
 	}

@@ -104,9 +104,10 @@ func assigned(node *clusterv1.NodeRecord, role string) *clusterv1.RoleAssignment
 	return nil
 }
 
-// note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without. One that renews another that lives has no entry in
-// the audit log: that of the first stands, or that of what changed the roles of the node.
+// note keeps a certificate for the list of those in use. That it cannot be kept, as in a store that is full, is no reason to leave a node without. One that renews another that lives, and was asked
+// for from the same network, has no entry in the audit log: that of the first stands, or that of what changed the roles of the node.
 func (s *Service) note(ctx context.Context, issued store.Issued) {
+	issued.Network = audit.CallOf(ctx).Network()
 	renewed, err := s.config.Store.NoteIssued(ctx, issued)
 	if renewed {
 		audit.CallOf(ctx).Renews()

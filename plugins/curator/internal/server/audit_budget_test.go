@@ -1,15 +1,19 @@
 package server_test
 
 import (
+	"context"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/reeveproject/reeve/plugins/curator/internal/audit"
 	"github.com/reeveproject/reeve/plugins/curator/internal/server"
 	"github.com/reeveproject/reeve/plugins/curator/internal/store"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
@@ -123,5 +127,42 @@ func TestIssuedIdentitiesAreAudited(t *testing.T) {
 	}
 	if want := []string{"IssueRoleSVID(role=store): OK", "IssueRoleSVID(role=lighthouse): NotFound"}; !slices.Equal(said, want) {
 		t.Errorf("kept: %q, want %q", said, want)
+	}
+}
+
+// Who asks for the identities of a node from elsewhere shows, although those that the node got live, and however many it asks for itself.
+func TestIdentitiesIssuedElsewhereAreAudited(t *testing.T) {
+	c := newClusterOn(t, etcd, func(config *server.Config) { config.ProvenBurst, config.ProvenEvery = 1, time.Hour })
+	there := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	node, thief := c.asNode(), clusterv1.NewNodeServiceClient(c.dial(c.curator, c.svid, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return there.DialContext(ctx, "tcp", address)
+	})))
+	ask := func(as clusterv1.NodeServiceClient) {
+		t.Helper()
+		for range 2 {
+			if _, err := as.IssueRoleSVID(t.Context(), &clusterv1.IssueRoleSVIDRequest{Role: "store", CertificateRequest: csr(t, newKey(t))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// What else the node asks for takes up its budget.
+	for _, role := range []string{"none", "none"} {
+		_, err := node.IssueRoleSVID(t.Context(), &clusterv1.IssueRoleSVIDRequest{Role: role, CertificateRequest: csr(t, newKey(t))})
+		wantCode(t, err, codes.NotFound)
+	}
+	ask(node)
+	ask(thief)
+	ask(node)
+	if err := c.curator.stop(); err != nil {
+		t.Fatal(err)
+	}
+	var from []string
+	for _, entry := range c.entries(store.AuditIssued) {
+		if entry.GetCode() == "OK" {
+			from = append(from, audit.Network(entry.GetAddress()))
+		}
+	}
+	if want := []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"}; !slices.Equal(from, want) {
+		t.Errorf("it is kept that identities were asked for from %q, want %q", from, want)
 	}
 }

@@ -65,6 +65,8 @@ type Issued struct {
 	Curator    bool
 	// Certificate is DER.
 	Certificate []byte
+	// Network is where it was asked for; empty: nobody did.
+	Network string
 }
 
 func (i Issued) key() string {
@@ -90,9 +92,10 @@ func issuedAt(key string) (issued Issued, ok bool) {
 }
 
 // NoteIssued keeps a certificate in the place of the one that was issued before to the same role or node, so that there are never more of them than nodes and roles. It has
-// an end of its own, and needs no lease for that: SweepIssued removes it. NoteIssued reports whether there was one that lives, which this one renews.
+// an end of its own, and needs no lease for that: SweepIssued removes it. NoteIssued reports whether there was one that lives and was not asked for from
+// elsewhere, which this one renews.
 func (s *Store) NoteIssued(ctx context.Context, issued Issued) (renewed bool, err error) {
-	value, err := encode(&curatorv1.IssuedCertificate{Certificate: issued.Certificate})
+	value, err := encode(&curatorv1.IssuedCertificate{Certificate: issued.Certificate, Network: issued.Network})
 	if err != nil {
 		return false, err
 	}
@@ -104,7 +107,7 @@ func (s *Store) NoteIssued(ctx context.Context, issued Issued) (renewed bool, er
 		return false, s.failed(ctx, "take note of a certificate", err)
 	}
 	checkpoint.After(steps.NoteIssued)
-	return put.PrevKv != nil && !expired(put.PrevKv.Value, time.Now()), nil
+	return put.PrevKv != nil && !expired(put.PrevKv.Value, time.Now()) && !elsewhere(put.PrevKv.Value, issued.Network), nil
 }
 
 // expired reports whether the record of a certificate is of one that has expired. What cannot be read is none of which anybody knows that.
@@ -115,6 +118,12 @@ func expired(value []byte, now time.Time) bool {
 	}
 	leaf, err := x509.ParseCertificate(record.GetCertificate())
 	return err == nil && !now.Before(leaf.NotAfter)
+}
+
+// elsewhere reports whether the record of a certificate says that it was asked for from another network.
+func elsewhere(value []byte, network string) bool {
+	record := new(curatorv1.IssuedCertificate)
+	return proto.Unmarshal(value, record) == nil && record.GetNetwork() != "" && record.GetNetwork() != network
 }
 
 // SweepIssued removes the certificates that have expired, and returns how many there were. One that is issued meanwhile stays.

@@ -346,7 +346,9 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 type IssuedCertificate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// DER.
-	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// The network from which it was asked for; empty: nobody has taken note of that.
+	Network       string `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +390,13 @@ func (x *IssuedCertificate) GetCertificate() []byte {
 	return nil
 }
 
+func (x *IssuedCertificate) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
 var File_reeve_curator_v1_state_proto protoreflect.FileDescriptor
 
 const file_reeve_curator_v1_state_proto_rawDesc = "" +
@@ -413,9 +422,10 @@ const file_reeve_curator_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"WipedUsers\x12'\n" +
 	"\x0fconsensus_users\x18\x01 \x03(\tR\x0econsensusUsers\"\v\n" +
-	"\tHeartbeat\"5\n" +
+	"\tHeartbeat\"O\n" +
 	"\x11IssuedCertificate\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificateBSZQgithub.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1;curatorv1b\x06proto3"
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetworkBSZQgithub.com/reeveproject/reeve/plugins/curator/internal/reeve/curator/v1;curatorv1b\x06proto3"
 
 var (
 	file_reeve_curator_v1_state_proto_rawDescOnce sync.Once
