@@ -90,7 +90,7 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	if err := grpc.SetSendCompressor(ctx, encoding.Identity); err != nil {
 		return nil, err
 	}
-	reserved, err := c.reckon(ctx, served, request)
+	reserved, looked, err := c.reckon(ctx, served, request)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +103,9 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 	}
 	if err != nil {
 		c.release(reserved)
+		if ctx.Err() != nil && reserved > 0 { // etcd may have read it all
+			c.owes(max(looked, served.Visited(c.user, request, nil)))
+		}
 		return nil, err
 	}
 	found, ok := message.(proto.Message)
@@ -111,29 +114,34 @@ func (c *caller) bounded(ctx context.Context, served Store, request any, handle 
 		return message, nil
 	}
 	size := int64(proto.Size(found))
+	visited := served.Visited(c.user, request, message)
 	if mem.IsBelowBufferPoolingThreshold(int(size)) {
 		c.release(reserved) // maxStreams bounds them
+		if owed := max(looked, visited); owed > 0 {
+			c.owes(owed)
+		}
 		return message, nil
 	}
 	c.settle(reserved, size)
-	c.owes(size)
+	c.owes(max(size+visited, looked))
 	return &answer{message: found, hold: c.holding(ctx, size)}, nil
 }
 
-// reckon reserves room for what a request reads. Where it can be said without a look into the store that there is enough, it is not looked.
-func (c *caller) reckon(ctx context.Context, served Store, request any) (int64, error) {
+// reckon reserves room for what a request reads. Where it can be said without a look into the store that there is enough, it is not looked. looked is what was seen that it reads.
+func (c *caller) reckon(ctx context.Context, served Store, request any) (reserved, looked int64, err error) {
 	most := served.MostRead(c.user, request)
 	if c.tryReserve(most) {
-		return most, nil
+		return most, 0, nil
 	}
 	bytes, err := served.Reads(ctx, c.user, request, maxAnswers)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case bytes > maxAnswers:
-		return 0, errAnswer(c.user)
+		return 0, 0, errAnswer(c.user)
 	}
-	return bytes, c.reserve(ctx, bytes)
+	// The keys that it passes are known better from its answer.
+	return bytes, bytes - served.Visited(c.user, request, nil), c.reserve(ctx, bytes)
 }
 
 // operationsOf is how many operations and comparisons a request has.

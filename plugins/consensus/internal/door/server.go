@@ -36,6 +36,8 @@ type Store interface {
 	// store is now; beyond most it is not added up further.
 	MostRead(user string, request any) int64
 	Reads(ctx context.Context, user string, request any, most int64) (int64, error)
+	// Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
+	Visited(user string, request, answer any) int64
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
 	// UsageOf is what a user has.

@@ -12,3 +12,8 @@ func (s *Store) MostRead(user string, request any) int64 { return s.usage.MostRe
 func (s *Store) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
 	return s.usage.Reads(ctx, user, request, most)
 }
+
+// Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
+func (s *Store) Visited(user string, request, answer any) int64 {
+	return s.usage.Visited(user, request, answer)
+}

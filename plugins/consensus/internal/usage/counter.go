@@ -51,6 +51,7 @@ type Counter struct {
 	quotas   map[string]quota
 	answered []reservation // until their revision is reached
 	unsure   []late        // until their time has come
+	freed    int64         // the revision up to which the store is compacted when the older deleted keys of all accounts are gone
 	reached  chan struct{} // closed when another revision is reached; nil: nobody waits
 }
 
@@ -60,6 +61,7 @@ type account struct {
 	// reserved is what was let in and may not be among the bytes yet.
 	reserved int64
 	refused  uint64
+	deleted  [2]int64            // how many keys were, that may not be compacted: before the revision freed, and since then
 	pace     *rate.Limiter       // nil: not needed yet
 	line     chan struct{}       // holds the one that waits for pace; others wait for it
 	underway *semaphore.Weighted // bytes of writes that were not answered
@@ -133,6 +135,7 @@ func (c *Counter) Run(ctx context.Context) error {
 			return nil
 		case now := <-ticker.C:
 			c.forgetLate(now)
+			c.forgetDeleted(c.config.KV.FirstRev())
 			c.publish()
 		}
 	}
@@ -259,6 +262,9 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	for _, d := range deltas {
 		a := c.account(d.user)
 		a.stored = a.stored.plus(d.stored)
+		if d.stored.Keys < 0 {
+			a.deleted[1]++
+		}
 	}
 	c.reach(events[len(events)-1].Kv.ModRevision)
 	return nil
@@ -283,6 +289,22 @@ func (c *Counter) catchUp(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// gone is how many keys were deleted that etcd may pass all the same, until it has compacted them; c.mu is held.
+func (a *account) gone() int64 { return a.deleted[0] + a.deleted[1] }
+
+// forgetDeleted forgets the keys of which the store has compacted that they were deleted.
+func (c *Counter) forgetDeleted(compacted int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if compacted < c.freed {
+		return
+	}
+	c.freed = c.revision
+	for _, a := range c.accounts {
+		a.deleted = [2]int64{a.deleted[1], 0}
 	}
 }
 

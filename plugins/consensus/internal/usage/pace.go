@@ -65,15 +65,19 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 	if limiter == nil {
 		return nil
 	}
-	read, err := c.Reads(ctx, user, request, maxApplied)
+	read, err := c.reads(ctx, user, request, maxApplied)
+	visits, ranges := c.visits(user, request)
 	switch {
 	case err != nil:
 		return status.FromContextError(err).Err()
+	case ranges > 1 && read <= maxApplied && read+visits > maxApplied:
+		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d ranges in a transaction that writes, which may be in front of %d keys each: "+
+			"read first, and compare revisions when you write", user, ranges, visits/ranges/perVisit)
 	case read > maxApplied:
 		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
 			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
-	bytes = min(bytes+read/perApplied, c.config.Pace.AtOnce)
+	bytes = min(bytes+(read+visits)/perApplied, c.config.Pace.AtOnce)
 	if len(a.line) == 0 && limiter.AllowN(time.Now(), int(bytes)) { // the usual case, without a timer
 		return nil
 	}
@@ -174,7 +178,7 @@ func writesOf(txn *pb.TxnRequest) (writes int64) {
 			case op.GetRequestPut() != nil, op.GetRequestDeleteRange() != nil:
 				writes++
 			case op.GetRequestTxn() != nil:
-				writes += writesOf(op.GetRequestTxn())
+				writes += 1 + writesOf(op.GetRequestTxn()) // etcd carries it out as one that writes, whatever is nested
 			}
 		}
 	}

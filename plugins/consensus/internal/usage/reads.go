@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/pkg/v3/traceutil"
 	"go.etcd.io/etcd/server/v3/etcdserver/txn"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
@@ -21,18 +20,28 @@ const (
 	mostOfKey = int64(2 << 20)
 	// perKey is what a key costs in memory beside its bytes and those of its value.
 	perKey = int64(128)
+	// perVisit is what a range counts for each key that etcd passes in its index, whatever it answers: it counts the keys of a range even where the request has a limit. At the pace of what is read
+	// a user has a million keys passed a second.
+	perVisit = int64(64)
+	// mostVisits is what one range counts at most: nobody is refused a request with one because of how many keys it has.
+	mostVisits = int64(32 << 20)
 )
 
 // MostRead is the most that a request may read, by what the user has; what that does not tell is without end.
 func (c *Counter) MostRead(user string, request any) int64 {
 	c.mu.Lock()
 	a := c.account(user)
-	all := a.stored.Bytes + a.reserved
+	all, allKeys := a.stored.Bytes+a.reserved, a.stored.Keys
+	if a.reserved > 0 {
+		allKeys += a.reserved / int64(len(consensusv1.UserPrefix(user))) // no key is shorter
+	}
 	c.mu.Unlock()
 	most, _ := eachRead(request, func(r read) (int64, error) {
 		switch {
 		case !r.within(user) || r.countOnly:
 			return 0, nil
+		case r.unseen:
+			return math.MaxInt32, nil // it is looked at, since the answer does not tell
 		case len(r.end) == 0 && !r.lease:
 			return mostOfKey + perKey, nil
 		case r.revision != 0:
@@ -40,19 +49,56 @@ func (c *Counter) MostRead(user string, request any) int64 {
 		case r.lease:
 			return all, nil
 		}
-		tx := c.config.KV.Read(mvcc.SharedBufReadTxMode, traceutil.TODO())
-		defer tx.End()
-		counted, err := tx.Range(context.Background(), r.key, r.end, mvcc.RangeOptions{CountOnly: true})
-		if err != nil {
-			return 0, nil // etcd says so
-		}
-		keys := int64(counted.Count)
+		keys := allKeys
 		if r.limit > 0 && r.limit < keys {
 			keys = r.limit
 		}
 		return min(all, keys*mostOfKey) + perKey*keys, nil
 	})
-	return most
+	visits, _ := c.visits(user, request)
+	return most + visits
+}
+
+// visits is what a request counts for the keys that etcd passes, if each range were in front of all that the user has, and how many ranges it has. Where that is not known, since no key is read
+// for it, it is not looked: to look would be to pass them. Keys that were deleted are passed until they are compacted.
+func (c *Counter) visits(user string, request any) (bytes, ranges int64) {
+	_, _ = eachRead(request, func(r read) (int64, error) {
+		if len(r.end) > 0 && r.within(user) {
+			ranges++
+		}
+		return 0, nil
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(user)
+	return ranges * min(perVisit*(a.stored.Keys+a.gone()), mostVisits), ranges
+}
+
+// Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
+func (c *Counter) Visited(user string, request, answer any) int64 {
+	most, ranges := c.visits(user, request)
+	if answer == nil || ranges == 0 {
+		return most
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(most, perVisit*(counted(answer)+ranges*c.account(user).gone()))
+}
+
+// counted is how many keys the ranges of an answer have, with those that are not in it.
+func counted(answer any) (keys int64) {
+	switch answer := answer.(type) {
+	case *pb.RangeResponse:
+		return answer.GetCount()
+	case *pb.TxnResponse:
+		for _, op := range answer.GetResponses() {
+			keys += op.GetResponseRange().GetCount()
+			if nested := op.GetResponseTxn(); nested != nil {
+				keys += counted(nested)
+			}
+		}
+	}
+	return keys
 }
 
 // fewReads is how many keys a request may read for which it is looked at once.
@@ -61,6 +107,13 @@ const fewReads = 8
 // Reads is what a request reads as the store is now. Only the user's own keys are looked at: etcd refuses to read others, and how much they are is nobody's
 // business. One look of a user at ranges or many keys is made at a time: a part of it is in memory, and everybody's writes wait while that is read.
 func (c *Counter) Reads(ctx context.Context, user string, request any, most int64) (int64, error) {
+	visits, _ := c.visits(user, request)
+	read, err := c.reads(ctx, user, request, most-visits)
+	return read + visits, err
+}
+
+// reads is Reads without the keys that are passed only.
+func (c *Counter) reads(ctx context.Context, user string, request any, most int64) (int64, error) {
 	c.mu.Lock()
 	a := c.account(user)
 	if a.looking == nil {
@@ -124,6 +177,7 @@ type read struct {
 	revision, limit     int64
 	countOnly, keysOnly bool
 	lease               bool // the keys of a lease
+	unseen              bool // etcd reads more than it answers
 }
 
 // within reports whether a range is in a user's prefix. etcd refuses all others.
@@ -161,8 +215,9 @@ func eachReadOfTxn(request *pb.TxnRequest, size func(read) (int64, error)) (tota
 		total += n
 		err = cmp.Or(err, failed)
 	}
+	readOnly := txn.IsTxnReadonly(request)         // otherwise what it reads is looked at when it waits for its pace
 	for _, compare := range request.GetCompare() { // etcd reads the values of a range, whatever is compared
-		add(size(read{key: compare.GetKey(), end: compare.GetRangeEnd()}))
+		add(size(read{key: compare.GetKey(), end: compare.GetRangeEnd(), unseen: readOnly}))
 	}
 	for _, op := range slices.Concat(request.GetSuccess(), request.GetFailure()) {
 		switch {
@@ -181,15 +236,16 @@ func eachReadOfTxn(request *pb.TxnRequest, size func(read) (int64, error)) (tota
 
 // readOf is what etcd reads for a request: to sort and to filter it reads everything, whatever the limit is.
 func readOf(request *pb.RangeRequest) read {
-	limit := request.GetLimit()
+	limit, unseen := request.GetLimit(), txn.HasRevisionFilters(request)
 	switch {
-	case !txn.IsDefaultOrdering(request.GetSortTarget(), request.GetSortOrder()) || txn.HasRevisionFilters(request):
+	case !txn.IsDefaultOrdering(request.GetSortTarget(), request.GetSortOrder()) || unseen:
+		unseen = unseen || limit > 0
 		limit = 0
 	case limit > 0 && limit < math.MaxInt64:
 		limit++ // to know whether there are more
 	}
 	return read{
 		key: request.GetKey(), end: request.GetRangeEnd(), revision: request.GetRevision(), limit: limit, countOnly: request.GetCountOnly(),
-		keysOnly: request.GetKeysOnly() && request.GetSortTarget() != pb.RangeRequest_VALUE,
+		keysOnly: request.GetKeysOnly() && request.GetSortTarget() != pb.RangeRequest_VALUE, unseen: unseen && !request.GetCountOnly(),
 	}
 }
