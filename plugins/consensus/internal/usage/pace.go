@@ -65,6 +65,9 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 	if limiter == nil {
 		return nil
 	}
+	if err := c.fewDeleted(ctx, user, request); err != nil {
+		return err
+	}
 	read, err := c.reads(ctx, user, request, maxApplied)
 	visits, ranges := c.visits(user, request)
 	switch {

@@ -1,0 +1,58 @@
+package usage
+
+import (
+	"context"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// mostDeleted is how many keys a request may delete: each takes etcd some ten microseconds, while everybody's writes wait.
+const mostDeleted = int64(10_000)
+
+// fewDeleted refuses a request that deletes more keys than may be deleted at once. Only who has more is looked at, and only as far as that.
+func (c *Counter) fewDeleted(ctx context.Context, user string, request any) error {
+	c.mu.Lock()
+	has := c.account(user).stored.Keys
+	c.mu.Unlock()
+	if has <= mostDeleted {
+		return nil
+	}
+	left := mostDeleted
+	for _, remove := range deletes(request) {
+		r := read{key: remove.GetKey(), end: remove.GetRangeEnd()}
+		if len(r.end) == 0 || !r.within(user) {
+			continue // one key; etcd refuses what is another's
+		}
+		found, err := readPage(ctx, c.config.KV, r.key, r.end, mvcc.RangeOptions{Limit: left + 1, FastKeysOnly: true})
+		if err != nil {
+			return status.FromContextError(err).Err()
+		}
+		if left -= int64(len(found.KVs)); left < 0 {
+			return status.Errorf(codes.ResourceExhausted, "consensus: the user %s deletes more than %d keys at once, which is the most: "+
+				"delete in parts: list keys with a limit, and delete from the first to the last of them", user, mostDeleted)
+		}
+	}
+	return nil
+}
+
+// deletes are those of a request, in both branches of a transaction.
+func deletes(request any) (all []*pb.DeleteRangeRequest) {
+	switch request := request.(type) {
+	case *pb.DeleteRangeRequest:
+		return []*pb.DeleteRangeRequest{request}
+	case *pb.TxnRequest:
+		for _, op := range slices.Concat(request.GetSuccess(), request.GetFailure()) {
+			if remove := op.GetRequestDeleteRange(); remove != nil {
+				all = append(all, remove)
+			}
+			if nested := op.GetRequestTxn(); nested != nil {
+				all = append(all, deletes(nested)...)
+			}
+		}
+	}
+	return all
+}
