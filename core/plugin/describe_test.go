@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -188,6 +189,26 @@ func TestLaunchWaitsForTheHandshake(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	node.nothingLeft(t)
+}
+
+// What the node cannot make for a process is not the role's fault, whatever the reason.
+func TestWhatTheNodeCannotMakeIsNotTheRolesFault(t *testing.T) {
+	t.Parallel()
+	node := newNode(t)
+	s := spec(node.add(t, everything), everything, plugintest.Configuration{})
+	remit, err := node.launcher.Prepare(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances := filepath.Join(node.dir, "run", "instances")
+	if err := errors.Join(os.Rename(instances, instances+".away"), os.WriteFile(instances, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = node.launcher.Launch(t.Context(), remit, s, "/nowhere")
+	var launch *plugin.LaunchError
+	if !errors.As(err, &launch) || !errors.Is(err, syscall.ENOTDIR) || !launch.Node {
+		t.Errorf("error %v, of the node: %t", err, launch != nil && launch.Node)
+	}
 }
 
 func TestLaunchTellsWhyNot(t *testing.T) {

@@ -98,9 +98,15 @@ func breaks(call, told error) error {
 	return told
 }
 
-// ofNode reports whether an error says that the node has run out of something, or that its disk does not work.
+// nodeError is an error of what the node makes for a process before it launches it, whatever the reason.
+type nodeError struct{ error }
+
+func (e *nodeError) Unwrap() error { return e.error }
+
+// ofNode reports whether an error is the node's and not the role's: the node could not make what a process needs, has run out of something, or its disk does not work.
 func ofNode(err error) bool {
-	return slices.ContainsFunc([]syscall.Errno{
+	var made *nodeError
+	return errors.As(err, &made) || slices.ContainsFunc([]syscall.Errno{
 		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.ENOMEM, syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
 	}, func(number syscall.Errno) bool { return errors.Is(err, number) })
 }

@@ -51,12 +51,12 @@ func (l *Launcher) open(ctx context.Context, remit *Remit, executable *store.Exe
 	}()
 	stderr, err := s.followStderr()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &nodeError{err}
 	}
 	defer func() { _ = stderr.Close() }()
 	if err := s.makeGroup(); err != nil {
 		s.log.Finish()
-		return nil, nil, err
+		return nil, nil, &nodeError{err}
 	}
 	s.process, s.output, s.socket, err = handshake(ctx, l.patience.Handshake, l.log, command{executable: executable, host: l.sandbox, policy: l.policy(remit), Command: sandbox.Command{
 		Executable: executable.File(), Name: remit.Name, Group: s.group, Stderr: stderr,
