@@ -56,6 +56,9 @@ type caller struct {
 	calls, streams, watches int
 	answers                 int64         // bytes that are not sent yet, or are about to be read
 	freed                   chan struct{} // closed when there are less; nil: nobody waits
+	// past is how much history is owed for the watches since pastAt: etcd reads it for all of them together.
+	past   int64
+	pastAt time.Time
 	// sends are the answers of streams that are being sent. Each is closed when gRPC has taken it.
 	sends map[chan struct{}]struct{}
 }
@@ -109,6 +112,21 @@ func (c *caller) paced(ctx context.Context) error {
 
 // owes has the user owe what it has read.
 func (c *caller) owes(bytes int64) { c.pace.ReserveN(time.Now(), int(min(bytes, maxAnswers))) }
+
+// pastInterval is how often etcd reads history for watches from the past.
+const pastInterval = 100 * time.Millisecond
+
+// owesPast has the user owe the history that etcd reads for a watch, unless it reads it anyway.
+func (c *caller) owesPast(bytes int64) {
+	c.mu.Lock()
+	if now := time.Now(); now.Sub(c.pastAt) >= pastInterval {
+		c.past, c.pastAt = 0, now
+	}
+	more := max(0, bytes-c.past)
+	c.past += more
+	c.mu.Unlock()
+	c.owes(more)
+}
 
 // tryReserve makes room for an answer if there is some right now, and none is in line that has to wait for it.
 func (c *caller) tryReserve(bytes int64) bool {

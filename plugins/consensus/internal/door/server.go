@@ -38,6 +38,8 @@ type Store interface {
 	Reads(ctx context.Context, user string, request any, most int64) (int64, error)
 	// Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
 	Visited(user string, request, answer any) int64
+	// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
+	HistorySince(revision int64) int64
 	// ClusterUser is the user that is not bounded.
 	ClusterUser() string
 	// UsageOf is what a user has.
@@ -140,7 +142,7 @@ func stream(served Store) grpc.StreamServerInterceptor {
 			}
 			call = flowing{ServerStream: call, caller: own.caller}
 			if info.FullMethod == pb.Watch_Watch_FullMethodName {
-				watches := &watching{ServerStream: call, caller: own.caller, present: served.Server().KV().Rev}
+				watches := &watching{ServerStream: call, caller: own.caller, present: served.Server().KV().Rev, since: served.HistorySince}
 				defer watches.end()
 				call = watches
 			}

@@ -11,7 +11,8 @@ import (
 type watching struct {
 	grpc.ServerStream
 	caller  *caller
-	present func() int64 // the revision of the store
+	present func() int64      // the revision of the store
+	since   func(int64) int64 // how many bytes of history there are from a revision on
 
 	mu    sync.Mutex
 	open  int
@@ -36,6 +37,10 @@ func (w *watching) RecvMsg(message any) error {
 	}
 	// etcd reads history into memory for those that begin in the past, again for each that comes later. So they come together, or when what was sent before is read.
 	if from := create.GetStartRevision(); from > 0 && from <= w.present() {
+		if err := w.caller.paced(w.Context()); err != nil {
+			return err
+		}
+		w.caller.owesPast(w.since(from))
 		return w.caller.awaitSends(w.Context())
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -29,7 +30,7 @@ func TestPastIsReadTogether(t *testing.T) {
 		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
 		from, got := make(chan int64), make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }}
+		stream := &watching{ServerStream: asking{ctx: ctx, from: from}, caller: ant, present: func() int64 { return 5 }, since: func(int64) int64 { return 0 }}
 		ask := func(revision int64) bool {
 			go func() { got <- stream.RecvMsg(&pb.WatchRequest{}) }()
 			from <- revision
@@ -61,5 +62,37 @@ func TestPastIsReadTogether(t *testing.T) {
 			t.Error("a watch begins on a stream that has ended")
 		}
 		later()
+	})
+}
+
+// TestThePastIsPaid begins watches from the past, again and again, and reads all that comes. Those that come together are read together, and what they cost is paid for before the next one begins.
+func TestThePastIsPaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ant := newCaller("ant", DefaultPatience, DefaultReadBound)
+		from := make(chan int64, 1)
+		stream := &watching{
+			ServerStream: asking{ctx: t.Context(), from: from}, caller: ant, present: func() int64 { return 5 }, since: func(from int64) int64 { return (5 - from) * 32 * mebibyte },
+		}
+		begin := func(revision int64) time.Duration {
+			began := time.Now()
+			from <- revision
+			if err := stream.RecvMsg(&pb.WatchRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(began).Round(100 * time.Millisecond)
+		}
+		for range 300 { // all together, as after a restart
+			if took := begin(1); took != 0 {
+				t.Fatalf("one of many waits for %s", took)
+			}
+		}
+		for range 2 {
+			time.Sleep(pastInterval)
+			begin(1)
+		}
+		time.Sleep(pastInterval)
+		if took := begin(1); took < time.Second {
+			t.Errorf("after 384 MiB of history, the next watch waits for %s", took)
+		}
 	})
 }

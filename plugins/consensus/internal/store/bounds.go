@@ -17,3 +17,6 @@ func (s *Store) Reads(ctx context.Context, user string, request any, most int64)
 func (s *Store) Visited(user string, request, answer any) int64 {
 	return s.usage.Visited(user, request, answer)
 }
+
+// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
+func (s *Store) HistorySince(revision int64) int64 { return s.usage.HistorySince(revision) }

@@ -1,9 +1,11 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,11 +72,37 @@ type account struct {
 }
 
 // history is how the store's history has grown, whoever wrote it, since it was opened: two revisions with half of what is to be kept between them, and what was written since then.
-type history struct{ older, newer, written int64 }
+type history struct {
+	older, newer, written int64
+	all                   int64 // what was written, and
+	marks                 []mark
+}
+
+// mark says how much was written before a revision. There is one for each perMark bytes.
+type mark struct{ revision, all int64 }
+
+const perMark = int64(64 << 10)
+
+// since is how many bytes were written since a revision, with what was written right before it.
+func (h *history) since(revision int64) int64 {
+	at, _ := slices.BinarySearchFunc(h.marks, revision, func(m mark, revision int64) int { return cmp.Compare(m.revision, revision) })
+	if at == 0 {
+		return h.all
+	}
+	return h.all - h.marks[at-1].all
+}
 
 // add takes in one change.
 func (h *history) add(change *mvccpb.Event, keep int64) {
-	h.written += sizeOf(change.Kv) + perRevision
+	size := sizeOf(change.Kv) + perRevision
+	if len(h.marks) == 0 || h.all-h.marks[len(h.marks)-1].all >= perMark {
+		h.marks = append(h.marks, mark{change.Kv.ModRevision, h.all})
+		if most := int(2*keep/perMark) + 1; len(h.marks) > most { // what is older is compacted
+			h.marks = h.marks[1:]
+		}
+	}
+	h.all += size
+	h.written += size
 	if h.written >= keep/2 {
 		h.older, h.newer, h.written = h.newer, change.Kv.ModRevision, 0
 	}
@@ -111,6 +139,13 @@ func (c *Counter) OldHistory() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.history.older
+}
+
+// HistorySince is how many bytes of history etcd reads for a watch from a revision on.
+func (c *Counter) HistorySince(revision int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history.since(revision)
 }
 
 const (

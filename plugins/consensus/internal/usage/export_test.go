@@ -1,6 +1,9 @@
 package usage
 
-import "go.etcd.io/etcd/server/v3/storage/mvcc"
+import (
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+)
 
 // Paced is a Counter that only knows how fast users may write.
 func Paced(pace Pace) *Counter {
@@ -22,3 +25,12 @@ func Stored(kv mvcc.WatchableKV) *Counter {
 
 // Written is what a request counts.
 func Written(request any) int64 { return written(request) }
+
+// HistoryOf is how much of some changes is history since a revision, each of so many bytes and at the revision after that of the one before.
+func HistoryOf(changes int, bytes int64, since int64) int64 {
+	var h history
+	for n := range changes {
+		h.add(&mvccpb.Event{Kv: &mvccpb.KeyValue{ModRevision: int64(n + 1), Value: make([]byte, bytes-perRevision)}}, 128<<20)
+	}
+	return h.since(since)
+}

@@ -145,3 +145,14 @@ func TestFewBytesAreUnderWay(t *testing.T) {
 		end()
 	})
 }
+
+// TestHistorySince adds up what was written since a revision: all of it, and not much more. What is older than may be kept is forgotten.
+func TestHistorySince(t *testing.T) {
+	const changes, bytes, slack = 5000, 1 << 10, 128 << 10
+	for _, since := range []int64{0, 1, 100, 2500, changes - 1, changes} {
+		want := min(changes, changes+1-since) * bytes
+		if got := usage.HistoryOf(changes, bytes, since); got < want || got > want+slack {
+			t.Errorf("since revision %d there are %d bytes, want %d", since, got, want)
+		}
+	}
+}
