@@ -170,7 +170,7 @@ func TestTheNextCuratorAnswersIfOneIsSilent(t *testing.T) {
 		}
 		asked := 0
 		e := enrol.New(enrol.Config{
-			ClusterID: clusterID, Key: key, Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{silent, good.address} },
+			ClusterID: clusterID, NodeID: nodeID(key), Key: key, Pins: [][]byte{ca.pin()}, Curators: func() []string { return []string{silent, good.address} },
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				if address == good.address {
 					return listener.DialContext(ctx)

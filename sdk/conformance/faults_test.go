@@ -36,6 +36,7 @@ func script(t *testing.T, text string) string {
 
 // TestWhatIsNoPlugin runs the suite on files of all kinds: each fails in the check that names the fault, and no other check fails.
 func TestWhatIsNoPlugin(t *testing.T) {
+	t.Parallel()
 	directory := t.TempDir()
 	table := map[string]struct{ path, check, reason string }{
 		"missing":    {filepath.Join(directory, "nothing"), "handshake.executable", "no such file"},
@@ -85,6 +86,7 @@ func inheritors(variable string) (found []string) {
 
 // TestInterrupted ends the run in the middle of every group, before its last check: the later checks are not run, the report is incomplete, and nothing of the run is left.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"handshake.line", "manifest.steady", "lifecycle.stop", "lifecycle.cycles", "configuration.refused", "logging.bounded", "resources.growth", "isolation.runs", "isolation.processes", "peers.older-host", "store.own-keys", "store.away", "restart.lives"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
@@ -120,6 +122,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestTwoAtOnce runs two suites beside one another: neither ends or counts what is the other's.
 func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
 	path := mutate(t, faults.Plain)
 	for _, name := range []string{"one", "other"} {
 		t.Run(name, func(t *testing.T) {
@@ -168,6 +171,7 @@ func victim(executable string) int {
 
 // TestEnded ends the suite itself while a role runs, in its sandbox and without: Ctrl-C leaves nothing over, and when it is killed the kernel ends the plugin with it.
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	table := map[string]struct {
 		fault, at string
 		signal    syscall.Signal

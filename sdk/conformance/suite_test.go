@@ -289,6 +289,7 @@ func TestChecks(t *testing.T) {
 // TestMutants holds that each mutant fails in its check and in no other one of the same group, or of all groups if that is asked for. Others may not be run, as they would only find
 // the same again.
 func TestMutants(t *testing.T) {
+	t.Parallel()
 	groups := make(map[string][]string)
 	for _, group := range conformance.Groups() {
 		for _, check := range group.Checks() {
