@@ -54,8 +54,8 @@ const (
 	// The bounds between calls that are refused: another curator may not have heard yet of what one has done, and an owner may change their mind.
 	refusedFirst = time.Second
 	refusedMost  = time.Minute
-	// callTimeout is how long a call may take, at all curators in turn.
-	callTimeout = time.Minute
+	// callTimeout is how long a call may take, at all curators in turn: each of maxCurators that accepts connections and says nothing takes 10 s (core/enrol).
+	callTimeout = 3 * time.Minute
 	// maxCurators is how many addresses of curators are kept, the newest.
 	maxCurators = 16
 )
