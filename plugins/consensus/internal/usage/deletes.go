@@ -21,6 +21,11 @@ func (c *Counter) fewDeleted(ctx context.Context, user string, request any) erro
 	if has <= mostDeleted {
 		return nil
 	}
+	looked, err := c.look(ctx, user)
+	if err != nil {
+		return status.FromContextError(err).Err()
+	}
+	defer looked()
 	left := mostDeleted
 	for _, remove := range deletes(request) {
 		r := read{key: remove.GetKey(), end: remove.GetRangeEnd()}
@@ -37,6 +42,19 @@ func (c *Counter) fewDeleted(ctx context.Context, user string, request any) erro
 		}
 	}
 	return nil
+}
+
+// passedByDeletes is what a request counts for the keys that etcd passes where it deletes, and that were deleted before.
+func (c *Counter) passedByDeletes(user string, request any) (bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := c.account(user).gone()
+	for _, remove := range deletes(request) {
+		if len(remove.GetRangeEnd()) > 0 && (read{key: remove.GetKey(), end: remove.GetRangeEnd()}).within(user) {
+			bytes += min(perVisit*gone, mostVisits)
+		}
+	}
+	return bytes
 }
 
 // deletes are those of a request, in both branches of a transaction.

@@ -1,6 +1,8 @@
 package usage
 
 import (
+	"context"
+
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
@@ -33,4 +35,19 @@ func HistoryOf(changes int, bytes int64, since int64) int64 {
 		h.add(&mvccpb.Event{Kv: &mvccpb.KeyValue{ModRevision: int64(n + 1), Value: make([]byte, bytes-perRevision)}}, 128<<20)
 	}
 	return h.since(since)
+}
+
+// Passed is what a request that writes counts for the keys that etcd passes, if its user has so many.
+func Passed(ctx context.Context, kv mvcc.WatchableKV, user string, keys int64, request any) (int64, error) {
+	c := Stored(kv)
+	c.account(user).stored.Keys = keys
+	bytes, _, err := c.passed(ctx, user, request)
+	return bytes, err
+}
+
+// PassedByDeletes is what a request counts for keys that were deleted before, if there are so many.
+func PassedByDeletes(user string, deleted int64, request any) int64 {
+	c := Stored(nil)
+	c.account(user).deleted[0] = deleted
+	return c.passedByDeletes(user, request)
 }

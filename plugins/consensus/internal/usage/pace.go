@@ -69,7 +69,10 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 		return err
 	}
 	read, err := c.reads(ctx, user, request, maxApplied)
-	visits, ranges := c.visits(user, request)
+	if err != nil {
+		return status.FromContextError(err).Err()
+	}
+	visits, ranges, err := c.passed(ctx, user, request)
 	switch {
 	case err != nil:
 		return status.FromContextError(err).Err()
@@ -80,6 +83,7 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
 			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
+	visits += c.passedByDeletes(user, request)
 	bytes = min(bytes+(read+visits)/perApplied, c.config.Pace.AtOnce)
 	if len(a.line) == 0 && limiter.AllowN(time.Now(), int(bytes)) { // the usual case, without a timer
 		return nil

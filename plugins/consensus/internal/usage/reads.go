@@ -74,6 +74,35 @@ func (c *Counter) visits(user string, request any) (bytes, ranges int64) {
 	return ranges * min(perVisit*(a.stored.Keys+a.gone()), mostVisits), ranges
 }
 
+// fewPassed is how many keys a range of a transaction that writes is looked at for.
+const fewPassed = 256
+
+// passed is visits for a request that writes, less where a look tells that its ranges are in front of few keys: mutexes and elections ask for the first key of a prefix of their own, whatever else the
+// user has.
+func (c *Counter) passed(ctx context.Context, user string, request any) (bytes, ranges int64, err error) {
+	most, ranges := c.visits(user, request)
+	if ranges == 0 || ranges > fewReads || most <= ranges*perVisit*fewPassed {
+		return most, ranges, nil
+	}
+	c.mu.Lock()
+	gone := c.account(user).gone()
+	c.mu.Unlock()
+	bytes, err = eachRead(request, func(r read) (int64, error) {
+		if len(r.end) == 0 || !r.within(user) {
+			return 0, nil
+		}
+		found, err := readPage(ctx, c.config.KV, r.key, r.end, mvcc.RangeOptions{Limit: fewPassed + 1, FastKeysOnly: true})
+		if err != nil {
+			return 0, err
+		}
+		if len(found.KVs) > fewPassed {
+			return most / ranges, nil
+		}
+		return min(most/ranges, perVisit*(int64(len(found.KVs))+gone)), nil
+	})
+	return bytes, ranges, err
+}
+
 // Visited is what a request has counted for the keys that etcd passed, by its answer; nil: by the most that they can be.
 func (c *Counter) Visited(user string, request, answer any) int64 {
 	most, ranges := c.visits(user, request)
@@ -112,14 +141,28 @@ func (c *Counter) Reads(ctx context.Context, user string, request any, most int6
 	return read + visits, err
 }
 
-// reads is Reads without the keys that are passed only.
-func (c *Counter) reads(ctx context.Context, user string, request any, most int64) (int64, error) {
+// look waits until nobody else looks at what the user has.
+func (c *Counter) look(ctx context.Context, user string) (looked func(), err error) {
 	c.mu.Lock()
 	a := c.account(user)
 	if a.looking == nil {
 		a.looking = make(chan struct{}, 1)
 	}
-	all, looking := a.stored.Bytes+a.reserved, a.looking
+	looking := a.looking
+	c.mu.Unlock()
+	select {
+	case looking <- struct{}{}:
+		return func() { <-looking }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// reads is Reads without the keys that are passed only.
+func (c *Counter) reads(ctx context.Context, user string, request any, most int64) (int64, error) {
+	c.mu.Lock()
+	a := c.account(user)
+	all := a.stored.Bytes + a.reserved
 	c.mu.Unlock()
 	reads, ranged := 0, false
 	_, _ = eachRead(request, func(r read) (int64, error) {
@@ -128,12 +171,11 @@ func (c *Counter) reads(ctx context.Context, user string, request any, most int6
 		return 0, nil
 	})
 	if ranged || reads > fewReads {
-		select {
-		case looking <- struct{}{}:
-			defer func() { <-looking }()
-		case <-ctx.Done():
-			return 0, ctx.Err()
+		looked, err := c.look(ctx, user)
+		if err != nil {
+			return 0, err
 		}
+		defer looked()
 	}
 	left := most
 	return eachRead(request, func(r read) (int64, error) {
