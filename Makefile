@@ -116,7 +116,7 @@ SOAK_FLAGS := -tags=soak -race -count=$(SOAK) -vet=off -p=2 -cpu=1 -timeout=0
 SEED ?= 1
 # The packages of a tier. What lies below these directories of e2e tests the tests themselves.
 # The modules whose tests take longest come first.
-LONGEST := sdk/conformance $(filter plugins/%,$(MODULES))
+LONGEST := sdk/conformance sdk $(filter plugins/%,$(MODULES))
 ALL_PACKAGES := go list $(patsubst %,./%/...,$(LONGEST) $(filter-out $(LONGEST),$(MODULES)))
 # Those that take longest come first.
 SYSTEM_PACKAGES := go list ./e2e/kubernetes ./e2e/nodes ./e2e ./e2e/... | grep -Ev '/e2e/(bench|cmd|internal|reference|vm)(/|$$)'
