@@ -1,7 +1,6 @@
 package door_test
 
 import (
-	"fmt"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,15 +14,7 @@ func TestDeletesAreBounded(t *testing.T) {
 	ctx := storetest.Context(t)
 	api := apiOf(rawConnection(t, ant.Socket))
 	const keys, most = 10_112, 10_000
-	for first := 0; first < keys; first += 128 {
-		txn := &pb.TxnRequest{}
-		for key := range 128 {
-			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/reeve/users/ant/n/%05d", first+key)}}})
-		}
-		if _, err := api.Txn(ctx, txn); err != nil {
-			t.Fatal(err)
-		}
-	}
+	putMany(t, api, keys)
 	storetest.Eventually(t, "the count", func() bool { return n.store.Counted() >= n.store.Server().KV().Rev() })
 	remove := func(from, to string) *pb.DeleteRangeRequest {
 		return &pb.DeleteRangeRequest{Key: []byte("/reeve/users/ant/n" + from), RangeEnd: []byte("/reeve/users/ant/n" + to)}

@@ -16,21 +16,27 @@ func everything(change func(*pb.RangeRequest)) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: request}}
 }
 
+// putMany writes so many keys of ant, as many at once as a transaction takes.
+func putMany(t *testing.T, api pb.KVClient, keys int) {
+	t.Helper()
+	for first := 0; first < keys; first += 128 {
+		txn := &pb.TxnRequest{}
+		for key := range 128 {
+			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/reeve/users/ant/n/%05d", first+key)}}})
+		}
+		if _, err := api.Txn(storetest.Context(t), txn); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestKeysThatArePassedCount has etcd pass many keys for answers of some bytes: it counts all keys of a range, whatever is asked for, and those that were deleted until they are compacted.
 func TestKeysThatArePassedCount(t *testing.T) {
 	n, ant, bee := hungry(t)
 	ctx := storetest.Context(t)
 	api := apiOf(rawConnection(t, ant.Socket))
 	const keys, perKey = 2048, 64
-	for first := 0; first < keys; first += 128 {
-		txn := &pb.TxnRequest{}
-		for key := range 128 {
-			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/reeve/users/ant/n/%d", first+key)}}})
-		}
-		if _, err := api.Txn(ctx, txn); err != nil {
-			t.Fatal(err)
-		}
-	}
+	putMany(t, api, keys)
 	count := everything(func(r *pb.RangeRequest) { r.CountOnly = true })
 	put := &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(ownKey)}}}
 	with := func(times int, more ...*pb.RequestOp) *pb.TxnRequest {

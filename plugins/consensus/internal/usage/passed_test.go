@@ -5,24 +5,30 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/pkg/v3/traceutil"
-	"go.etcd.io/etcd/server/v3/lease"
 
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
+	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
 // TestMutexesPassFewKeys: who has many keys may take mutexes, whose prefix has few, in transactions that write.
 func TestMutexesPassFewKeys(t *testing.T) {
 	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
-	kv := s.Server().KV()
-	const keys, perVisit = 20_000, 64
-	write := kv.Write(traceutil.TODO())
-	for n := range keys {
-		write.Put(fmt.Appendf(nil, "/reeve/users/ant/n/%05d", n), nil, lease.NoLease)
+	grant(t, s, &consensusv1.DesiredUser{ConsensusUser: "ant"})
+	const keys, atOnce, perVisit = 20_000, 125, 64
+	ctx, ant := storetest.Context(t), as{s, "ant"}
+	for first := 0; first < keys; first += atOnce {
+		txn := new(pb.TxnRequest)
+		for n := range atOnce {
+			txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: fmt.Appendf(nil, "/reeve/users/ant/n/%05d", first+n)}}})
+		}
+		if _, err := ant.txn(ctx, txn); err != nil {
+			t.Fatal(err)
+		}
 	}
-	write.Put([]byte("/reeve/users/ant/lock/1"), nil, lease.NoLease)
-	write.End()
+	if err := ant.put(ctx, "lock/1", ""); err != nil {
+		t.Fatal(err)
+	}
 	of := func(prefix string, times int) *pb.TxnRequest {
 		txn := new(pb.TxnRequest)
 		for range times {
@@ -40,7 +46,7 @@ func TestMutexesPassFewKeys(t *testing.T) {
 		"many keys":        {of("n", 2), 2 * perVisit * (keys + 1)},
 		"a mutex, by many": {of("lock", 100), 100 * perVisit * (keys + 1)}, // to look at so many would cost as much as they do
 	} {
-		if got, err := usage.Passed(storetest.Context(t), kv, "ant", keys+1, test.request); err != nil || got != test.want {
+		if got, err := usage.Passed(ctx, s.Server().KV(), "ant", keys+1, test.request); err != nil || got != test.want {
 			t.Errorf("%s counts %d bytes, want %d: %v", name, got, test.want, err)
 		}
 	}

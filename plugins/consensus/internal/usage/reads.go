@@ -84,6 +84,11 @@ func (c *Counter) passed(ctx context.Context, user string, request any) (bytes, 
 	if ranges == 0 || ranges > fewReads || most <= ranges*perVisit*fewPassed {
 		return most, ranges, nil
 	}
+	looked, err := c.look(ctx, user)
+	if err != nil {
+		return 0, ranges, err
+	}
+	defer looked()
 	c.mu.Lock()
 	gone := c.account(user).gone()
 	c.mu.Unlock()
