@@ -42,6 +42,24 @@ func changeMembers(t *testing.T, what string, change func(context.Context) error
 	})
 }
 
+// TestWhoHasEndedChangesNoMembers: of a change for which nobody waits any more etcd takes some.
+func TestWhoHasEndedChangesNoMembers(t *testing.T) {
+	s, _ := storetest.Open(t, storetest.Directory(t), storetest.Plan)
+	ended, end := context.WithCancel(storetest.Context(t))
+	end()
+	for id := range uint64(20) {
+		if err := s.AddLearner(ended, 0xab+id, "reeve-2", "127.0.0.1:1"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := s.Server().LinearizableReadNotify(storetest.Context(t)); err != nil { // what was taken is carried out by now
+		t.Fatal(err)
+	}
+	if members := s.Peers(); len(members) != 1 {
+		t.Errorf("%d members: %v", len(members), members)
+	}
+}
+
 // TestCutOffLearnerLearnsOfItsRemoval has a learner, which goes on taking the leader for one that it does not hear of any more, ask the others.
 func TestCutOffLearnerLearnsOfItsRemoval(t *testing.T) {
 	config, _ := placed(t, storetest.Config(t, storetest.Directory(t)))

@@ -162,9 +162,18 @@ func (s *Store) Expect() {
 	}
 }
 
+// takeStep changes the members or who leads them, unless the context has ended. etcd may accept a change all the same when nobody waits for it any more: a member that stops would have
+// found nobody to hand its leadership over to, and would then wait for another voter to which nothing connects it.
+func takeStep(ctx context.Context, step checkpoint.Step, take func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return checkpoint.Around(step, take)
+}
+
 // AddLearner adds the member of a node that has prepared it. One that is there already is no error.
 func (s *Store) AddLearner(ctx context.Context, id uint64, node, address string) error {
-	err := checkpoint.Around(steps.AddLearner, func() error {
+	err := takeStep(ctx, steps.AddLearner, func() error {
 		_, err := s.etcd.Server.AddMember(Root(ctx), membership.Member{
 			ID:             types.ID(id),
 			RaftAttributes: membership.RaftAttributes{PeerURLs: []string{peers.URL(address)}, IsLearner: true},
@@ -183,7 +192,7 @@ var ErrBehind = errors.New("the member has not taken over enough of the store's 
 
 // Promote has a learner vote. The local member must be the leader.
 func (s *Store) Promote(ctx context.Context, id uint64) error {
-	err := checkpoint.Around(steps.Promote, func() error {
+	err := takeStep(ctx, steps.Promote, func() error {
 		_, err := s.etcd.Server.PromoteMember(Root(ctx), id)
 		return err
 	})
@@ -198,7 +207,7 @@ func (s *Store) Promote(ctx context.Context, id uint64) error {
 
 // RemoveMember removes a member for good. One that is gone is no error.
 func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
-	err := checkpoint.Around(steps.RemoveMember, func() error {
+	err := takeStep(ctx, steps.RemoveMember, func() error {
 		_, err := s.etcd.Server.RemoveMember(Root(ctx), id)
 		return err
 	})
@@ -210,7 +219,7 @@ func (s *Store) RemoveMember(ctx context.Context, id uint64) error {
 
 // MoveLeader hands the leadership over to another voter.
 func (s *Store) MoveLeader(ctx context.Context, to uint64) error {
-	return checkpoint.Around(steps.HandOver, func() error { return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to) })
+	return takeStep(ctx, steps.HandOver, func() error { return s.etcd.Server.MoveLeader(ctx, uint64(s.etcd.Server.MemberID()), to) })
 }
 
 // Leads reports whether the local member is the leader at this moment.
