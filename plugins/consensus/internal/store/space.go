@@ -118,33 +118,21 @@ func (s *Store) Admit(ctx context.Context, user string, request any) (usage.Sett
 	if user == s.plan.ClusterUser {
 		return nothing, nil
 	}
-	// The pace first: what waits must not take room from what does not.
-	if err := s.usage.Wait(ctx, user, request); err != nil {
-		return nil, err
-	}
-	end, err := s.usage.Begin(ctx, user, request)
-	if err != nil {
-		return nil, err
-	}
 	settle, err := s.usage.Admit(ctx, user, request)
 	if err != nil {
-		end()
 		return nil, err
 	}
 	cost := s.costOf(request)
 	if cost > 0 && !s.admit(cost) {
 		s.noteRefusal()
 		settle(nil, ErrFull)
-		end()
 		return nil, ErrFull
 	}
 	return func(answer any, err error) {
-		end()
 		s.space.mu.Lock()
 		s.space.underway -= cost
 		s.space.answered += cost
 		s.space.mu.Unlock()
-		s.usage.Deleted(user, answer)
 		settle(answer, err)
 	}, nil
 }

@@ -15,27 +15,73 @@ type Settle func(answer any, err error)
 
 func nothing(any, error) {}
 
-// Admit lets a request of a user in, before etcd sees it, or refuses it with *OverQuotaError. A delete is always let in, and so is what leaves the user with
-// no more than it has.
+// Admit lets a request of a user in, before etcd sees it. It refuses with *OverQuotaError what the user may not have, and with *PaceError what it writes too fast. A delete is always let in for its
+// bytes, and so is what leaves the user with no more than it has. The returned function is to be called when etcd has answered.
 func (c *Counter) Admit(ctx context.Context, user string, request any) (Settle, error) {
-	size := int64(0)
+	if user == c.config.ClusterUser {
+		return nothing, nil
+	}
+	attached, checks, err := c.attach(ctx, user, request)
+	if err != nil {
+		return nil, err
+	}
+	settle, err := c.admit(ctx, user, request, checks)
+	if len(attached) == 0 {
+		return settle, err
+	}
+	detach := func() { c.detach(attached) }
+	if err != nil {
+		c.settle(detach, nil, nil)
+		return nil, err
+	}
+	return func(answer any, err error) {
+		settle(answer, err)
+		c.settle(detach, answer, err)
+	}, nil
+}
+
+// admit is Admit without what is on leases.
+func (c *Counter) admit(ctx context.Context, user string, request any, checks int64) (Settle, error) {
+	// The pace first: what waits must not take room from what does not.
+	weight, err := c.wait(ctx, user, request, checks)
+	if err != nil {
+		return nil, err
+	}
+	end, err := c.begin(ctx, user, weight)
+	if err != nil {
+		return nil, err
+	}
+	settle, err := c.admitStored(ctx, user, request)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return func(answer any, err error) {
+		end()
+		c.deleted(user, answer)
+		settle(answer, err)
+	}, nil
+}
+
+// admitStored is for the quota.
+func (c *Counter) admitStored(ctx context.Context, user string, request any) (Settle, error) {
 	switch request := request.(type) {
 	case *pb.PutRequest:
-		size = sizeOfPut(request)
+		return c.admitBytes(ctx, user, sizeOfPut(request), request)
 	case *pb.TxnRequest:
-		size = mostOfTxn(request)
+		return c.admitBytes(ctx, user, mostOfTxn(request), request)
 	case *pb.LeaseGrantRequest:
 		return c.admitLease(user, request.GetID())
 	}
-	if size == 0 || user == c.config.ClusterUser {
-		return nothing, nil
-	}
-	return c.admitBytes(ctx, user, size, request)
+	return nothing, nil
 }
 
 // admitBytes reserves as much as a request can add at most, whatever it is let in for: so the bytes stay within the quota in whatever order etcd carries
 // out what comes at once.
 func (c *Counter) admitBytes(ctx context.Context, user string, size int64, request any) (Settle, error) {
+	if size == 0 {
+		return nothing, nil
+	}
 	fits := func(more int64) (*account, bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -66,7 +112,7 @@ func (c *Counter) admitBytes(ctx context.Context, user string, size int64, reque
 			return nil, c.refuse(user, a, func(e *OverQuotaError) { e.Bytes = more })
 		}
 	}
-	return func(answer any, err error) { c.settle(a, size, answer, err) }, nil
+	return func(answer any, err error) { c.settle(func() { a.reserved -= size }, answer, err) }, nil
 }
 
 // refuse counts a refusal and says what it is about.
@@ -80,18 +126,18 @@ func (c *Counter) refuse(user string, a *account, what func(*OverQuotaError)) er
 	return refusal
 }
 
-// settle lets go of what was reserved for a request, when it is among what is counted, or is known to have had no effect.
-func (c *Counter) settle(a *account, bytes int64, answer any, err error) {
+// settle lets go of what was reserved for a request, when it is among what is counted, or is known to have had no effect. let is called with c.mu held.
+func (c *Counter) settle(let func(), answer any, err error) {
 	revision := revisionOf(answer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err == nil && revision > c.revision:
-		c.answered = append(c.answered, reservation{of: a, bytes: bytes, revision: revision})
+		c.answered = append(c.answered, reservation{let: let, revision: revision})
 	case err == nil || hadNoEffect(err):
-		a.reserved -= bytes
+		let()
 	default:
-		c.later(func() { a.reserved -= bytes })
+		c.later(let)
 	}
 }
 

@@ -82,12 +82,12 @@ func (r *reader) growthOfPut(ctx context.Context, put *pb.PutRequest) (Total, er
 	if !r.mayLook(put.GetKey()) {
 		return added, nil
 	}
-	former, err := r.size(ctx, put.GetKey(), 0)
+	former, err := r.get(ctx, put.GetKey(), 0)
 	if err != nil {
 		return Total{}, err
 	}
-	if former > 0 { // A key has at least its prefix.
-		added = added.plus(Total{Bytes: -former, Keys: -1})
+	if former != nil {
+		added = added.plus(Total{Bytes: -sizeOf(former), Keys: -1})
 	}
 	return added, nil
 }

@@ -50,11 +50,13 @@ type Counter struct {
 	revision int64 // of the store, to which the accounts are kept
 	history  history
 	accounts map[string]*account
-	quotas   map[string]quota
-	answered []reservation // until their revision is reached
-	unsure   []late        // until their time has come
-	freed    int64         // the revision up to which the store is compacted when the older deleted keys of all accounts are gone
-	reached  chan struct{} // closed when another revision is reached; nil: nobody waits
+	// attached is how many keys are on each lease, and attaching how many may come: of requests that were let in and are not counted yet.
+	attached, attaching map[int64]int64
+	quotas              map[string]quota
+	answered            []reservation // until their revision is reached
+	unsure              []late        // until their time has come
+	freed               int64         // the revision up to which the store is compacted when the older deleted keys of all accounts are gone
+	reached             chan struct{} // closed when another revision is reached; nil: nobody waits
 }
 
 // account is what is known of one user.
@@ -109,14 +111,13 @@ func (h *history) add(change *mvccpb.Event, keep int64) {
 }
 
 type reservation struct {
-	of       *account
-	bytes    int64
+	let      func() // lets go of it
 	revision int64
 }
 
 // Open adds up what is stored, and reads what the users may have.
 func Open(ctx context.Context, config Config) (*Counter, error) {
-	c := &Counter{config: config, document: desired.Key(config.ClusterUser), accounts: make(map[string]*account)}
+	c := &Counter{config: config, document: desired.Key(config.ClusterUser), accounts: make(map[string]*account), attaching: make(map[int64]int64)}
 	if err := c.count(ctx); err != nil {
 		return nil, err
 	}
@@ -206,7 +207,7 @@ func (c *Counter) keep(ctx context.Context) {
 
 // count adds everything up.
 func (c *Counter) count(ctx context.Context) error {
-	sums, revision, err := Sum(ctx, c.config.KV)
+	sums, attached, revision, err := Sum(ctx, c.config.KV)
 	if err != nil {
 		return err
 	}
@@ -224,6 +225,7 @@ func (c *Counter) count(ctx context.Context) error {
 	for user, stored := range sums {
 		c.accounts[user] = &account{stored: stored}
 	}
+	c.attached = attached
 	c.reach(revision)
 	return nil
 }
@@ -260,8 +262,9 @@ func (c *Counter) follow(ctx context.Context) error {
 // take adds changes of the store to the accounts. A revision is never split.
 func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	type delta struct {
-		user   string
-		stored Total
+		user          string
+		stored        Total
+		former, lease int64 // the leases that the key was on, and is on
 	}
 	var few [4]delta
 	deltas := few[:0]
@@ -277,18 +280,18 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 		if user == nil {
 			continue
 		}
-		stored := Total{}
+		d := delta{user: string(user)}
 		if change.Type == mvccpb.Event_PUT {
-			stored = Total{Bytes: sizeOf(change.Kv), Keys: 1}
+			d.stored, d.lease = Total{Bytes: sizeOf(change.Kv), Keys: 1}, change.Kv.Lease
 		}
 		if change.Type == mvccpb.Event_DELETE || change.Kv.Version > 1 {
-			former, err := before.size(ctx, key, change.Kv.ModRevision-1)
+			former, err := before.get(ctx, key, change.Kv.ModRevision-1)
 			if err != nil {
 				return err
 			}
-			stored = stored.plus(Total{Bytes: -former, Keys: -1})
+			d.stored, d.former = d.stored.plus(Total{Bytes: -sizeOf(former), Keys: -1}), former.GetLease()
 		}
-		deltas = append(deltas, delta{user: string(user), stored: stored})
+		deltas = append(deltas, d)
 		if change.Type == mvccpb.Event_PUT && string(key) == c.document {
 			c.takeDocument(change.Kv.Value)
 		}
@@ -301,6 +304,8 @@ func (c *Counter) take(ctx context.Context, events []*mvccpb.Event) error {
 	for _, d := range deltas {
 		a := c.account(d.user)
 		a.stored = a.stored.plus(d.stored)
+		add(c.attached, d.former, -1)
+		add(c.attached, d.lease, 1)
 		if d.stored.Keys < 0 {
 			a.deleted[1]++
 		}
@@ -370,7 +375,7 @@ func (c *Counter) reach(revision int64) {
 			kept = append(kept, r)
 			continue
 		}
-		r.of.reserved -= r.bytes
+		r.let()
 	}
 	clear(c.answered[len(kept):])
 	c.answered = kept

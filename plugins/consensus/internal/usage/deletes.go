@@ -13,35 +13,39 @@ import (
 // mostDeleted is how many keys a request may delete: each takes etcd some ten microseconds, while everybody's writes wait.
 const mostDeleted = int64(10_000)
 
-// fewDeleted refuses a request that deletes more keys than may be deleted at once. Only who has more is looked at, and only as far as that.
-func (c *Counter) fewDeleted(ctx context.Context, user string, request any) error {
+// fewDeleted returns how many keys a request deletes, and refuses one that deletes more than may be deleted at once. Only who has more is looked at, and only as far as that: the
+// deletes of all others together are not more.
+func (c *Counter) fewDeleted(ctx context.Context, user string, request any) (keys int64, err error) {
+	removes := deletes(request)
 	c.mu.Lock()
-	has := c.account(user).stored.Keys
+	has, attached := c.account(user).stored.Keys, int64(0)
+	if revoke, ok := request.(*pb.LeaseRevokeRequest); ok {
+		attached = c.attached[revoke.GetID()]
+	}
 	c.mu.Unlock()
-	if has <= mostDeleted {
-		return nil
+	if has <= mostDeleted || len(removes) == 0 {
+		return attached, nil
 	}
 	looked, err := c.look(ctx, user)
 	if err != nil {
-		return status.FromContextError(err).Err()
+		return 0, status.FromContextError(err).Err()
 	}
 	defer looked()
-	left := mostDeleted
-	for _, remove := range deletes(request) {
+	for _, remove := range removes {
 		r := read{key: remove.GetKey(), end: remove.GetRangeEnd()}
 		if len(r.end) == 0 || !r.within(user) {
 			continue // one key; etcd refuses what is another's
 		}
-		found, err := readPage(ctx, c.config.KV, r.key, r.end, mvcc.RangeOptions{Limit: left + 1, FastKeysOnly: true})
+		found, err := readPage(ctx, c.config.KV, r.key, r.end, mvcc.RangeOptions{Limit: mostDeleted - keys + 1, FastKeysOnly: true})
 		if err != nil {
-			return status.FromContextError(err).Err()
+			return 0, status.FromContextError(err).Err()
 		}
-		if left -= int64(len(found.KVs)); left < 0 {
-			return status.Errorf(codes.ResourceExhausted, "consensus: the user %s deletes more than %d keys at once, which is the most: "+
+		if keys += int64(len(found.KVs)); keys > mostDeleted {
+			return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s deletes more than %d keys at once, which is the most: "+
 				"delete in parts: list keys with a limit, and delete from the first to the last of them", user, mostDeleted)
 		}
 	}
-	return nil
+	return keys, nil
 }
 
 // passedByDeletes is what a request counts for the keys that etcd passes where it deletes, and that were deleted before.

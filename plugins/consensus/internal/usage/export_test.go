@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"maps"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
@@ -9,7 +10,7 @@ import (
 
 // Paced is a Counter that only knows how fast users may write.
 func Paced(pace Pace) *Counter {
-	return &Counter{config: Config{Pace: pace}, accounts: make(map[string]*account)}
+	return &Counter{config: Config{Pace: pace}, accounts: make(map[string]*account), attaching: make(map[int64]int64)}
 }
 
 // Leased is a Counter that only knows the leases of ant, which may have so many.
@@ -50,4 +51,52 @@ func PassedByDeletes(user string, deleted int64, request any) int64 {
 	c := Stored(nil)
 	c.account(user).deleted[0] = deleted
 	return c.passedByDeletes(user, request)
+}
+
+// Attached is how many keys are counted on each lease.
+func (c *Counter) Attached() map[int64]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.attached)
+}
+
+// Wait has a request that puts nothing on a lease wait.
+func (c *Counter) Wait(ctx context.Context, user string, request any) error {
+	_, err := c.wait(ctx, user, request, 0)
+	return err
+}
+
+// Begin begins a request that weighs what it writes.
+func (c *Counter) Begin(ctx context.Context, user string, request any) (func(), error) {
+	return c.begin(ctx, user, written(request))
+}
+
+// Deleted counts what a request has deleted.
+func (c *Counter) Deleted(user string, answer any) { c.deleted(user, answer) }
+
+// Pretend counts keys on a lease that there are not.
+func (c *Counter) Pretend(lease, keys int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.attached == nil {
+		c.attached = make(map[int64]int64)
+	}
+	c.attached[lease] += keys
+}
+
+// Weigh is what a request weighs.
+func (c *Counter) Weigh(ctx context.Context, user string, request any) (int64, error) {
+	_, checks, err := c.attach(ctx, user, request)
+	if err != nil {
+		return 0, err
+	}
+	return c.wait(ctx, user, request, checks)
+}
+
+// Weight is what a request weighs, if its user has so many keys.
+func Weight(ctx context.Context, kv mvcc.WatchableKV, user string, keys int64, request any) (int64, error) {
+	c := Stored(kv)
+	c.config.Pace = Pace{PerSecond: 1 << 20, AtOnce: 1 << 30}
+	c.account(user).stored.Keys = keys
+	return c.wait(ctx, user, request, 0)
 }

@@ -3,6 +3,7 @@ package usage_test
 import (
 	"context"
 	"maps"
+	"sync"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -87,13 +88,34 @@ func bytesOf(s *store.Store) map[string]int64 {
 	return users
 }
 
+// follow has a counter of the test's own follow a store.
+func follow(t *testing.T, s *store.Store) *usage.Counter {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	counter, err := usage.Open(ctx, usage.Config{
+		Log: storetest.Log(t), KV: s.Server().KV(), ClusterUser: storetest.Plan.ClusterUser,
+		Numbers: func() map[string]uint32 { return nil }, Leases: func() ([]int64, error) { return nil, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var following sync.WaitGroup
+	following.Go(func() {
+		if err := counter.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { stop(); following.Wait() })
+	return counter
+}
+
 // checkCount compares what was counted step by step with what is stored.
 func checkCount(t interface {
 	Helper()
 	Fatalf(string, ...any)
 }, s *store.Store) map[string]int64 {
 	t.Helper()
-	sums, revision, err := usage.Sum(context.Background(), s.Server().KV())
+	sums, _, revision, err := usage.Sum(context.Background(), s.Server().KV())
 	if err != nil {
 		t.Fatalf("add up what is stored: %v", err)
 	}

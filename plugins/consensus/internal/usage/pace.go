@@ -26,7 +26,7 @@ const (
 	perLease = int64(32 << 10)
 	// perDeleted is what each key costs that a request deletes.
 	perDeleted = int64(256)
-	// A transaction that writes reads while it is applied, by each member, and everybody's writes are behind it. It may read so much, and each byte costs as much as the part
+	// A transaction that writes reads while it is applied, by each member, and everybody's writes are behind it. It may read so much, and have etcd pass as many keys as count so much, and each byte costs as much as the part
 	// of one that is written. Kubernetes reads the value that it replaces, once or twice.
 	maxApplied = int64(8 << 20)
 	perApplied = 8
@@ -54,39 +54,48 @@ func (e *PaceError) GRPCStatus() *status.Status {
 	return status.New(codes.ResourceExhausted, e.Error())
 }
 
-// Wait has a request that writes wait until its user may write again, or refuses it with *PaceError. Those of a user wait in line: so what one costs that is given up is given
-// back as a whole, which is not so once others have reserved behind it.
-func (c *Counter) Wait(ctx context.Context, user string, request any) error {
+// wait has a request that writes wait until its user may write again, or refuses it with *PaceError. Those of a user wait in line: so what one costs that is given up is given
+// back as a whole, which is not so once others have reserved behind it. checks is what the request counts for the keys of leases that etcd checks. It returns how much the request weighs for begin.
+func (c *Counter) wait(ctx context.Context, user string, request any, checks int64) (weight int64, err error) {
 	bytes := written(request)
 	if bytes == 0 {
-		return nil
+		return 0, nil
 	}
 	a, limiter := c.paceOf(user)
 	if limiter == nil {
-		return nil
+		return 0, nil
 	}
-	if err := c.fewDeleted(ctx, user, request); err != nil {
-		return err
+	deletes, err := c.fewDeleted(ctx, user, request)
+	if err != nil {
+		return 0, err
+	}
+	held := deletes * perDeleted
+	if _, ok := request.(*pb.LeaseRevokeRequest); ok { // deleted cannot count it: the answer does not say how many they were
+		bytes, held = bytes+held, 0
 	}
 	read, err := c.reads(ctx, user, request, maxApplied)
 	if err != nil {
-		return status.FromContextError(err).Err()
+		return 0, status.FromContextError(err).Err()
 	}
 	visits, ranges, err := c.passed(ctx, user, request)
 	switch {
 	case err != nil:
-		return status.FromContextError(err).Err()
+		return 0, status.FromContextError(err).Err()
 	case ranges > 1 && read <= maxApplied && read+visits > maxApplied:
-		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d ranges in a transaction that writes, which may be in front of %d keys each: "+
+		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d ranges in a transaction that writes, which may be in front of %d keys each: "+
 			"read first, and compare revisions when you write", user, ranges, visits/ranges/perVisit)
+	case checks > maxApplied:
+		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s puts too many keys on leases in one transaction that have many keys already, all of which are checked for each: "+
+			"put fewer at once, or use several leases", user)
 	case read > maxApplied:
-		return status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
+		return 0, status.Errorf(codes.ResourceExhausted, "consensus: the user %s reads more than %d MiB in a transaction that writes, which is the most: "+
 			"read first, and compare revisions when you write", user, maxApplied>>20)
 	}
-	visits += c.passedByDeletes(user, request)
+	visits += c.passedByDeletes(user, request) + checks
 	bytes = min(bytes+(read+visits)/perApplied, c.config.Pace.AtOnce)
+	weight = bytes + held
 	if len(a.line) == 0 && limiter.AllowN(time.Now(), int(bytes)) { // the usual case, without a timer
-		return nil
+		return weight, nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, paceBound)
 	defer cancel()
@@ -94,12 +103,12 @@ func (c *Counter) Wait(ctx context.Context, user string, request any) error {
 	case a.line <- struct{}{}:
 		defer func() { <-a.line }()
 	case <-waiting.Done():
-		return c.late(ctx, user, a, bytes)
+		return 0, c.late(ctx, user, a, bytes)
 	}
 	if limiter.WaitN(waiting, int(bytes)) != nil {
-		return c.late(ctx, user, a, bytes)
+		return 0, c.late(ctx, user, a, bytes)
 	}
-	return nil
+	return weight, nil
 }
 
 // late refuses what could not be written in time.
@@ -114,10 +123,11 @@ func (c *Counter) late(ctx context.Context, user string, a *account, bytes int64
 	return &PaceError{User: user, Pace: c.config.Pace, Wait: time.Duration(missing / float64(c.config.Pace.PerSecond) * float64(time.Second))}
 }
 
-// Begin has a request that writes wait until there are few bytes of its user under way, or refuses it. end is to be called when it was answered.
-func (c *Counter) Begin(ctx context.Context, user string, request any) (end func(), err error) {
+// begin has a request that writes wait until there are few bytes of its user under way, or refuses it. It weighs all that it counts for the pace: what it has etcd read, pass and delete holds
+// everybody's writes up, too. end is to be called when it was answered.
+func (c *Counter) begin(ctx context.Context, user string, weight int64) (end func(), err error) {
 	a, limiter := c.paceOf(user)
-	bytes := min(written(request), maxUnderway)
+	bytes := min(weight, maxUnderway)
 	if bytes == 0 || limiter == nil {
 		return func() {}, nil
 	}
@@ -139,9 +149,9 @@ func (c *Counter) Begin(ctx context.Context, user string, request any) (end func
 	return nil, status.Errorf(codes.ResourceExhausted, "consensus: the user %s has %d MiB of writes under way, which is the most: wait for some of them to end", user, maxUnderway>>20)
 }
 
-// Deleted counts what a request has deleted, when it is known: the next one waits for it.
-func (c *Counter) Deleted(user string, answer any) {
-	keys := deleted(answer)
+// deleted counts what a request has deleted, when it is known: the next one waits for it.
+func (c *Counter) deleted(user string, answer any) {
+	keys := deletedBy(answer)
 	if keys == 0 {
 		return
 	}
@@ -192,7 +202,7 @@ func writesOf(txn *pb.TxnRequest) (writes int64) {
 	return writes
 }
 
-func deleted(answer any) (keys int64) {
+func deletedBy(answer any) (keys int64) {
 	switch answer := answer.(type) {
 	case *pb.DeleteRangeResponse:
 		return answer.GetDeleted()
@@ -202,7 +212,7 @@ func deleted(answer any) (keys int64) {
 			case op.GetResponseDeleteRange() != nil:
 				keys += op.GetResponseDeleteRange().GetDeleted()
 			case op.GetResponseTxn() != nil:
-				keys += deleted(op.GetResponseTxn())
+				keys += deletedBy(op.GetResponseTxn())
 			}
 		}
 	}

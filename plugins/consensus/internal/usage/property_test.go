@@ -3,6 +3,7 @@ package usage_test
 import (
 	"cmp"
 	"flag"
+	"maps"
 	"os"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/reeveproject/reeve/plugins/consensus/internal/numbers"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/store"
 	"github.com/reeveproject/reeve/plugins/consensus/internal/storetest"
+	"github.com/reeveproject/reeve/plugins/consensus/internal/usage"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 )
 
@@ -30,6 +32,7 @@ func TestCountIsWhatIsStored(t *testing.T) {
 	}
 	grant(t, s, small("ant"), small("ants"), small("bee"))
 	ctx := storetest.Context(t)
+	counter := follow(t, s)
 	rapid.Check(t, func(t *rapid.T) {
 		check := func(what string, err error) {
 			t.Helper()
@@ -111,7 +114,7 @@ func TestCountIsWhatIsStored(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				for s.Counted() < s.Server().KV().Rev() {
+				for min(s.Counted(), counter.Revision()) < s.Server().KV().Rev() {
 					if ctx.Err() != nil {
 						t.Fatalf("counted to revision %d, the store is at %d", s.Counted(), s.Server().KV().Rev())
 					}
@@ -120,6 +123,10 @@ func TestCountIsWhatIsStored(t *testing.T) {
 					if bytes > 2000 && user != "curator" {
 						t.Fatalf("the user %s has %d bytes", user, bytes)
 					}
+				}
+				_, attached, _, err := usage.Sum(ctx, s.Server().KV())
+				if counted := counter.Attached(); err != nil || !maps.Equal(counted, attached) {
+					t.Fatalf("the leases have %v keys, and are counted to have %v: %v", attached, counted, err)
 				}
 				for _, user := range s.UsageNow() {
 					leases, err := s.Leases(user.ConsensusUser)

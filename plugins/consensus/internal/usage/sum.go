@@ -31,7 +31,7 @@ func UserOf(key []byte) []byte {
 	return user
 }
 
-func sizeOf(kv *mvccpb.KeyValue) int64 { return int64(len(kv.Key) + len(kv.Value)) }
+func sizeOf(kv *mvccpb.KeyValue) int64 { return int64(len(kv.GetKey()) + len(kv.GetValue())) }
 
 // pageKeys is how many keys are read at a time. Values have up to 1.5 MiB each, and writers wait for a page to be read.
 const pageKeys = 32
@@ -56,13 +56,13 @@ func (t Total) counts() int64 {
 	return max(t.Bytes, t.Keys*bytesOfKey)
 }
 
-// Sum adds up the keys and values of every user, at one revision.
-func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]Total, revision int64, err error) {
-	sums = make(map[string]Total)
+// Sum adds up the keys and values of every user, and the keys that are on each lease, at one revision.
+func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]Total, attached map[int64]int64, revision int64, err error) {
+	sums, attached = make(map[string]Total), make(map[int64]int64)
 	for from := usersPrefix; ; {
 		page, err := readPage(ctx, kv, from, usersEnd, mvcc.RangeOptions{Rev: revision, Limit: pageKeys})
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		if revision == 0 {
 			revision = page.Rev
@@ -70,10 +70,11 @@ func Sum(ctx context.Context, kv mvcc.KV) (sums map[string]Total, revision int64
 		for _, kv := range page.KVs {
 			if user := UserOf(kv.Key); user != nil {
 				sums[string(user)] = sums[string(user)].plus(Total{Bytes: sizeOf(kv), Keys: 1})
+				add(attached, kv.Lease, 1)
 			}
 		}
 		if len(page.KVs) < pageKeys {
-			return sums, revision, nil
+			return sums, attached, revision, nil
 		}
 		from = append(bytes.Clone(page.KVs[len(page.KVs)-1].Key), 0)
 	}
@@ -109,13 +110,13 @@ func (r *reader) end() {
 	}
 }
 
-// size is that of a key and its value at a revision; 0: the present one. It is 0 if there is no such key.
-func (r *reader) size(ctx context.Context, key []byte, revision int64) (int64, error) {
+// get is a key and its value at a revision; 0: the present one. It is nil if there is no such key.
+func (r *reader) get(ctx context.Context, key []byte, revision int64) (*mvccpb.KeyValue, error) {
 	found, err := r.find(ctx, key, nil, mvcc.RangeOptions{Rev: revision})
 	if err != nil || len(found) == 0 {
-		return 0, err
+		return nil, err
 	}
-	return sizeOf(found[0]), nil
+	return found[0], nil
 }
 
 func (r *reader) find(ctx context.Context, key, end []byte, options mvcc.RangeOptions) ([]*mvccpb.KeyValue, error) {
