@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 // maxConfiguration is more than the cluster API takes.
 const maxConfiguration = 1 << 20
 
-// readConfiguration returns the configuration in a file as a JSON document; empty if no file is named.
+// readConfiguration returns the configuration in a file as a JSON document; empty if no file is named, or the file is empty.
 func (c *commands) readConfiguration(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -34,6 +35,9 @@ func (c *commands) readConfiguration(file string) (string, error) {
 	}
 	if len(text) > maxConfiguration {
 		return "", fault.New(fault.Usage, fmt.Sprintf("the configuration in %s is longer than 1 MiB", file), "Give the right file with --config.")
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return "", nil
 	}
 	if json.Valid(text) {
 		return string(text), nil

@@ -36,12 +36,12 @@ func (c *commands) roleList() *cobra.Command {
 func (c *commands) roleAdd() *cobra.Command {
 	var w waiting
 	var file string
-	var dryRun, withRequired bool
+	var dryRun, withRequired, show bool
 	cmd := &cobra.Command{
 		Use:   "add NODE ROLE",
 		Short: "Give a role to a node, or another configuration to one that it has",
-		Long: `add gives a role to a node and waits until it is Ready there with the configuration. A role that the node has already gets the
-configuration in place of its former one; without --config that is none.
+		Long: `add gives a role to a node and waits until it is Ready there with the configuration. A role that the node has already gets the configuration in place of its former one,
+and keeps that without --config. An empty file takes the configuration away. --dry-run says what in the configuration would change.
 
 What a role requires has to be on the same node. On a terminal it is asked whether the node gets that, too, as far as it does not have it; --with-required says so. They are given without
 a configuration, all of them in one step or none.`,
@@ -50,14 +50,15 @@ a configuration, all of them in one step or none.`,
 			if err != nil {
 				return err
 			}
-			addition := &roleAddition{role: given[1], configuration: configuration, dryRun: dryRun, withRequired: withRequired}
+			addition := &roleAddition{role: given[1], configuration: configuration, keep: file == "", dryRun: dryRun, withRequired: withRequired, show: show}
 			return c.changeRole(cmd.Context(), &output.RoleChange{Role: given[1], Action: "add", DryRun: dryRun}, given[0], w,
 				func(ctx context.Context, cluster *target.Target, node target.Node) error {
-					return c.askRequired(ctx, cluster, node, addition)
+					return c.askAddition(ctx, cluster, node, addition)
 				}, addition.make)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "file with the configuration of the role, JSON or YAML; - is the standard input")
+	cmd.Flags().BoolVar(&show, showConfiguration, false, "with --dry-run, show the values that would change")
 	cmd.Flags().BoolVar(&withRequired, "with-required", false, "give the node what the role requires, too, as far as it does not have it")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, dryRunUsage)
 	w.flags(cmd, untilReady, untilStarted, notAtAll)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reeveproject/reeve/cli/fault"
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/redact"
 	"github.com/reeveproject/reeve/cli/target"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	rolev1 "github.com/reeveproject/reeve/proto/reeve/role/v1"
@@ -18,17 +19,19 @@ import (
 
 // roleAddition is a role to give to a node.
 type roleAddition struct {
-	role, configuration  string
-	dryRun, withRequired bool
+	role, configuration        string
+	dryRun, withRequired, show bool
+	// keep says that the role keeps the configuration that it has on the node.
+	keep bool
 	// lacking is what the role requires and the node does not have, in the order in which it can start.
 	lacking []string
-	// node is what the cluster knew of the node when lacking was found out; nil: nothing was lacking.
+	// node is what the cluster knew of the node before; nil: it was not asked.
 	node *clusterv1.Node
 }
 
-// askRequired finds out what the role requires that the node does not have, and asks at a terminal whether to give the node that, too. Without a terminal the cluster refuses the
+// askAddition finds out what the node has, what the role requires that it does not have, and asks at a terminal whether to give the node that, too. Without a terminal the cluster refuses the
 // role, and says why.
-func (c *commands) askRequired(ctx context.Context, cluster *target.Target, node target.Node, addition *roleAddition) error {
+func (c *commands) askAddition(ctx context.Context, cluster *target.Target, node target.Node, addition *roleAddition) error {
 	plugins, err := listPlugins(ctx, cluster)
 	if err != nil {
 		return err
@@ -39,18 +42,17 @@ func (c *commands) askRequired(ctx context.Context, cluster *target.Target, node
 			catalog[role.GetName()] = role
 		}
 	}
-	if len(catalog[addition.role].GetRequires()) == 0 {
+	if len(catalog[addition.role].GetRequires()) == 0 && !addition.dryRun {
 		return nil
 	}
-	found, err := getNode(ctx, cluster, node)
-	if err != nil {
+	if addition.node, err = getNode(ctx, cluster, node); err != nil {
 		return err
 	}
-	lacking, err := lackingRoles(catalog, staying(found), addition.role)
+	lacking, err := lackingRoles(catalog, staying(addition.node), addition.role)
 	if err != nil || len(lacking) == 0 {
 		return err
 	}
-	addition.lacking, addition.node = lacking, found
+	addition.lacking = lacking
 	named := output.Clean(strings.Join(lacking, ", "))
 	switch {
 	case addition.withRequired:
@@ -124,7 +126,7 @@ func (a *roleAddition) make(ctx context.Context, management clusterv1.Management
 		document.Required = a.lacking
 	} else {
 		var response *clusterv1.AddRoleResponse
-		response, err = management.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: nodeID, Role: a.role, Configuration: a.configuration, DryRun: a.dryRun})
+		response, err = management.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: nodeID, Role: a.role, Configuration: a.configuration, KeepConfiguration: a.keep, DryRun: a.dryRun})
 		record = response.GetNode()
 	}
 	if err != nil {
@@ -139,12 +141,23 @@ func (a *roleAddition) make(ctx context.Context, management clusterv1.Management
 		}
 		return 0, fault.FromRPC(err, fmt.Sprintf("cannot give role %s to node %s", a.role, nodeID), next)
 	}
-	for _, role := range record.GetRoles() {
-		if role.GetRole() == a.role {
-			return role.GetGeneration(), nil
+	if given := assigned(record, a.role); given != nil {
+		if a.dryRun {
+			document.Configuration = redact.Changes(assigned(a.node.GetRecord(), a.role).GetConfiguration(), given.GetConfiguration(), a.show)
 		}
+		return given.GetGeneration(), nil
 	}
 	return 0, fault.New(fault.Failed, "the cluster accepted role "+a.role+", and did not keep it", "Another operator may have removed it: run `reeve node list`.")
+}
+
+// assigned is what a node has of a role; nil: it does not have it.
+func assigned(node *clusterv1.NodeRecord, role string) *clusterv1.RoleAssignment {
+	for _, assignment := range node.GetRoles() {
+		if assignment.GetRole() == role {
+			return assignment
+		}
+	}
+	return nil
 }
 
 // makeAll sets all roles of the node, if nobody has changed them meanwhile.
@@ -153,7 +166,11 @@ func (a *roleAddition) makeAll(ctx context.Context, management clusterv1.Managem
 	for _, required := range a.lacking {
 		roles = append(roles, &clusterv1.RoleAssignment{Role: required})
 	}
-	roles = append(roles, &clusterv1.RoleAssignment{Role: a.role, Configuration: a.configuration})
+	configuration := a.configuration
+	if a.keep {
+		configuration = assigned(a.node.GetRecord(), a.role).GetConfiguration()
+	}
+	roles = append(roles, &clusterv1.RoleAssignment{Role: a.role, Configuration: configuration})
 	response, err := management.SetRoles(ctx, &clusterv1.SetRolesRequest{
 		NodeId: nodeID, Roles: roles, ExpectedGeneration: a.node.GetRecord().GetGeneration(), DryRun: a.dryRun,
 	})

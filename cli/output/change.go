@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reeveproject/reeve/cli/redact"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 )
 
@@ -27,6 +28,8 @@ type RoleChange struct {
 	Wiped bool `json:"wiped"`
 	// Required are the roles that the node was given before it, since the role requires them.
 	Required []string `json:"required"`
+	// Configuration is what would change in the role's configuration if it were added; empty: nothing, or it is no dry run.
+	Configuration []redact.Change `json:"configuration"`
 	// Instance is what the node reports of the role; null if it was not waited for or is gone.
 	Instance *clusterv1.InstanceStatus `json:"instance"`
 }
@@ -35,6 +38,12 @@ func (c RoleChange) table(w io.Writer, now time.Time) {
 	switch {
 	case c.DryRun:
 		_, _ = fmt.Fprintf(w, "%s Nothing was changed (--dry-run).\n", c.wouldBe())
+		if len(c.Configuration) > 0 {
+			row(w, "CONFIGURATION", "BEFORE", "AFTER")
+		}
+		for _, change := range c.Configuration {
+			row(w, change.Path, change.Before, change.After)
+		}
 	case !c.Waited && c.Action == "restart":
 		_, _ = fmt.Fprintf(w, "Node %s restarts role %s.\n", c.NodeID, c.Role)
 	case !c.Waited && c.Action == "debug":

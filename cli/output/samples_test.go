@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/reeveproject/reeve/cli/output"
+	"github.com/reeveproject/reeve/cli/redact"
 	clusterv1 "github.com/reeveproject/reeve/proto/reeve/cluster/v1"
 	consensusv1 "github.com/reeveproject/reeve/proto/reeve/consensus/v1"
 	hostv1 "github.com/reeveproject/reeve/proto/reeve/host/v1"
@@ -76,6 +77,10 @@ func samples() map[string]output.Document {
 		},
 		"role-added-dry-required": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4, Required: []string{"beacon"}},
 		"role-added-dry":          output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4, Required: []string{}},
+		"role-added-dry-configuration": output.RoleChange{
+			NodeID: sampleNode, Role: "lighthouse", Action: "add", DryRun: true, Generation: 4, Required: []string{},
+			Configuration: []redact.Change{{Path: "/path", Before: "<string, 10 bytes>", After: "<string, 12 bytes>"}, {Path: "/new", After: "<bool>"}},
+		},
 		"role-removed":            output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", Waited: true, Required: []string{}},
 		"role-removed-dry":        output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "remove", DryRun: true, Required: []string{}},
 		"role-restarted-unwaited": output.RoleChange{NodeID: sampleNode, Role: "lighthouse", Action: "restart", FormerInstance: sampleNode + "/lighthouse/1", Required: []string{}},

@@ -75,12 +75,20 @@ func (m *management) AddRole(_ context.Context, request *clusterv1.AddRoleReques
 	if err := c.required(node, request.GetRole()); err != nil {
 		return nil, err
 	}
+	configuration := request.GetConfiguration()
+	if request.GetKeepConfiguration() {
+		for _, role := range node.GetRecord().GetRoles() {
+			if role.GetRole() == request.GetRole() {
+				configuration = role.GetConfiguration()
+			}
+		}
+	}
 	if request.GetDryRun() {
 		record := proto.CloneOf(node.GetRecord())
-		give(record, request.GetRole(), request.GetConfiguration())
+		give(record, request.GetRole(), configuration)
 		return &clusterv1.AddRoleResponse{Node: record}, nil
 	}
-	c.assign(node, request.GetRole(), request.GetConfiguration())
+	c.assign(node, request.GetRole(), configuration)
 	return &clusterv1.AddRoleResponse{Node: node.GetRecord()}, nil
 }
 

@@ -25,11 +25,17 @@ import (
 func (s *Service) AddRole(ctx context.Context, request *clusterv1.AddRoleRequest) (*clusterv1.AddRoleResponse, error) {
 	problems := rules.RoleName("role", request.GetRole())
 	problems = append(problems, rules.Configuration("configuration", request.GetConfiguration(), nil)...)
+	if request.GetKeepConfiguration() && request.GetConfiguration() != "" {
+		problems = append(problems, rules.Problem{Field: "keep_configuration", Message: "it is set, although a configuration is given"})
+	}
 	if err := answer.Invalid(problems); err != nil {
 		return nil, err
 	}
 	wanted := &clusterv1.RoleAssignment{Role: request.GetRole(), Configuration: request.GetConfiguration()}
 	node, err := s.changeRoles(ctx, request, "configuration", func(_ *store.State, node *clusterv1.NodeRecord) ([]*clusterv1.RoleAssignment, error) {
+		if request.GetKeepConfiguration() {
+			wanted.Configuration = assigned(node.GetRoles(), wanted.GetRole()).GetConfiguration()
+		}
 		return append(without(staying(node), wanted.GetRole()), wanted), nil
 	})
 	if err != nil {

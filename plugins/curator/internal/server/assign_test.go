@@ -57,6 +57,12 @@ func TestOperatorsDoNotAssignTheControlPlane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Without a configuration it keeps the one that it has.
+	if node, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", KeepConfiguration: true}); err != nil || !proto.Equal(node.GetNode(), set.GetNode()) {
+		t.Errorf("%v, %v", node, err)
+	}
+	_, err = otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", Configuration: elsewhere, KeepConfiguration: true})
+	wantCode(t, err, codes.InvalidArgument, "keep_configuration")
 	// The same in other words is the same, and stays as the owner has written it.
 	const reworded = `{"listen":"127.0.0.1\u003a0"}`
 	if node, err := otto.AddRole(ctx, &clusterv1.AddRoleRequest{NodeId: second, Role: "api", Configuration: reworded}); err != nil || !proto.Equal(node.GetNode(), set.GetNode()) {

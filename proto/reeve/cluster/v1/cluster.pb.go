@@ -3484,9 +3484,11 @@ type AddRoleRequest struct {
 	// A JSON document; empty: none.
 	Configuration string `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	// Check everything, answer as if it were done, and change nothing.
-	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DryRun bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// A role that the node has already keeps its configuration; configuration has to be empty then.
+	KeepConfiguration bool `protobuf:"varint,5,opt,name=keep_configuration,json=keepConfiguration,proto3" json:"keep_configuration,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *AddRoleRequest) Reset() {
@@ -3543,6 +3545,13 @@ func (x *AddRoleRequest) GetConfiguration() string {
 func (x *AddRoleRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *AddRoleRequest) GetKeepConfiguration() bool {
+	if x != nil {
+		return x.KeepConfiguration
 	}
 	return false
 }
@@ -5712,12 +5721,13 @@ const file_reeve_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x10WatchNodeRequest\x12\x1d\n" +
 	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\"?\n" +
 	"\x11WatchNodeResponse\x12*\n" +
-	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"\x8e\x01\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.reeve.cluster.v1.NodeR\x04node\"\xc3\x01\n" +
 	"\x0eAddRoleRequest\x12\x1d\n" +
 	"\anode_id\x18\x01 \x01(\tB\x04\xd8\xf3\x18\x01R\x06nodeId\x12\x18\n" +
 	"\x04role\x18\x02 \x01(\tB\x04\xd8\xf3\x18\x01R\x04role\x12$\n" +
 	"\rconfiguration\x18\x03 \x01(\tR\rconfiguration\x12\x1d\n" +
-	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\"C\n" +
+	"\adry_run\x18\x04 \x01(\bB\x04\xd8\xf3\x18\x01R\x06dryRun\x123\n" +
+	"\x12keep_configuration\x18\x05 \x01(\bB\x04\xd8\xf3\x18\x01R\x11keepConfiguration\"C\n" +
 	"\x0fAddRoleResponse\x120\n" +
 	"\x04node\x18\x01 \x01(\v2\x1c.reeve.cluster.v1.NodeRecordR\x04node\"\x85\x01\n" +
 	"\x11RemoveRoleRequest\x12\x1d\n" +
